@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.checks.questions import Dialogue, read_questions, spread
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_torch import load_torch

@@ -34,7 +34,7 @@ from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
 from benchmarks.vllm import measure as inside_vllm
 from hierchat.checks.questions import RequestError, spread, unknown
-from hierchat.checks.request import STOPPED, Request, answered, bar, machine, say
+from hierchat.checks.runs import STOPPED, MeasuredRun, RunOptions, answered, bar, machine, say
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -54,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
         return session.run(
             args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
         )
-    return answered(args, _KINDS[args.kind])
+    return answered(
+        lambda: _KINDS[args.kind](args), getattr(args, "backend", None), getattr(args, "json", None)
+    )
 
 
 def _decode(args: argparse.Namespace) -> int:
@@ -62,7 +64,7 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    request = Request(args, "log" if carry else "decode", own)
+    request = MeasuredRun(RunOptions.of(vars(args)), "log" if carry else "decode", own)
     questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
@@ -120,7 +122,7 @@ def _open(
 
 def _load(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
-    request = Request(args, "load", {"arms": names, "users": args.users})
+    request = MeasuredRun(RunOptions.of(vars(args)), "load", {"arms": names, "users": args.users})
     questions = spread(request.questions, args.limit)
     hosted = request.load(places=max(args.users))
     result = decode.Measured(args.json, request.head(hosted), names)
@@ -138,10 +140,10 @@ def _load(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    request = Request(args, "record", {})
+    request = MeasuredRun(RunOptions.of(vars(args)), "record", {})
     hosted = request.load()
     said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
-    said |= {key: request.said[key] for key in CHOICE}
+    said |= {key: request.recorded[key] for key in CHOICE}
     done = record.earlier(args.json, said)
     log = any(question.day is not None for question in request.questions)  # then their order counts
     questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)

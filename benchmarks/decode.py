@@ -14,9 +14,9 @@ from typing import Any
 from benchmarks.arms import Arm, rotated
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import Row, merged_repeats, summarise
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import ModelError
 from hierchat.runtime.loaded import Hosted
@@ -51,7 +51,7 @@ class Measured:
         }
 
     def write(self) -> None:
-        request.write(self.path, self.as_dict(), rows="questions")
+        runs.write(self.path, self.as_dict(), rows="questions")
 
 
 def measure(

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import HISTORY
 from hierchat.drafting.growing.suffix_sort import BREAK, merged, suffix_order

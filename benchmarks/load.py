@@ -18,7 +18,7 @@ from benchmarks.decode import WARM_UP
 from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.checks.questions import Dialogue, Question, RequestError, unreadable
-from hierchat.checks.request import Tell, differences
+from hierchat.checks.runs import Tell, differences
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong

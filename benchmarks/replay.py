@@ -16,7 +16,7 @@ from typing import Any, cast
 from benchmarks.arms import Answer, Carried
 from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.runtime.drafters import steps

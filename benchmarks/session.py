@@ -19,9 +19,9 @@ import psutil
 
 from hierchat.chat.frames import CompareFrame, Verdict
 from hierchat.chat.service import ChatService, NotBegun
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import RequestError, read_questions
-from hierchat.checks.request import machine, settings_of
+from hierchat.checks.runs import machine, settings_of
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError
@@ -58,7 +58,7 @@ def run(
         asked = read_turns(questions, turns)
         settings = settings_of(max_new_tokens=max_new_tokens, temperature=temperature)
         if out:
-            request.require_writable(out)
+            runs.require_writable(out)
         with tempfile.TemporaryDirectory() as folder:
             result = _session(Path(folder) / "session.db", model, asked, settings)
     except (RequestError, ModelError, StoreError) as error:

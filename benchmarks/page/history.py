@@ -30,7 +30,7 @@ from benchmarks.page.measure import BUSY_PERCENT, BUSY_SECONDS, WIDTH
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import against_plain
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import say
+from hierchat.checks.runs import say
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost

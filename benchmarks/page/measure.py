@@ -22,7 +22,7 @@ from benchmarks.page.browser import browser
 from benchmarks.page.scripted import loader
 from hierchat.chat.service import ChatService
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import machine, say
+from hierchat.checks.runs import machine, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import LOCAL_USER, Store

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.vllm.servers import OwnServer, Server
 from hierchat.checks.questions import RequestError, read_questions, spread
-from hierchat.checks.request import Tell, bar, machine, say
+from hierchat.checks.runs import Tell, bar, machine, say
 
 NAMED: Mapping[str, Mapping[str, int]] = {
     "none": {"hierchat_drafts": 0},

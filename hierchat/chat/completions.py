@@ -159,7 +159,7 @@ class Completions:
                     for last in frames:
                         yield last
             except Exception as error:
-                yield failed(logs.said(error), writing, last.message_id)
+                yield failed(logs.error_message(error), writing, last.message_id)
             finally:
                 self.keep(turn.hosted)
 

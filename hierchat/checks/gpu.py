@@ -1,4 +1,4 @@
-"""The block: Markdown to paste into a report, with what docs/benchmarks.md needs to know of a GPU."""
+"""`hierchat doctor --gpu`: every way to compute on the GPU, as Markdown to paste into a report."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
+from hierchat.checks.exactness import Compared, check
 from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.verify import Compared, check
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.models.catalogue import read_catalogue
@@ -43,7 +43,7 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one model on one way; `found` as figures.py has it, or `failed` alone."""
+    """The result of one model on one way; `found` as `figures` has it, or `failed` alone."""
 
     model: str
     implementation: str
@@ -51,13 +51,13 @@ class Tried:
 
     @property
     def right(self) -> bool:
-        """Whether it works, and drafts changed no word where none may."""
+        """Tell whether it works, and drafts changed no word where none may."""
         differ = self.found.get("verify", {}).get("mismatches", 0)
         return "failed" not in self.found and not (self.found["exact"] and differ)
 
 
 def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
-    """`device`: what to say of it and of what it was tried with."""
+    """Write the report. `device`: what to say of it and of what it was tried with."""
     head = ["### hierchat doctor --gpu", "", *(f"- {line}" for line in device), ""]
     table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
     table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]
@@ -110,8 +110,9 @@ Try = Callable[[str, str, str], dict[str, Any]]
 
 
 def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
-    """Prints the block; 1 where a way fails or changes a word, or where there is no GPU. `model`: one that is measured
-    beside the default."""
+    """Print the report, and return 1 where a way fails or changes a word, or where there is no GPU.
+
+    `model`: one that is measured beside the default."""
     from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
     from hierchat.engine.fallback import forget_lost
 
@@ -143,7 +144,7 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
 
 
 def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """See one.py. A process that hangs or dies is a failure, too."""
+    """Try one way by gpu_backend.py. A process that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [
@@ -168,7 +169,7 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 
 
 def _device(device: str) -> list[str]:
-    """What to say of the device."""
+    """Describe the device in lines."""
     there = {name: _version(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
     lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
@@ -214,7 +215,7 @@ FORWARDS = 9
 
 
 def figures(hosted: Hosted) -> dict[str, Any]:
-    """Of a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
+    """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
     engine, runner = hosted.local, hosted.local.runner
     found: dict[str, Any] = {
         "implementation": hosted.implementation,
@@ -244,7 +245,7 @@ def _verified(hosted: Hosted) -> dict[str, int]:
 
 
 def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
-    """Tokens a second behind the prompt, and tokens per forward."""
+    """Return tokens a second behind the prompt, and tokens per forward."""
     memory = Memory()
     tokens = forwards = 0
     seconds = 0.0
@@ -263,7 +264,7 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
 
 
 def _forwards(hosted: Hosted) -> dict[str, float]:
-    """Median milliseconds by the number of rows, behind the last prompt."""
+    """Return median milliseconds by the number of rows, behind the last prompt."""
     sequence = hosted.local.sequence
     found = {}
     for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:

@@ -19,7 +19,7 @@ ANY = "any"
 
 
 def one(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """Its figures; or `failed`, the reason."""
+    """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
         from hierchat.checks.gpu import figures  # these take seconds
@@ -35,7 +35,7 @@ def one(model: str, implementation: str, device: str) -> dict[str, Any]:
 
 
 def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
-    """On the processor our own kernels would compute it, and none of its implementations."""
+    """Return the backend that keeps our own kernels out, which would compute it on the processor."""
     from hierchat.models.load.check import by_engine, through_modules
 
     return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None

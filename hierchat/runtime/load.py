@@ -10,10 +10,11 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from hierchat.config import Reasoning
+from hierchat.drafting.proposer import installed_proposers
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens, choices
-from hierchat.engine.remote.server import Offered, Server
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
 from hierchat.models.device_memory import best_device
 from hierchat.models.load.check import by_engine
@@ -108,6 +109,7 @@ def load_hosted(
             levels,
             machine,
             implementation=selected.implementation,
+            proposers=installed_proposers(),
         )
         if not runner.drafts:
             return hosted
@@ -151,7 +153,7 @@ UNKNOWN_CONTEXT = 1_000_000
 class ThinkingElsewhere(Thinking):
     """Of a server's model, whose template is not here: what its kind of server can be asked."""
 
-    def __init__(self, tokenizer: TextTokens, model: Offered) -> None:
+    def __init__(self, tokenizer: TextTokens, model: RemoteModel) -> None:
         super().__init__(tokenizer)
         self._offered = choices(model.owner, model.name)
 
@@ -165,7 +167,7 @@ class TextPrompts(PromptBuilder):
 
     knows_tokens = False
 
-    def __init__(self, model: Offered, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(self, model: RemoteModel, context_length: int, system_prompt: str | None = None) -> None:
         tokens = TextTokens()
         super().__init__(tokens, context_length, system_prompt)
         self.thinking = ThinkingElsewhere(tokens, model)
@@ -197,7 +199,7 @@ def load_remote(entry: ModelEntry) -> Hosted:
     """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
-    server = Server(said)
+    server = OpenAIClient.of_catalogue(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)

@@ -265,7 +265,7 @@ class ModelHost:
                 f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return f"{name} could not be loaded. {logs.said(error)}"
+            return f"{name} could not be loaded. {logs.error_message(error)}"
         return None
 
     def _host(self, name: str, report: Report, *, trouble: str = "") -> None:

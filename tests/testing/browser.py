@@ -27,8 +27,8 @@ from playwright.sync_api import (
 
 from benchmarks.page.browser import ARGUMENTS, chromium
 from hierchat.access.files import files
+from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Members, hashed
-from hierchat.access.sessions import LogIns
 from hierchat.page.page_app import build_app, serve
 from hierchat.store import Store
 
@@ -85,11 +85,11 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
+def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LoginSessions:
     """A login with these accounts; the first is the owner's."""
     for name, password in accounts:
         store.add_account(name, hashed(password))
-    return LogIns(Members(store, "no guests"))
+    return LoginSessions(Members(store, "no guests"))
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def serving(
     service: Any,
     account: tuple[str, str] | None = None,
     host: str = "127.0.0.1",
-    log_ins: LogIns | None = None,
+    log_ins: LoginSessions | None = None,
 ) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     place = "/home/you/.local/share/hierchat/hierchat.db"

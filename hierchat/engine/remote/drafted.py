@@ -16,8 +16,8 @@ from typing import Any
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
-from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
-from hierchat.engine.remote.server import Offered, Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
+from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
 # each way.
@@ -97,7 +97,7 @@ class DrafterChannel:
         return told
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Raises OSError, and ValueError where what comes is no answer."""
+        """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
             self._lines = self._socket.makefile("rb")
@@ -122,9 +122,11 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Fulfils LearnsElsewhere and TellsTexts."""
+    """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
 
-    def __init__(self, server: Server, model: Offered, context_length: int, channel: DrafterChannel) -> None:
+    def __init__(
+        self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
+    ) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
         self._user = self._reply = ""
@@ -144,18 +146,18 @@ class DraftedEngine(RemoteEngine):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
-        """As LearnsElsewhere says."""
+        """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
         told = copy.copy(self)
         told._user, told._reply, told._drafts = user, reply, drafts
         told._learns, told._anew = learns, anew
         return told
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """As LearnsElsewhere says. Raises DrafterError."""
+        """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """As TellsTexts says."""
+        """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:

@@ -12,8 +12,8 @@ from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens
-from hierchat.engine.remote.server import Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens
 from hierchat.models.catalogue import OpenAI
 from tests.engine.remote.drafter import TOKEN, Drafter, step
 from tests.engine.remote.drafter import serving as drafting
@@ -34,7 +34,7 @@ def drafter() -> Drafter:
 @pytest.fixture
 def engine(script: Script, drafter: Drafter) -> Iterator[DraftedEngine]:
     with serving(script) as url, drafting(drafter) as port:
-        server = Server(OpenAI(url=url))
+        server = OpenAIClient.of_catalogue(OpenAI(url=url))
         channel = DrafterChannel(port, TOKEN)
         yield DraftedEngine(server, server.model(None), 512, channel)
         channel.close()

@@ -1,4 +1,4 @@
-"""The same words, token for token, with drafting on and off.
+"""`hierchat verify`: compares replies with drafting on and off, token for token.
 
 Each question is decoded plainly, as exactly as the target can (padded), and again speculatively by each drafter, with
 slots of its own; all get the prompts that the plain replies make. History grows over the questions."""
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
@@ -40,7 +40,7 @@ WIDEST = 24
 
 
 class Trial:
-    """Trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
+    """Drafts trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
 
     top = 0
 
@@ -69,14 +69,14 @@ class Trial:
 
 
 class Noise(Trial):
-    """Random tokens in trees of any shape: several roots, deep branches, doubles."""
+    """Drafts random tokens in trees of any shape: several roots, deep branches, doubles."""
 
     def _nodes(self, size: int) -> tuple[list[int], list[int]]:
         return self._any(size), [int(self._random.integers(-1, node)) if node else -1 for node in range(size)]
 
 
 class Adversary(Trial):
-    """Knows `reply` and, at each of its positions, the token that the target liked next best.
+    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best.
 
     In turn: only second choices; a second choice with what would have been right below it; the reply itself, deep,
     each of its tokens among wrong siblings.
@@ -118,7 +118,7 @@ class Adversary(Trial):
 def second_choices(
     engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
 ) -> tuple[list[int], list[int]]:
-    """A plain reply, and what the target liked next best in place of each of its tokens."""
+    """Return a plain reply, and what the target liked next best in place of each of its tokens."""
     reply: list[int] = []
     seconds: list[int] = []
     for rows, step in engine.plain(prompt, settings):
@@ -135,7 +135,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainTurn:
     """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
 
     prompt: list[int]
@@ -143,7 +143,7 @@ class Plain:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, Memory, Plain, int | None, GenerationSettings], Proposer]
+Drafting = Callable[[Hosted, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
 """Draft lengths of a stack of all draft models, from the lowest up."""
@@ -162,7 +162,7 @@ DRAFTERS: Mapping[str, Drafting] = {
 
 
 def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
-    """All draft models at every step, whether it pays or not. Raises RequestError where there are none."""
+    """Make a drafter that asks all draft models at every step. Raises RequestError where there are none."""
     levels = _draft_models(hosted)
     plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
     return with_models(hosted, memory, settings, Event(), levels, plan)
@@ -175,8 +175,9 @@ def _draft_models(hosted: Hosted) -> Levels:
 
 
 class Compared:
-    """What a run has compared so far, and its file. `head`: what stands before the figures; `drafters`: keys of
-    DRAFTERS."""
+    """Keeps what a run has compared so far, and its file.
+
+    `head`: what stands before the figures; `drafters`: keys of DRAFTERS."""
 
     def __init__(
         self, path: Path, head: dict[str, Any], drafters: Sequence[str], rows: Sequence[Row] = ()
@@ -188,12 +189,13 @@ class Compared:
 
     @property
     def mismatches(self) -> int:
-        """Replies with another token than plain decoding's, of all drafters."""
+        """Count the replies with another token than plain decoding's, of all drafters."""
         return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the file. `tokens` were compared, over all drafters; `tokens_per_forward` tells how many
-        drafts stood."""
+        """Return the run as it stands in the file.
+
+        `tokens` were compared, over all drafters; `tokens_per_forward` tells how many drafts stood."""
         plain = sum(len(reply) for row in self.rows for reply in row["replies"])
         return {
             **self.head,
@@ -223,7 +225,7 @@ class Compared:
         ]
 
     def write(self) -> None:
-        request.write(self.path, self.as_dict(), rows="done")
+        runs.write(self.path, self.as_dict(), rows="done")
 
 
 def check(
@@ -236,7 +238,7 @@ def check(
     width: int | None = None,
     users: int = 1,
 ) -> None:
-    """Compares what `result` lacks, and writes it after every question. So many `users` ask their questions at once,
+    """Compare what `result` lacks, and write it after every question. So many `users` ask their questions at once,
     whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
     not to be had."""
     if "stack" in result.drafters:
@@ -247,7 +249,7 @@ def check(
     open_questions = [question for question in questions if question.number not in done]
     for begin in range(0, len(open_questions), users):
         rows: list[Row] = []
-        asked: list[tuple[Row, Question, list[Plain]]] = []
+        asked: list[tuple[Row, Question, list[PlainTurn]]] = []
         for question in open_questions[begin : begin + users]:
             tell(f"{question.group} {question.name}: plain", 0)
             row: Row = {"question": question.number, "replies": [], "drafters": {}}
@@ -275,7 +277,7 @@ def check(
         tell("", len(rows))
 
 
-def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[Plain]:
+def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
     engine = hosted.local
     engine.clear()
     talk = Dialogue(hosted, settings.max_new_tokens)
@@ -284,7 +286,7 @@ def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -
         prompt = talk.ask(text)
         reply, seconds = second_choices(engine, prompt, settings)
         talk.answered(reply)
-        turns.append(Plain(prompt, reply, seconds))
+        turns.append(PlainTurn(prompt, reply, seconds))
     return turns
 
 
@@ -294,10 +296,10 @@ def _draft(
     drafting: Drafting,
     memory: Memory,
     width: int | None,
-    turns: Sequence[Plain],
+    turns: Sequence[PlainTurn],
     user: int,
 ) -> tuple[int, list[list[int]]]:
-    """Decodes speculatively: forwards, and the reply to each turn."""
+    """Decode speculatively, and return the forwards and the reply to each turn."""
     engine = hosted.local
     if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
@@ -314,9 +316,9 @@ def _draft(
 
 
 def _differing(
-    engine: LocalEngine, question: Question, turns: Sequence[Plain], replies: Sequence[Sequence[int]]
+    engine: LocalEngine, question: Question, turns: Sequence[PlainTurn], replies: Sequence[Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Gaps are measured last: that writes into the slots."""
+    """Return the differences of each turn. Gaps are measured last: that writes into the slots."""
     return [
         {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
         for number, (plain, reply) in enumerate(zip(turns, replies, strict=True))
@@ -324,8 +326,8 @@ def _differing(
     ]
 
 
-def _difference(engine: LocalEngine, plain: Plain, reply: Sequence[int]) -> dict[str, Any]:
-    """The first one. `position` counts the reply's tokens from 0; a reply that ended there has None for its token."""
+def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:
+    """Return the first difference. `position` counts the reply's tokens from 0; a reply that ended there has None."""
     at = common_prefix(plain.reply, reply)
     one = plain.reply[at] if at < len(plain.reply) else None
     other = reply[at] if at < len(reply) else None

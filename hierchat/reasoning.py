@@ -1,4 +1,4 @@
-"""What a model thought before it answered, and the answer: both in the text of a reply, as it is stored.
+"""Splits the text of a reply into what the model thought before it answered, and the answer.
 
 Whatever marks a model's family has, a reply's text says it one way: the thought stands first, between <think> and
 </think>.
@@ -18,8 +18,8 @@ OPENS, CLOSES = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """A reply's text in two."""
+class SplitReply:
+    """The two parts of a reply's text."""
 
     thought: str
     """Without the white space around it; empty where there is none."""
@@ -32,31 +32,31 @@ class Parts:
     """and where the answer does."""
 
 
-def parted(text: str) -> Parts:
-    """Thought and answer of a reply. Only what stands at its beginning is a thought; later marks are text.
+def split_reasoning(text: str) -> SplitReply:
+    """Split a reply into thought and answer. Only what stands at its beginning is a thought; later marks are text.
 
     While a reply grows, both only ever grow at their end, but for a mark that has come in part.
     """
     begins = len(text) - len(text.lstrip())
     if not text.startswith(OPENS, begins):
-        return Parts("", text)
+        return SplitReply("", text)
     inside = begins + len(OPENS)
     ends = text.find(CLOSES, inside)
     thought = text[inside : ends if ends >= 0 else len(text)]
     at = inside + len(thought) - len(thought.lstrip())
     if ends < 0:
-        return Parts(thought.strip(), "", True, at, len(text))
+        return SplitReply(thought.strip(), "", True, at, len(text))
     rest = text[ends + len(CLOSES) :]
     answer = rest.lstrip()
-    return Parts(thought.strip(), answer, False, at, len(text) - len(answer))
+    return SplitReply(thought.strip(), answer, False, at, len(text) - len(answer))
 
 
-def nearest(chosen: Reasoning, offered: Collection[Reasoning]) -> Reasoning:
-    """What was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
+def nearest_effort(chosen: Reasoning, offered: Collection[Reasoning]) -> Reasoning:
+    """Return what was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
     wanted = CHOICES.index(chosen)
     return min(offered, key=lambda one: (abs(CHOICES.index(one) - wanted), CHOICES.index(one)))
 
 
-def joined(thought: str, answer: str) -> str:
-    """The text of a reply with this thought; that of the answer alone where there is none."""
+def join_reasoning(thought: str, answer: str) -> str:
+    """Return the text of a reply with this thought; that of the answer alone where there is none."""
     return f"{OPENS}\n{thought}\n{CLOSES}\n\n{answer}" if thought else answer

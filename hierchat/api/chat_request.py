@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from llguidance import LLMatcher
 from pydantic import Field, model_validator
 
-from hierchat.access.limits import Unsound, parsed
+from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Sampled, Strict
-from hierchat.api.keys import Refused
-from hierchat.api.requests import Wanted
+from hierchat.api.keys import ApiError
+from hierchat.api.requests import ReplyRequest
 from hierchat.api.tool_calls import CLOSES, OPENS, WHITESPACE, forced
 from hierchat.config import GenerationSettings, Reasoning
+from hierchat.reasoning import join_reasoning
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.prompt import Said as Message
-from hierchat.thoughts import joined
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -41,12 +41,12 @@ class TextPart(Strict):
 Content = str | list[TextPart]
 
 
-class Instruction(Strict):
+class SystemMessage(Strict):
     role: Literal["system", "developer"]
     content: Content
 
 
-class Question(Strict):
+class UserMessage(Strict):
     role: Literal["user"]
     content: Content
 
@@ -62,7 +62,7 @@ class ToolCall(Strict):
     function: CalledFunction
 
 
-class EarlierReply(Strict):
+class AssistantMessage(Strict):
     role: Literal["assistant"]
     content: Content = ""
     tool_calls: list[ToolCall] = Field(default_factory=list)
@@ -71,14 +71,16 @@ class EarlierReply(Strict):
     annotations: list[Any] = Field(default_factory=list, max_length=0)
 
 
-class ToolResult(Strict):
+class ToolMessage(Strict):
     role: Literal["tool"]
     content: Content
     tool_call_id: str
     name: str = ""
 
 
-ChatMessage = Annotated[Instruction | Question | EarlierReply | ToolResult, Field(discriminator="role")]
+RequestMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
 
 
 class Function(Strict):
@@ -121,7 +123,7 @@ class ResponseFormat(Strict):
 
     @property
     def grammar(self) -> str:
-        """What a reply has to follow; empty for any text."""
+        """Return the grammar that a reply has to follow; empty for any text."""
         if self.type == "text":
             return ""
         schema = self.json_schema.schema_ if self.json_schema else {"type": "object"}
@@ -129,7 +131,7 @@ class ResponseFormat(Strict):
 
 
 class TemplateArguments(Strict):
-    """How other servers are asked to let a model think or not."""
+    """Says whether a model is to think, in the way of vLLM and llama.cpp."""
 
     enable_thinking: bool | None = None
     thinking: bool | None = None
@@ -137,9 +139,9 @@ class TemplateArguments(Strict):
 
 
 class ChatRequest(Sampled):
-    """The fields of /v1/chat/completions."""
+    """A request to /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[RequestMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
@@ -169,18 +171,18 @@ class ChatRequest(Sampled):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Where one call is to be the only one, its end is that of the reply."""
+        """Return the stop strings; where one call is to be the only one, its end is one of them."""
         alone = self.parallel_tool_calls is False and self.callable_tools
         return (*super().stops, CLOSES) if alone else super().stops
 
     @property
     def must_call(self) -> bool:
-        """Whether the reply has to be a call."""
+        """Tell whether the reply has to be a call."""
         return self.tool_choice not in ("none", "auto")
 
     @property
     def callable_tools(self) -> list[dict[str, Any]]:
-        """Those that the reply may call."""
+        """Return the tools that the reply may call."""
         if self.tool_choice == "none":
             return []
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
@@ -188,7 +190,7 @@ class ChatRequest(Sampled):
 
     @property
     def reasoning(self) -> Reasoning:
-        """How much to think; empty where that is left open."""
+        """Return how much to think; empty where that is left open."""
         told = self.chat_template_kwargs
         switch = told.thinking if told.enable_thinking is None else told.enable_thinking
         if switch is not None:
@@ -196,7 +198,7 @@ class ChatRequest(Sampled):
         return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
 
     def grammar(self, hosted: Hosted) -> str:
-        """What a reply of this model has to follow; empty for any text."""
+        """Return the grammar that a reply of this model has to follow; empty for any text."""
         if not self.must_call:
             return self.response_format.grammar
         mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
@@ -206,12 +208,12 @@ class ChatRequest(Sampled):
 
     @property
     def names(self) -> list[str]:
-        """Of the tools that may be called."""
+        """Name the tools that may be called."""
         return [tool["function"]["name"] for tool in self.callable_tools]
 
 
-def wanted(asked: ChatRequest, service: ChatService) -> Wanted:
-    """What the fields ask for."""
+def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
+    """Return what the fields ask of the model."""
     said = [_said(message) for message in asked.messages]
     tools = [_described(tool) for tool in asked.callable_tools]
 
@@ -231,11 +233,11 @@ def wanted(asked: ChatRequest, service: ChatService) -> Wanted:
         return chosen.model_copy(update={"reasoning": asked.reasoning or usual.reasoning})
 
     question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
-    return Wanted(asked.model, prompt, settings, question)
+    return ReplyRequest(asked.model, prompt, settings, question)
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """As templates take it, without our own defaults."""
+    """Return a tool as templates take it, without our own defaults."""
     function = {name: value for name, value in tool["function"].items() if name != "strict"}
     return {"type": "function", "function": function}
 
@@ -243,26 +245,28 @@ def _described(tool: dict[str, Any]) -> dict[str, Any]:
 def _require_tools(hosted: Hosted) -> None:
     template = str(hosted.prompts.tokenizer.chat_template or "")
     if not hosted.prompts.takes_tools or OPENS not in template:
-        raise Refused(
+        raise ApiError(
             400,
             f"{hosted.name} was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are.",
             "tools",
         )
 
 
-def _said(message: Instruction | Question | EarlierReply | ToolResult) -> Message:
+def _said(message: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:
     content = message.content
     text = content if isinstance(content, str) else "\n".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role
-    if not isinstance(message, EarlierReply):
+    if not isinstance(message, AssistantMessage):
         return Message(role, text)
-    text = joined(message.reasoning_content, text)
+    text = join_reasoning(message.reasoning_content, text)
     return Message(role, text, calls=tuple(_call(call) for call in message.tool_calls))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
     try:
-        arguments = parsed(call.function.arguments.encode() or b"{}")
-    except Unsound as error:
-        raise Refused(400, f"The arguments of an earlier call cannot be used. {error}", "messages") from error
+        arguments = parse_json(call.function.arguments.encode() or b"{}")
+    except InvalidJson as error:
+        raise ApiError(
+            400, f"The arguments of an earlier call cannot be used. {error}", "messages"
+        ) from error
     return {"name": call.function.name, "arguments": arguments}

@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from hierchat.access import origins
-from hierchat.access.origins import WRONG_ADDRESS, WRONG_PAGE, Origins, OwnOrigins
+from hierchat.access import hosts
+from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
 from hierchat.page.page_app import ProtectedApp, build_app
 from tests.page.raw import ask, netloc
 from tests.testing import browser as driving
@@ -109,7 +109,7 @@ def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(addre
     ],
 )  # fmt: skip
 def test_hosts_that_are_not_ours(host: str | None) -> None:
-    assert Origins("127.0.0.1").refusal(scope(host)) == WRONG_ADDRESS
+    assert AllowedHosts("127.0.0.1").refusal(scope(host)) == WRONG_ADDRESS
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_hosts_that_are_not_ours(host: str | None) -> None:
     ["localhost", "LocalHost:1", "127.0.0.1:65535", "[::1]:7860", "[0:0:0:0:0:0:0:1]", "localhost.:7860"],
 )
 def test_hosts_that_are_ours(host: str) -> None:
-    assert Origins("127.0.0.1").refusal(scope(host)) is None
+    assert AllowedHosts("127.0.0.1").refusal(scope(host)) is None
 
 
 def test_two_hosts_or_two_origins_are_refused() -> None:
     twice = scope("localhost")
     twice["headers"].append((b"Host", b"localhost"))
-    assert Origins("127.0.0.1").refusal(twice) == WRONG_ADDRESS
+    assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_ADDRESS
     twice = scope("localhost", origin="http://localhost")
     twice["headers"].append((b"origin", b"http://localhost"))
-    assert Origins("127.0.0.1").refusal(twice) == WRONG_PAGE
+    assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_PAGE
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_two_hosts_or_two_origins_are_refused() -> None:
     ],
 )
 def test_an_origin_is_that_of_the_same_request(host: str, origin: str, allowed: bool) -> None:
-    assert (Origins("127.0.0.1").refusal(scope(host, origin=origin)) is None) is allowed
+    assert (AllowedHosts("127.0.0.1").refusal(scope(host, origin=origin)) is None) is allowed
 
 
 def test_the_host_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Origins("192.168.0.7").refusal(scope("192.168.0.7:7860")) is None
-    assert Origins("192.168.0.7").refusal(scope("192.168.0.8:7860")) == WRONG_ADDRESS
-    assert Origins("Attic.lan").refusal(scope("attic.lan:7860", origin="http://attic.lan:7860")) is None
-    monkeypatch.setattr(origins.socket, "gethostname", lambda: "Attic")
-    monkeypatch.setattr(origins.socket, "getfqdn", lambda: "attic.fritz.box")
+    assert AllowedHosts("192.168.0.7").refusal(scope("192.168.0.7:7860")) is None
+    assert AllowedHosts("192.168.0.7").refusal(scope("192.168.0.8:7860")) == WRONG_ADDRESS
+    assert AllowedHosts("Attic.lan").refusal(scope("attic.lan:7860", origin="http://attic.lan:7860")) is None
+    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "Attic")
+    monkeypatch.setattr(hosts.socket, "getfqdn", lambda: "attic.fritz.box")
     for everywhere in ("0.0.0.0", "::", "[::]"):
-        served = Origins(everywhere)
+        served = AllowedHosts(everywhere)
         for name in (
             "192.168.0.7",
             "[fe80::1]:7860",
@@ -178,7 +178,7 @@ def test_the_host_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_share_address_counts_once_there_is_one() -> None:
     link: list[str | None] = [None]
-    served = Origins("127.0.0.1", lambda: link[0])
+    served = AllowedHosts("127.0.0.1", lambda: link[0])
     over = scope("abc123.gradio.live", origin="https://abc123.gradio.live")
     assert served.refusal(over) == WRONG_ADDRESS
     link[0] = "https://abc123.gradio.live"
@@ -196,7 +196,7 @@ def test_the_app_learns_its_share_address_from_gradio(fresh: FakeService) -> Non
     blocks = build_app(fresh, "here")
     app.configure_app(blocks)
     doors = app.build_middleware_stack()._app  # type: ignore[attr-defined]
-    assert isinstance(doors, OwnOrigins)
+    assert isinstance(doors, SameOriginMiddleware)
     assert doors._origins.refusal(scope("abc123.gradio.live")) == WRONG_ADDRESS
     blocks.share_url = "https://abc123.gradio.live"
     assert doors._origins.refusal(scope("abc123.gradio.live")) is None
@@ -206,7 +206,7 @@ def test_a_socket_is_closed_before_it_opens() -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await WebSocket(scope, receive, send).accept()
 
-    client = TestClient(OwnOrigins(inside, Origins("127.0.0.1")))
+    client = TestClient(SameOriginMiddleware(inside, AllowedHosts("127.0.0.1")))
     with client.websocket_connect("ws://localhost:7860/", headers={"Origin": "http://localhost:7860"}):
         pass
     for address, origin in [

@@ -33,7 +33,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def parse_authority(text: str) -> Authority | None:
-    """What a Host header holds; None where it is nothing that a browser would send."""
+    """Parse a Host header; None where it is nothing that a browser would send."""
     match = _AUTHORITY.fullmatch(text.lower())
     if match is None:
         return None
@@ -46,13 +46,13 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server on `host`."""
+    """Tell whether only this machine can reach a server on `host`."""
     address = _address(host)
     return address.is_loopback if address else host == "localhost"
 
 
-class Origins:
-    """The names of this server. `share` gives the public link once there is one."""
+class AllowedHosts:
+    """Knows the names of this server. `share` gives the public link once there is one."""
 
     def __init__(self, host: str, share: Callable[[], str | None] = lambda: None) -> None:
         self._share = share
@@ -64,7 +64,7 @@ class Origins:
         self._names.discard("")
 
     def refusal(self, scope: Scope) -> str | None:
-        """Why this request may not come in, as a sentence; None if it may."""
+        """Return why this request may not come in, as a sentence; None if it may."""
         served = self.served(scope)
         if served is None or not self._is_ours(served[0]):
             return WRONG_ADDRESS
@@ -81,17 +81,17 @@ class Origins:
         return None
 
     def served(self, scope: Scope) -> Authority | None:
-        """The address under which the request was made."""
+        """Return the address under which the request was made."""
         hosts = _headers(scope, b"host")
         return parse_authority(hosts[0]) if len(hosts) == 1 else None
 
     def is_shared(self, scope: Scope) -> bool:
-        """Whether the request came over the public link."""
+        """Tell whether the request came over the public link."""
         served, public = self.served(scope), self._public()
         return served is not None and public is not None and served[0] == public[0]
 
     def is_local(self, scope: Scope) -> bool:
-        """Whether the request was made on this machine, and not handed on from elsewhere."""
+        """Tell whether the request was made on this machine, and not handed on from elsewhere."""
         served, client = self.served(scope), scope.get("client")
         return bool(served and client and served[0] in LOOPBACK and is_loopback(client[0]))
 
@@ -118,10 +118,10 @@ class Origins:
         return parse_authority(urlsplit(link).netloc) if link else None
 
 
-class OwnOrigins:
-    """Answers 403 to all that `origins` refuses, event streams, uploads and sockets too."""
+class SameOriginMiddleware:
+    """Answers 403 to requests for another host or from another site, event streams, uploads and sockets too."""
 
-    def __init__(self, app: ASGIApp, origins: Origins) -> None:
+    def __init__(self, app: ASGIApp, origins: AllowedHosts) -> None:
         self._app = app
         self._origins = origins
 
@@ -147,7 +147,7 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _machine_names() -> set[str]:
-    """What others in the same network may call this machine."""
+    """Return the names that others in the same network may have for this machine."""
     name = socket.gethostname().lower()
     short = name.partition(".")[0]
     return {name, short, f"{short}.local", socket.getfqdn().lower()}

@@ -15,20 +15,20 @@ from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import model
 from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
-from hierchat.api.keys import Refused
+from hierchat.api.keys import ApiError
 from hierchat.api.requests import (
     FINISH,
-    Desk,
-    Running,
-    Wanted,
+    ReplyRequest,
+    ReplyStreams,
+    Serving,
     event,
+    event_stream,
     failure,
     fields,
     require_tokens,
-    streamed,
     usage,
 )
-from hierchat.api.tool_calls import Growing
+from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
@@ -50,7 +50,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class CompletionRequest(Sampled):
-    """The fields."""
+    """A request to /v1/completions."""
 
     prompt: str | Ids | list[str] | list[Ids]
     suffix: str = ""
@@ -70,7 +70,7 @@ class CompletionRequest(Sampled):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One for each text that is to go on."""
+        """Return one prompt for each text that is to go on."""
         match self.prompt:
             case [int(), *_]:
                 return [self.prompt]  # type: ignore[list-item]
@@ -79,13 +79,13 @@ class CompletionRequest(Sampled):
         return [self.prompt]
 
 
-async def complete(request: Request, desk: Desk) -> Response:
-    """Texts that go on."""
+async def complete(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/completions."""
     asked = await fields(request, CompletionRequest)
     running = await desk.begin(request, [_wanted(asked, one, desk.service) for one in asked.prompts], asked.n)
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     if asked.stream:
-        return await streamed(_events(asked, running, head))
+        return await event_stream(_events(asked, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = []
@@ -103,15 +103,15 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
     return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _echo(asked: CompletionRequest, running: Running, number: int) -> str:
-    """The prompt, where it is to stand before what follows it."""
+def _echo(asked: CompletionRequest, running: ReplyStreams, number: int) -> str:
+    """Return the prompt, where it is to stand before what follows it."""
     return running.asked[number].wanted.question if asked.echo else ""
 
 
 async def _events(
-    asked: CompletionRequest, running: Running, head: dict[str, Any]
+    asked: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    growing = [Growing(asked.stops) for _ in running.asked]
+    growing = [HoldBack(asked.stops) for _ in running.asked]
     told: dict[int, Logprobs] = {}
     begun: set[int] = set()
     options = asked.stream_options
@@ -146,11 +146,11 @@ async def _events(
     yield "data: [DONE]\n\n"
 
 
-def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> Wanted:
+def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
     def prompt(hosted: Hosted) -> Prompt:
         ids = _ids(hosted, text, asked.suffix)
         if not ids:
-            raise Refused(400, "prompt is empty.", "prompt")
+            raise ApiError(400, "prompt is empty.", "prompt")
         hosted.prompts.require_room(ids)
         return Prompt(ids)
 
@@ -159,19 +159,21 @@ def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatServic
         most = asked.model_copy(update={"max_tokens": asked.max_tokens or USUAL_TOKENS})
         return most.settings(service.host.settings(hosted.name), room, logprobs=asked.logprobs)
 
-    return Wanted(asked.model, prompt, settings, text if isinstance(text, str) else "")
+    return ReplyRequest(asked.model, prompt, settings, text if isinstance(text, str) else "")
 
 
 def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
-    """Tokens of a prompt. Control tokens in it are such: editors write them."""
+    """Tokenise a prompt. Control tokens in it are such: editors write them."""
     require_tokens(hosted)
     tokenizer = hosted.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:
-            raise Refused(400, "suffix needs a prompt that is a text.", "suffix")
+            raise ApiError(400, "suffix needs a prompt that is a text.", "suffix")
         known = len(tokenizer)
         if beyond := [token for token in text if token >= known]:
-            raise Refused(400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt")
+            raise ApiError(
+                400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt"
+            )
         return text
     hosted.prompts.require_short(text, suffix)
     if suffix:
@@ -183,7 +185,7 @@ def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -
     for before, behind, middle in _MIDDLES:
         if {before, behind, middle} <= vocabulary.keys():
             return f"{before}{text}{behind}{suffix}{middle}"
-    raise Refused(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
+    raise ApiError(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
 
 
 # /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.
@@ -204,25 +206,25 @@ class Detokenize(Strict):
     tokens: list[Annotated[int, Field(ge=0)]]
 
 
-async def tokenize(request: Request, desk: Desk) -> Response:
-    """The tokens of a text."""
+async def tokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /tokenize."""
     asked, hosted = await fields(request, Tokenize), _hosted(desk)
     if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
-        raise Refused(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
+        raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
     return JSONResponse({"tokens": await asyncio.to_thread(_tokens, hosted, asked)})
 
 
-async def detokenize(request: Request, desk: Desk) -> Response:
-    """The text of tokens."""
+async def detokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /detokenize."""
     asked, tokenizer = await fields(request, Detokenize), _hosted(desk).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in asked.tokens if token >= known]:
-        raise Refused(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
+        raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
     text = await asyncio.to_thread(tokenizer.decode, asked.tokens, clean_up_tokenization_spaces=False)
     return JSONResponse({"content": text})
 
 
-def _hosted(desk: Desk) -> Hosted:
+def _hosted(desk: Serving) -> Hosted:
     hosted = desk.service.host.hosted
     if hosted is None:
         raise NoModel("No model is loaded.")
@@ -247,7 +249,7 @@ def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
 
 
 def _piece(hosted: Hosted, token: int) -> str | list[int]:
-    """Its text; its bytes where they are no text by themselves."""
+    """Return the text of a token; its bytes where they are no text by themselves."""
     grammars = hosted.local.grammars
     written = grammars.bytes_of(token) if grammars else b""
     if not written:

@@ -1,15 +1,15 @@
-"""What was asked for on the command line: questions, settings, model, an earlier run to go on from."""
+"""Runs over questions: options, settings, model, the file of the run, and an earlier one to go on from."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -21,8 +21,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hierchat import __version__
-from hierchat.checks.arguments import LONG_CONTEXT
-from hierchat.checks.questions import QuestionSet, RequestError, question_set, unknown, unreadable
+from hierchat.checks.questions import (
+    LONG_CONTEXT,
+    QuestionSet,
+    RequestError,
+    question_set,
+    unknown,
+    unreadable,
+)
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -38,7 +44,7 @@ from hierchat.texts.text_files import CorpusError
 
 
 def require_writable(path: Path) -> None:
-    """Raises RequestError unless the file can be written, so that no run is in vain."""
+    """Raise RequestError unless the file can be written, so that no run is in vain."""
     if path.is_dir():
         raise RequestError(f"{path} is a folder; name a file in it.")
     try:
@@ -49,7 +55,7 @@ def require_writable(path: Path) -> None:
 
 
 def write(path: Path, result: dict[str, Any], rows: str) -> None:
-    """Replaces the file in one step. The list under the key `rows` comes last, one element a line."""
+    """Replace the file in one step. The list under the key `rows` comes last, one element a line."""
     head = json.dumps({key: value for key, value in result.items() if key != rows}, indent=2)
     lines = ",\n".join(json.dumps(row) for row in result[rows])
     _part(path).write_text(f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
@@ -57,7 +63,7 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """An earlier run's result to go on from; None where there is none.
+    """Read an earlier run's result to go on from; None where there is none.
 
     Raises RequestError where it is none of ours, or was asked for with other `expected` values.
     """
@@ -76,7 +82,7 @@ def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """What stands in a file otherwise than is expected now, as words."""
+    """Say what stands in a file otherwise than is expected now."""
     return [
         f"{key} was {found.get(key)!r} and is {value!r}"
         for key, value in expected.items()
@@ -92,7 +98,7 @@ def _part(path: Path) -> Path:
 
 
 def machine() -> dict[str, str | int | float]:
-    """Processor, cores, memory (GiB), the versions that matter and the revision of this program."""
+    """Return processor, cores, memory (GiB), the versions that matter and the revision of this program."""
     import torch
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
@@ -139,69 +145,95 @@ ERRORS = (
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
 
-class Request:
-    """What was asked for. Everything that can be wrong with it is found before a model loads."""
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Options of a command of checks or benchmarks; `json` is the file of the run."""
 
-    def __init__(self, args: argparse.Namespace, kind: str, own: dict[str, Any]) -> None:
-        self._args = args
-        if args.corpus:
-            require_readable(args.corpus)
-        self.settings = settings_of(
-            max_new_tokens=args.max_new_tokens,
-            temperature=args.temperature,
-            top_p=args.top_p,
-            top_k=args.top_k,
-            seed=args.seed,
-        )
-        self.entry = read_catalogue().entry(args.model)
-        asked = _questions(args, self.entry, self.settings)
-        self.questions = asked.questions
+    json: Path
+    questions: Path | None = None
+    workload: str | None = None
+    prompt_tokens: Sequence[int] | None = None
+    limit: int | None = None
+    max_new_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    model: str | None = None
+    backend: Backend | None = None
+    width: int | None = None
+    corpus: Path | None = None
+    resume: bool = False
+
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> RunOptions:
+        """Take what of a command's flags belongs here."""
+        return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
+
+
+class MeasuredRun:
+    """One run over questions: what was asked for, checked before a model loads, and the head of its file."""
+
+    def __init__(self, options: RunOptions, kind: str, own: dict[str, Any]) -> None:
+        """`own`: settings of this kind of run alone. Raises RequestError, CorpusError and ModelError."""
+        self._options = options
+        if options.corpus:
+            require_readable(options.corpus)
+        chosen = {
+            "max_new_tokens": options.max_new_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "top_k": options.top_k,
+            "seed": options.seed,
+        }
+        self.settings = settings_of(**chosen)
+        self.entry = read_catalogue().entry(options.model)
+        found = _questions(options, self.entry, self.settings)
+        self.questions = found.questions
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
-        self.said: dict[str, Any] = {
+        self.recorded: dict[str, Any] = {
             "kind": kind,
-            "file": asked.name,
-            "file_sha256": asked.sha256,
-            "prompt_tokens": getattr(args, "prompt_tokens", None),
-            "limit": args.limit,
-            "max_new_tokens": args.max_new_tokens,
-            "temperature": args.temperature,
-            "top_p": args.top_p,
-            "top_k": args.top_k,
-            "seed": args.seed,
-            "width": args.width,
-            "corpus": str(args.corpus) if args.corpus else None,
+            "file": found.name,
+            "file_sha256": found.sha256,
+            "prompt_tokens": options.prompt_tokens,
+            "limit": options.limit,
+            **chosen,
+            "width": options.width,
+            "corpus": str(options.corpus) if options.corpus else None,
             **own,
         }
         self._machine: dict[str, Any] = machine()
 
     def load(self, places: int = 1) -> Hosted:
-        """The model on its backend. `places`: replies that it writes at once."""
+        """Load the model on its backend. `places`: replies that it writes at once."""
         with terminal_progress() as report:
             return load_hosted(
                 self.entry,
-                self._args.backend,
+                self._options.backend,
                 report,
-                corpus=self._args.corpus,
+                corpus=self._options.corpus,
                 places=places,
                 catalogue=read_catalogue(),
             )
 
     def head(self, hosted: Hosted) -> dict[str, Any]:
-        """What stands before the figures."""
+        """Return what stands before the figures in the file."""
         return {
             "machine": self._machine,
             "model": hosted.name,
             "backend": hosted.engine.backend,
-            "settings": self.said,
+            "settings": self.recorded,
         }
 
     def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """The result to go on from, where one is asked for and there; its machine stays the first one's."""
-        if not self._args.resume:
+        """Return the result to go on from, with --resume and where there is one; its machine stays the first one's."""
+        if not self._options.resume:
             return None
-        found = read(self._args.json, {"model": head["model"], "backend": head["backend"], **self.said})
+        found = read(
+            self._options.json, {"model": head["model"], "backend": head["backend"], **self.recorded}
+        )
         if found is None:
-            say(f"{self._args.json} is not there yet: starting anew.")
+            say(f"{self._options.json} is not there yet: starting anew.")
             return None
         now, then = head["machine"], found["machine"]
         changed = {key: value for key, value in now.items() if then.get(key) != value}
@@ -212,22 +244,21 @@ class Request:
         return found
 
 
-def _questions(args: argparse.Namespace, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    """Those of `args.questions`, or of the workload where the command has such a flag and it was given."""
-    workload, sizes = getattr(args, "workload", None), getattr(args, "prompt_tokens", None)
-    if sizes and workload != LONG_CONTEXT:
+def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
+    """Read the questions of the file, or make those of the workload."""
+    if options.prompt_tokens and options.workload != LONG_CONTEXT:
         raise RequestError(
             f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
         )
-    return (
-        question_set(workload, entry, settings, sizes or ())
-        if workload
-        else QuestionSet.of_file(args.questions)
-    )
+    if options.workload:
+        return question_set(options.workload, entry, settings, options.prompt_tokens or ())
+    if not options.questions:
+        raise RequestError("Name --questions, or a --workload.")
+    return QuestionSet.of_file(options.questions)
 
 
 def settings_of(**flags: Any) -> GenerationSettings:
-    """Settings by their flags. Raises RequestError, naming the flag that is wrong."""
+    """Make settings by their flags. Raises RequestError, naming the flag that is wrong."""
     try:
         return GenerationSettings(**flags)
     except ValidationError as error:
@@ -235,20 +266,16 @@ def settings_of(**flags: Any) -> GenerationSettings:
         raise RequestError(f"--{str(wrong['loc'][0]).replace('_', '-')}: {wrong['msg']}") from error
 
 
-def require_usable(args: argparse.Namespace) -> None:
-    """Raises RequestError where the backend is unknown or the figures could not be written, before all else."""
-    backend, out = getattr(args, "backend", None), getattr(args, "json", None)
-    if backend and backend not in get_args(Backend):
-        raise unknown("backend", backend, get_args(Backend))
-    if out:
-        require_writable(out)
+def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
+    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C.
 
-
-def answered(args: argparse.Namespace, act: Callable[[argparse.Namespace], int]) -> int:
-    """Does what was asked, or says why not. The exit code: that of `act`, 2 for an error, 130 for Ctrl-C."""
+    An unknown backend and a file `out` that cannot be written are errors before all else."""
     try:
-        require_usable(args)
-        return act(args)
+        if backend and backend not in get_args(Backend):
+            raise unknown("backend", backend, get_args(Backend))
+        if out:
+            require_writable(out)
+        return act()
     except ERRORS as error:
         say(f"hierchat: {str(error) or type(error).__name__}")
         return 2
@@ -258,7 +285,7 @@ def answered(args: argparse.Namespace, act: Callable[[argparse.Namespace], int])
 
 
 def say(text: str) -> None:
-    """To the person at the terminal, beside the figures."""
+    """Say something to the person at the terminal, beside the figures."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -271,7 +298,7 @@ Tell = Callable[[str, int], None]
 
 @contextmanager
 def bar(total: int, done: int = 0, console: Console | None = None) -> Iterator[Tell]:
-    """`total` units of work, `done` of them before."""
+    """Draw a bar over `total` units of work, `done` of them before."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),

@@ -1,4 +1,4 @@
-"""Who is logged in. Lives in memory: a restart logs everyone out."""
+"""Sessions of who is logged in. They live in memory: a restart logs everyone out."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class LoggedIn:
+class LoginSession:
     """One browser that gave the password."""
 
     member: Member
     address: str
     """Where it was when it did, for the owner's eye."""
     expires: float
-    """On the clock of LogIns."""
+    """On the clock of LoginSessions."""
     since: float = field(default_factory=time.time)
     seen: float = field(default_factory=time.time)
     """When it asked for something last; both are Unix times."""
@@ -48,16 +48,16 @@ class LoggedIn:
 
     @property
     def name(self) -> str:
-        """Of the user."""
+        """Return the name of the user."""
         return self.member.name
 
     @property
     def owner(self) -> bool:
-        """Whether this is an owner's."""
+        """Tell whether this is an owner's."""
         return self.member.account is not None and self.member.account.owner
 
     def end(self) -> None:
-        """Also ends what is still being sent. From any thread."""
+        """End the session, and what is still being sent. From any thread."""
         self.ended = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the server has ended before
@@ -68,7 +68,7 @@ class LoggedIn:
             scope.cancel()
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs a request; when the session ends before it does, the app is told that the browser is gone."""
+        """Run a request; when the session ends before it does, the app hears that the browser is gone."""
         self.seen, self._loop = time.time(), asyncio.get_running_loop()
         streaming = False
 
@@ -97,8 +97,8 @@ class LoggedIn:
             await send({"type": "http.response.body", "body": b""})
 
 
-class LogIns:
-    """Sessions by the token in the cookie. A hash of it is looked up, so that the time taken tells nothing of it."""
+class LoginSessions:
+    """Holds sessions by the token in the cookie. A hash of it is looked up, so that the time tells nothing of it."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self.members = members
@@ -107,7 +107,7 @@ class LogIns:
         self._again: list[Member] = []
         self._telling: list[threading.Thread] = []
         self.clock = clock
-        self._sessions: dict[bytes, LoggedIn] = {}
+        self._sessions: dict[bytes, LoginSession] = {}
         self._lock = threading.Lock()
         self._changing = threading.Lock()
         """Held while a session and its account are not of one password."""
@@ -115,44 +115,45 @@ class LogIns:
         self._closed = threading.Event()
 
     def begin(self, member: Member, address: str = "") -> str:
-        """A new session's token."""
+        """Begin a session, and return its token."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             theirs = [key for key, one in self._sessions.items() if one.name == member.name]
             theirs.sort(key=lambda key: self._sessions[key].seen)
-            self._sessions[_hash(token)] = LoggedIn(member, address, self.clock() + LIFE_SECONDS)
+            self._sessions[_hash(token)] = LoginSession(member, address, self.clock() + LIFE_SECONDS)
             if self._sweeper is None:
                 self._sweeper = threading.Thread(target=self._sweep_on, name="log-ins", daemon=True)
                 self._sweeper.start()
         self._end(theirs[: max(len(theirs) + 1 - MOST_SESSIONS, 0)])
         return token
 
-    def find(self, token: str | None) -> LoggedIn | None:
-        """The session of this token, while it lasts."""
+    def find(self, token: str | None) -> LoginSession | None:
+        """Return the session of this token, while it lasts."""
         with self._lock:
             session = self._sessions.get(_hash(token)) if token else None
         return session if session is not None and session.expires > self.clock() else None
 
-    def connected(self) -> list[LoggedIn]:
-        """All sessions that last, the one that was seen last first."""
+    def connected(self) -> list[LoginSession]:
+        """Return all sessions that last, the one that was seen last first."""
         with self._lock:
             lasting = [one for one in self._sessions.values() if one.expires > self.clock()]
         return sorted(lasting, key=lambda one: -one.seen)
 
     def end(self, token: str | None) -> None:
-        """The token opens nothing from now on."""
+        """End the session of this token."""
         if token:
             self._end([_hash(token)])
 
-    def end_of(self, id: str) -> LoggedIn | None:
-        """The same for the session of this id; None where it has ended before."""
+    def end_of(self, id: str) -> LoginSession | None:
+        """End the session of this id, and return it; None where it has ended before."""
         with self._lock:
             found = [key for key, session in self._sessions.items() if session.id == id]
         return next(iter(self._end(found)), None)
 
-    def change_password(self, session: LoggedIn, stored: str) -> None:
-        """Another password for whose session this is, which lasts; their other sessions end. `stored`: its hash. Raises
-        StoreError."""
+    def change_password(self, session: LoginSession, stored: str) -> None:
+        """Change the password of whose session this is, which lasts; their other sessions end. Raises StoreError.
+
+        `stored`: the hash of the new one."""
         with self._changing:
             session.member = self.members.change_password(session.member, stored)
         self.sweep()
@@ -171,12 +172,12 @@ class LogIns:
             self._tell(member)
 
     def close(self) -> None:
-        """Before the store is closed: wait for the threads that use it."""
+        """Wait for the threads that use the store, before that is closed."""
         self._closed.set()
         for thread in filter(None, [self._sweeper, *self._telling]):
             thread.join()
 
-    def _end(self, keys: Iterable[bytes]) -> list[LoggedIn]:
+    def _end(self, keys: Iterable[bytes]) -> list[LoginSession]:
         with self._lock:
             ended = [session for key in keys if (session := self._sessions.pop(key, None)) is not None]
         for session in ended:

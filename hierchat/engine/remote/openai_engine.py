@@ -13,8 +13,14 @@ from typing import Any
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Finish, Step
-from hierchat.engine.remote.server import Chunk, Offered, Refused, Server, ServerError, fields
-from hierchat.thoughts import CLOSES, OPENS, nearest, parted
+from hierchat.engine.remote.openai_client import (
+    Chunk,
+    OpenAIClient,
+    RemoteModel,
+    ServerError,
+    request_fields,
+)
+from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
 # How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
 # back.
@@ -33,20 +39,21 @@ _ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
 
 
 def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
-    """What can be chosen of a model, from the least on; `owner`: by what a server's kind is known. Whether the model
-    thinks at all, no server tells."""
+    """Return how much a model can be asked to think, from the least on. Whether it thinks at all, no server tells.
+
+    `owner`: by what a server's kind is known."""
     return tuple(_SWITCH if _by_switch(owner, model) else _efforts(owner, model))
 
 
 def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
-    """Fields of a request: for what was chosen, or the nearest to it. None where nothing was."""
+    """Return the fields of a request for what was chosen, or the nearest to it; none where nothing was."""
     if not chosen:
         return {}
     if _by_switch(owner, model):
-        on = _SWITCH[nearest(chosen, tuple(_SWITCH))]
+        on = _SWITCH[nearest_effort(chosen, tuple(_SWITCH))]
         return {"chat_template_kwargs": {"enable_thinking": on, "thinking": on}}
     efforts = _efforts(owner, model)
-    effort = efforts[nearest(chosen, tuple(efforts))]
+    effort = efforts[nearest_effort(chosen, tuple(efforts))]
     if owner == "llamacpp":
         return {"chat_template_kwargs": {"reasoning_effort": effort}}
     return {"reasoning_effort": effort}
@@ -66,11 +73,11 @@ class Thoughts:
     def __init__(self, so_far: str = "") -> None:
         """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
         self._open = False
-        self._inside = parted(so_far).thinking
+        self._inside = split_reasoning(so_far).thinking
         self._past = bool(so_far) and not self._inside
 
     def text(self, thought: str, text: str) -> str:
-        """What these add to the reply."""
+        """Return what these add to the reply."""
         if self._past:
             return thought + text
         out = ""
@@ -80,7 +87,7 @@ class Thoughts:
         return out + (self.end() + text if text else "")
 
     def end(self) -> str:
-        """What closes it, if it is open."""
+        """Return what closes the thought, if it is open."""
         was, self._open = self._open, False
         return f"\n{CLOSES}\n\n" if was else ""
 
@@ -97,7 +104,7 @@ NOTHING = 0
 
 
 class TextTokens:
-    """A text as numbers of three bytes each, and back. Of the interface of tokenizers what prompts need."""
+    """Turns a text into numbers of three bytes each, and back: what prompts need of a tokenizer."""
 
     chat_template = ""
 
@@ -116,17 +123,17 @@ class TextTokens:
         skip_special_tokens: bool = True,
         clean_up_tokenization_spaces: bool = False,
     ) -> str:
-        """The text; nothing for tokens of a reply."""
+        """Return the text; nothing for tokens of a reply."""
         raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
         return raw.decode("utf-8", "replace")
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:
-        """Empty, likewise."""
+        """Return nothing: no control token is known here."""
         return {}
 
     def get_vocab(self) -> dict[str, int]:
-        """Empty: no control token is known here."""
+        """Return nothing: no token has a name here."""
         return {}
 
     def apply_chat_template(
@@ -135,13 +142,13 @@ class TextTokens:
         tokenize: bool = True,
         **others: Any,
     ) -> Any:
-        """The messages themselves, as JSON: the server has the template. Tools are left out."""
+        """Return the messages themselves, as JSON: the server has the template. Tools are left out."""
         said = json.dumps(list(chat), ensure_ascii=False)
         return self(said) if tokenize else said
 
 
 def messages(ids: Sequence[int]) -> list[dict[str, Any]]:
-    """The messages of a prompt."""
+    """Return the messages of a prompt."""
     said: list[dict[str, Any]] = json.loads(TextTokens().decode(ids))
     return said
 
@@ -159,12 +166,12 @@ _BAD_REQUEST = 400
 
 
 class RemoteEngine:
-    """One model of one server. Each reply is a request of its own, so a server that was gone is found again."""
+    """Asks one model of one server. Each reply is a request of its own, so a server that was gone is found again."""
 
     exact: bool | None = None
     places = PLACES
 
-    def __init__(self, server: Server, model: Offered, context_length: int) -> None:
+    def __init__(self, server: OpenAIClient, model: RemoteModel, context_length: int) -> None:
         """`context_length`: 0 where nobody tells."""
         self._server = server
         self._model = model
@@ -185,8 +192,8 @@ class RemoteEngine:
         begun: int = 0,
         user: int | None = None,
     ) -> Generator[Step, None, None]:
-        """As the contract says, for a prompt of TextTokens; a reply that was begun is its last message (ContinuesText).
-        A drafter is not taken. Raises ServerError; what came before stands."""
+        """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
+        No drafter is used. Raises ServerError; what came before stands."""
         stop = stop or threading.Event()
         more, counting = self._asking(user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
@@ -217,12 +224,12 @@ class RemoteEngine:
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
-        """Further fields of the request, and what makes steps of the answer."""
+        """Return further fields of the request, and what makes steps of the answer."""
         return {}, Counted()
 
     @property
     def continues(self) -> bool:
-        """As ContinuesText says."""
+        """Tell whether the server goes on with a reply (ContinuesText)."""
         return self._model.owner in _CONTINUES
 
     def _chunks(
@@ -232,7 +239,7 @@ class RemoteEngine:
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
-            status = error.__cause__.status if isinstance(error.__cause__, Refused) else 0
+            status = error.failure.status
             if thinking and status in NOT_TAKEN:
                 yield from self._unthinking(body, stop, begun)
                 return
@@ -243,7 +250,7 @@ class RemoteEngine:
             raise
 
     def _unthinking(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
-        """The same request without how much to think. Says so where that is what it was refused for."""
+        """Ask without how much to think, and say so if that is why the first request was refused."""
         said = False
         for chunk in self._chunks(body, {}, stop, begun):
             if not said:
@@ -252,7 +259,7 @@ class RemoteEngine:
             yield chunk
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
-        asked = fields(settings.model_dump(mode="json"))
+        asked = request_fields(settings.model_dump(mode="json"))
         asked["max_tokens"] = settings.max_new_tokens - begun
         if self.context_length:
             asked["max_tokens"] = max(1, min(asked["max_tokens"], self.context_length - len(prompt_ids)))
@@ -273,19 +280,19 @@ class RemoteEngine:
 
 
 class Counting:
-    """Makes steps of what comes."""
+    """Makes steps of the pieces of a reply."""
 
     def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
-        """`text` came, after `spent` milliseconds. `tokens`: how many the reply has by now, where that is told."""
+        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
         raise NotImplementedError
 
     def rest(self) -> Iterator[Step]:
-        """What is missing at the end."""
+        """Yield what is missing at the end."""
         raise NotImplementedError
 
 
 class Counted(Counting):
-    """Tokens as the server counts them, else pieces of text. `begun`: so many are known of otherwise."""
+    """Counts tokens as the server does, else pieces of text. `begun`: tokens that are known of otherwise."""
 
     def __init__(self, begun: int = 0) -> None:
         self._pieces = 0
