@@ -71,6 +71,7 @@ def select_implementation(
             backend=loaded.backend,
             key=loaded.model_key,
             sequences=sequences,
+            activations=loaded.activations,
         )
         return Selected(runner, "kernels")
     from hierchat.models.load.load_torch import BlockModule
