@@ -136,7 +136,7 @@ class Chats(Repository):
         self._hidden: set[int] = set()  # conversations that this store hid and has to delete in the end
 
     def create(self, user_id: int, title: str = "") -> int:
-        """The id of a new, empty conversation. An empty title is filled by the first user message.
+        """Add an empty conversation and return its id. The first user message fills an empty title.
 
         Raises StoreError where the user was forgotten.
         """
@@ -169,7 +169,7 @@ class Chats(Repository):
             return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
 
     def count_archived(self, user_id: int) -> int:
-        """How many of this user's conversations are archived."""
+        """Count a user's archived conversations."""
         with self._connection.read() as db:
             return db.execute(
                 "SELECT count(*) FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL",
@@ -177,7 +177,7 @@ class Chats(Repository):
             ).fetchone()[0]
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
-        """One conversation. Raises NotFound."""
+        """Return one conversation. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             tags = json.dumps(tags_of(db, conversation_id))
@@ -217,13 +217,13 @@ class Chats(Repository):
             )
 
     def mark_unread(self, user_id: int, conversation_id: int, unread: bool) -> None:
-        """Whether a reply came there that was not seen yet. Raises NotFound."""
+        """Note that a reply came there that was not seen yet, or that it was seen. Raises NotFound."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             db.execute("UPDATE conversations SET unread = ? WHERE id = ?", [unread, conversation_id])
 
     def tags(self, user_id: int) -> list[str]:
-        """All tags of this user's conversations, in the order of the alphabet."""
+        """List the tags of a user's conversations, in the order of the alphabet."""
         with self._connection.read() as db:
             return user_tags(db, user_id)
 
@@ -246,8 +246,8 @@ class Chats(Repository):
         return [Untitled(*row) for row in rows if firsts[row[0]] and title_of(firsts[row[0]][0]) == row[2]]
 
     def title_by_model(self, chat: Untitled, model_key: str, title: str | None) -> bool:
-        """That this model tried, and what came of it (None: nothing). Whether the title changed: not where the user
-        gave one, or deleted the chat, meanwhile."""
+        """Note that a model tried, and take its title unless that is None. Returns whether the title changed: not if
+        the user gave one, or deleted the chat, meanwhile."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT OR IGNORE INTO title_tries (conversation_id, model_key)"
@@ -262,19 +262,19 @@ class Chats(Repository):
         return bool(title and changed)
 
     def settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
-        """What this chat sets; None where it takes the model's own values. Raises NotFound."""
+        """Return what a chat sets; None if it takes the model's own values. Raises NotFound."""
         with self._connection.read() as db:
             owned_conversation(db, user_id, conversation_id)
             return settings_of(db, conversation_id)
 
     def set_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
-        """They hold from the next reply on. Raises NotFound; a preset that is gone by now is none."""
+        """Set what holds from the next reply on; a preset that is gone counts as none. Raises NotFound."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             put_settings(db, user_id, conversation_id, settings)
 
     def fork(self, user_id: int, message_id: int) -> int:
-        """A new conversation that holds copies of the messages from the root to this one; its id. Raises NotFound.
+        """Copy the messages from the root to this one into a new conversation; return its id. Raises NotFound.
 
         It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
         copy neither drafts nor counts while its original is there.
@@ -299,7 +299,7 @@ class Chats(Repository):
             return fork
 
     def hide(self, user_id: int, conversation_id: int) -> None:
-        """Delete it, but so that `restore` can take it back until `delete_hidden`. Raises NotFound.
+        """Delete a conversation, so that `restore` can take it back until `delete_hidden`. Raises NotFound.
 
         All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
         store closes first, it is deleted then; if the process dies, when the file is opened next.
@@ -352,7 +352,7 @@ class Chats(Repository):
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def begin_incognito(self, user_id: int) -> int:
-        """The id of a new conversation that stands in no list and drafts for no other, until `end_incognito`.
+        """Add a conversation that is in no list and drafts for no other, until `end_incognito`; return its id.
 
         Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
         file is opened next. Raises StoreError where the user was forgotten.
@@ -370,7 +370,7 @@ class Chats(Repository):
         return int(conversation)
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Delete it for good, from the files too; one that is none, or gone, stays as it is.
+        """Delete an incognito conversation for good, from the files too; any other stays as it is.
 
         Takes the time of rewriting the file.
         """
@@ -390,13 +390,13 @@ def _conversation(row: dict[str, Any]) -> Conversation:
 
 
 def tag_name(text: str) -> str:
-    """One line without quotes and leading #, which would be part of no search; empty where nothing is left."""
+    """Reduce a tag to one line without quotes and leading #, which no search could find; it may be empty."""
     line = " ".join(storable(text).replace('"', " ").replace("\0", " ").split()).lstrip("# ")
     return line[:TAG_CHARACTERS].strip()
 
 
 def add_tags(db: Database, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-    """As part of a transaction."""
+    """Add tags to a conversation, as part of a transaction."""
     known = {name.casefold(): name for name in user_tags(db, user_id)}
     for name in filter(None, map(tag_name, list(names)[:MOST_TAGS])):
         db.execute(
@@ -415,19 +415,19 @@ def user_tags(db: Database, user_id: int) -> list[str]:
 
 
 def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
-    """The same tags as they are stored, whatever their case, as JSON for a query."""
+    """Return tags in their stored spelling, as JSON for a query."""
     known = {name.casefold(): name for name in user_tags(db, user_id)}
     return json.dumps([known.get(tag_name(name).casefold(), name) for name in names])
 
 
 def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
-    """The tags of one conversation, in the order of the alphabet."""
+    """Return the tags of one conversation, in the order of the alphabet."""
     rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
     return tuple(sorted((name for (name,) in rows), key=str.casefold))
 
 
 def _another_title(db: Database, user_id: int, title: str) -> str:
-    """The title with the next number behind it: two of the same name could not be told apart in the list."""
+    """Number a title, so that two chats of one name differ in the list."""
     if not title:
         return ""
     base = NUMBER.sub("", title)
@@ -466,7 +466,7 @@ def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
 
 
 def _forget(db: Database, user_id: int, conversation_id: int) -> None:
-    """Out of all that is derived from it. Raises NotFound."""
+    """Drop all that is derived from a conversation. Raises NotFound."""
     owned_conversation(db, user_id, conversation_id)
     forget_texts(db, user_id, conversation_id)
     forget_learned(db, user_id)

@@ -121,7 +121,7 @@ class ReplyFigures(Repository):
     def over_time(
         self, user_id: int, model_key: str | None = None, days: int | None = None
     ) -> OverTimeFigures:
-        """The measured replies of the last `days` days, today the last of them; None for all days.
+        """Sum up the measured replies of the last `days` days, today included; None: of all days.
 
         `model_key`: of one model's replies; None for all.
         """
@@ -135,13 +135,13 @@ class ReplyFigures(Repository):
         )
 
     def models(self, user_id: int) -> dict[str, str]:
-        """By key, the name that the model had when it wrote last for this user."""
+        """Return each model's name when it wrote last for this user, by key."""
         with self._connection.read() as db:
             rows = db.execute(WRITERS, {"user": user_id, "since": _EVER})
             return {key: name for key, name, _ in rows}
 
     def history_size(self, user_id: int) -> HistorySize:
-        """How much there is of this user's, and of the file that holds everybody's."""
+        """Measure a user's history, and the file that holds everybody's."""
         path = self._connection.path
         sides = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
         with self._connection.read() as db:
@@ -152,7 +152,7 @@ class ReplyFigures(Repository):
         )
 
     def speeds(self, user_id: int) -> dict[str, tuple[float, int]]:
-        """By model: tokens a second over its last replies to this user, and how many those were."""
+        """Return tokens per second over each model's last replies to a user, and how many those were."""
         found = defaultdict[str, list[tuple[int, float]]](list)
         with self._connection.read() as db:
             for model, tokens, seconds in db.execute(_REPLIES_OF_MODEL, [user_id]).fetchall():
@@ -168,7 +168,7 @@ class Comparisons(Repository):
     """Results of comparisons. Each belongs to the conversation in which it was made, and goes with it."""
 
     def add(self, user_id: int, conversation_id: int, question: str, created_at: float, result: str) -> int:
-        """Its id; 0 in an incognito conversation, of which nothing is kept. Raises NotFound where it is gone."""
+        """Store a result and return its id; 0 in an incognito conversation, which keeps nothing. Raises NotFound."""
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return 0
@@ -179,25 +179,25 @@ class Comparisons(Repository):
             return int(row.lastrowid or 0)
 
     def all(self, user_id: int, limit: int) -> list[StoredComparison]:
-        """The newest ones first, at most `limit`."""
+        """List at most `limit` results, the newest first."""
         with self._connection.read() as db:
             rows = db.query(f"{_OWNED} ORDER BY comparisons.id DESC LIMIT ?", [user_id, limit])
             return [StoredComparison(**row) for row in rows]
 
     def get(self, user_id: int, comparison_id: int) -> StoredComparison:
-        """One of them. Raises NotFound."""
+        """Return one result. Raises NotFound."""
         with self._connection.read() as db:
             return _owned_comparison(db, user_id, comparison_id)
 
     def delete(self, user_id: int, comparison_id: int) -> None:
-        """From the file, too. Raises NotFound."""
+        """Delete a result, from the file too. Raises NotFound."""
         with self._connection.write() as db:
             _owned_comparison(db, user_id, comparison_id)
             db.execute("DELETE FROM comparisons WHERE id = ?", [comparison_id])
         self._connection.rewrite()
 
     def delete_all(self, user_id: int) -> int:
-        """All of a user's; how many there were."""
+        """Delete all results of a user; return how many there were."""
         with self._connection.write() as db:
             gone = db.execute(
                 "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",

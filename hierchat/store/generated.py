@@ -1,4 +1,4 @@
-"""What a model wrote for itself, for one user: whether it may, what there is, and how it is deleted."""
+"""Texts that a model generated while idle, for one user: kept, counted and deleted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _DRAFTED = f"""
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A reply that a model wrote for itself; of one that is not `done`, what there is so far."""
+    """A generated reply, or its beginning while it is not `done`."""
 
     turn: int
     ids: tuple[int, ...]
@@ -64,7 +64,7 @@ class GeneratedText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedSize:
-    """How much a model wrote for itself. `size`: bytes in the database, with the index."""
+    """Size of the generated texts. `size`: bytes in the database, with the index."""
 
     texts: int = 0
     tokens: int = 0
@@ -90,7 +90,7 @@ class GeneratedTexts(Repository):
             return list(db.execute(_QUESTIONS, [user_id, LONGEST, MOST_QUESTIONS]).fetchall())
 
     def replies(self, user_id: int, model_key: str) -> dict[str, int]:
-        """By conversation, how many finished replies there are; 0 where the first one is half there."""
+        """Count finished replies by conversation; 0 while the first one is unfinished."""
         with self._connection.read() as db:
             return dict(
                 db.execute(
@@ -100,7 +100,7 @@ class GeneratedTexts(Repository):
             )
 
     def texts(self, user_id: int, model_key: str, key: str) -> list[GeneratedText]:
-        """The replies of one conversation, in order."""
+        """Return the replies of one conversation, in order."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ?"
@@ -142,7 +142,7 @@ class GeneratedTexts(Repository):
             return bool(db.execute(_KEEP, values).rowcount > 0)
 
     def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
-        """How much there is of this user's, of one model or of all."""
+        """Measure a user's generated texts, of one model or of all."""
         with self._connection.read() as db:
             texts, size = db.execute(
                 "SELECT count(*), ifnull(sum(length(ids)), 0) FROM self_texts"
@@ -157,7 +157,7 @@ class GeneratedTexts(Repository):
         return GeneratedSize(texts, size // TOKEN.itemsize, size + indexed)
 
     def drafted(self, user_id: int, model_key: str | None = None) -> GeneratedDrafts:
-        """What the texts have been worth so far, for one model or for all."""
+        """Count the tokens that generated texts have drafted so far, for one model or for all."""
         with self._connection.read() as db:
             return GeneratedDrafts(*db.execute(_DRAFTED, [user_id, model_key, user_id]).fetchone())
 

@@ -49,7 +49,7 @@ class SuffixRun:
         return bool(seen.all())
 
     def without(self, message_ids: NDArray[np.int64]) -> Self:
-        """The same without some of its texts."""
+        """Return the order without some of its texts."""
         stays = ~np.isin(self.texts[:, 0], message_ids)
         if stays.all():
             return self
@@ -64,7 +64,7 @@ class SuffixRun:
 
     @classmethod
     def from_row(cls, texts: bytes, positions: bytes, checksum: int) -> Self | None:
-        """What to_row made; None where it is damaged."""
+        """Decode a row of `to_row`; None if it is damaged."""
         if zlib.crc32(positions, zlib.crc32(texts)) != checksum:
             return None
         if len(texts) % (2 * TEXT.itemsize) or len(positions) % POSITION.itemsize:
@@ -74,7 +74,7 @@ class SuffixRun:
 
 
 def covered(texts: bytes) -> NDArray[np.int64]:
-    """The messages in that column of a row, which may be damaged."""
+    """Decode the message ids of a row's `texts`, which may be damaged."""
     return np.frombuffer(texts[: len(texts) // 16 * 16], TEXT)[::2]
 
 
@@ -83,7 +83,8 @@ def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
 
 
 def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
-    """As part of the transaction that deletes a conversation: an order tells much of the texts that it covers."""
+    """Take a conversation's texts out of the stored suffix orders, in the transaction that deletes it: an order tells
+    much of the texts that it covers."""
     messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
     made_of_them = _ids(
         db.execute(
@@ -162,7 +163,7 @@ class History(Repository):
     def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
     ) -> tuple[list[tuple[int, bytes]], Mark]:
-        """Name and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
+        """Return name and tokens (dtype TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
         with self._connection.read() as db:
             texts = db.execute(
@@ -181,7 +182,7 @@ class History(Repository):
         return texts, Mark(message, tokenised)
 
     def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
-        """The names of all texts that are there."""
+        """Return the names of all texts of a kind."""
         values = _values(user_id, model_key, kind, Mark())
         with self._connection.read() as db:
             rows = db.execute(
@@ -192,7 +193,7 @@ class History(Repository):
             return {id for (id,) in rows}
 
     def count_tokens(self, user_id: int, model_key: str) -> int:
-        """How many tokens all texts have that can draft for this model."""
+        """Count the tokens of all texts that can draft for this model."""
         parts = []
         kinds: tuple[TextKind, TextKind] = ("written", "asked")
         with self._connection.read() as db:
@@ -214,7 +215,7 @@ class History(Repository):
             return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
 
     def keep_tokens(self, model_key: str, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
-        """The tokens of messages that no model wrote here; those that were deleted meanwhile are left out."""
+        """Store tokens of messages that no model wrote here; messages that were deleted meanwhile are left out."""
         rows = [(model_key, np.asarray(ids, TOKEN).tobytes(), id) for id, ids in texts]
         with self._connection.write() as db:
             db.conn.executemany(
@@ -224,7 +225,7 @@ class History(Repository):
             )
 
     def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
-        """The orders that were kept. A damaged one is dropped: the texts are there to sort them again."""
+        """Return the stored orders. A damaged one is dropped: it is sorted again from the texts."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT id, texts, positions, checksum FROM suffix_runs"
@@ -279,7 +280,7 @@ class LearnedValues(Repository):
     """What was learned from replies, and what steps cost. It is derived data: losing it costs speed alone."""
 
     def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
-        """What `learn` kept last."""
+        """Return what `keep` stored last."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
@@ -288,7 +289,7 @@ class LearnedValues(Repository):
             return row and row[0]
 
     def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
-        """The values of one kind, by model_key."""
+        """Return the values of one kind, by model_key."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",
@@ -319,7 +320,7 @@ class LearnedValues(Repository):
             forget_learned(db, user_id)
 
     def latency(self, model_key: str, machine: str) -> bytes | None:
-        """The costs that `keep_latency` kept last."""
+        """Return the costs that `keep_latency` stored last."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM latency WHERE model_key = ? AND machine = ?", [model_key, machine]
@@ -336,7 +337,7 @@ class LearnedValues(Repository):
 
 
 def forget_learned(db: Database, user_id: int) -> None:
-    """As part of a transaction that deletes something of this user's."""
+    """Drop all learned values of a user, in the transaction that deletes something of theirs."""
     db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
     db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
 
@@ -364,7 +365,7 @@ class DeletionOutbox(Repository):
     """Replies that were sent to a drafter in another process, until that has forgotten them."""
 
     def name_of(self, user_id: int) -> str:
-        """What drafters call a user."""
+        """Return the name of a user in other processes' drafters."""
         with self._connection.read() as db:
             return _called(db, user_id)
 
@@ -381,7 +382,7 @@ class DeletionOutbox(Repository):
         return names
 
     def pending(self, place: str) -> list[SentReply]:
-        """What the drafter there has to forget: it was deleted here, or hidden until then. Some thousand at most."""
+        """List at most 1,000 replies that the drafter has to forget: they were deleted here, or are hidden."""
         with self._connection.read() as db:
             return [SentReply(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
 

@@ -189,8 +189,8 @@ class Messages(Repository):
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
-        """The path from the root to `leaf_id`, else to the current leaf; its last `most` messages, if that is no
-        negative number. Raises NotFound."""
+        """Return the messages from the root to `leaf_id`, else to the current leaf; only the last `most` of them unless
+        that is negative. Raises NotFound."""
         with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
@@ -216,7 +216,7 @@ class Messages(Repository):
             return [row["text"] for row in db.query(PATH, [leaf]) if row["role"] == "system"]
 
     def get(self, user_id: int, message_id: int) -> Message:
-        """One message. Raises NotFound."""
+        """Return one message. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_message(db, user_id, message_id)
             return self._messages(db, row["conversation_id"], [row])[0]
@@ -297,13 +297,13 @@ class Messages(Repository):
         return message_id
 
     def attachments(self, user_id: int, message_id: int) -> list[Attachment]:
-        """The files of a message, in their order. Raises NotFound."""
+        """Return the files of a message, in their order. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
             return attachments_of(db, message_id)
 
     def attachment(self, user_id: int, attachment_id: int) -> Attachment:
-        """One file. Raises NotFound."""
+        """Return one file. Raises NotFound."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT message_id, name, size, text FROM attachments WHERE id = ?", [attachment_id]
@@ -314,14 +314,14 @@ class Messages(Repository):
             return Attachment(*row[1:])
 
     def whereabouts(self, user_id: int, message_ids: Iterable[int]) -> dict[int, Whereabouts]:
-        """Where these messages stand; those that are gone, or another user's, are left out."""
+        """Locate messages; those that are gone, or another user's, are left out."""
         with self._connection.read() as db:
             rows = db.execute(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
             return {id: Whereabouts(*rest) for id, *rest in rows}
 
 
 def attachments_of(db: Database, message_id: int) -> list[Attachment]:
-    """The files of a message, whoever's."""
+    """Return the files of a message, of any user."""
     rows = db.execute(
         "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
     )
@@ -329,7 +329,7 @@ def attachments_of(db: Database, message_id: int) -> list[Attachment]:
 
 
 def heads(db: Database, conversation_id: int) -> Mapping[int, tuple[AttachmentHead, ...]]:
-    """What is attached in a conversation, by message."""
+    """Return the attachments of a conversation without their texts, by message."""
     found: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
     rows = db.execute(
         "SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id"

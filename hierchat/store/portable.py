@@ -78,7 +78,7 @@ class ChatTransfer(Repository):
     """Whole conversations, given out and taken in."""
 
     def export_chat(self, user_id: int, conversation_id: int) -> Chat:
-        """All of a conversation; a reply that is being written as an interrupted one. Raises NotFound."""
+        """Return a whole conversation; a reply that is being written counts as interrupted. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             found = db.execute("SELECT source FROM imports WHERE conversation_id = ?", [conversation_id])
@@ -115,7 +115,7 @@ class ChatTransfer(Repository):
         )
 
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
-        """Add a conversation, or what is new of one that is here; and the messages that were added.
+        """Add a conversation, or the new messages of one that is here; return the outcome and the added messages.
 
         What is here stays as it is. The open branch moves on where the conversation grew behind it.
         """
@@ -137,7 +137,7 @@ class ChatTransfer(Repository):
         return outcome, added
 
     def id_of(self, user_id: int, source: str) -> int:
-        """The conversation of that source. Raises NotFound."""
+        """Return the id of the conversation of that source. Raises NotFound."""
         with self._connection.read() as db:
             number = _find(db, user_id, source)
         if number is None:
@@ -208,7 +208,7 @@ def _move_on(db: Database, conversation_id: int, ids: Mapping[str, int], chat: C
 
 
 def _find(db: Database, user_id: int, source: str) -> int | None:
-    """The conversation of that source: an imported one, or one that was exported from here."""
+    """Find the conversation of that source: an imported one, or one that was exported from here."""
     row = db.execute(
         "SELECT conversation_id FROM imports WHERE user_id = ? AND source = ?", [user_id, storable(source)]
     ).fetchone()

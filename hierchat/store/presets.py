@@ -1,4 +1,4 @@
-"""What a chat sets for its replies, and the presets from which it can take that."""
+"""Settings of a chat's replies, and named presets of them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class Presets(Repository):
     """Settings with a name, which a chat copies when it takes them: a preset that changes later changes no chat."""
 
     def all(self, user_id: int) -> list[Preset]:
-        """All of this user's, by name."""
+        """List a user's presets, by name."""
         with self._connection.read() as db:
             rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
             return [_preset(row) for row in rows]
 
     def get(self, user_id: int, preset_id: int) -> Preset:
-        """One of them. Raises StoreError where it is gone."""
+        """Return one preset. Raises StoreError if it is gone."""
         with self._connection.read() as db:
             return _preset(_owned(db, user_id, preset_id))
 
     def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
-        """The id of a new preset. Raises StoreError where there is one of that name."""
+        """Add a preset and return its id. Raises StoreError if there is one of that name."""
         with self._connection.write() as db:
             _require_free(db, user_id, name)
             return db.execute(
@@ -35,7 +35,7 @@ class Presets(Repository):
             ).lastrowid
 
     def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
-        """Let it hold these settings. Raises StoreError where it is gone."""
+        """Replace the settings of a preset. Raises StoreError if it is gone."""
         with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute(
@@ -44,20 +44,20 @@ class Presets(Repository):
             )
 
     def rename(self, user_id: int, preset_id: int, name: str) -> None:
-        """Give it another name. Raises StoreError where it is gone, or another one has that name."""
+        """Rename a preset. Raises StoreError if it is gone, or another one has that name."""
         with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             _require_free(db, user_id, name, preset_id)
             db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
 
     def delete(self, user_id: int, preset_id: int) -> None:
-        """Chats that took their settings from it keep them. Raises StoreError where it is gone."""
+        """Delete a preset; chats keep the settings that they took from it. Raises StoreError if it is gone."""
         with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
-        """The preset that new chats begin with; None: they begin with the model's own values.
+        """Choose the preset that new chats begin with; None: the model's own values.
 
         Raises StoreError where it is gone.
         """
@@ -85,7 +85,7 @@ class Presets(Repository):
 
 
 def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
-    """What a chat sets; None where it takes the model's own values."""
+    """Return what a chat sets; None if it takes the model's own values."""
     for row in db.query("SELECT * FROM chat_settings WHERE conversation_id = ?", [conversation_id]):
         return ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["preset_id"])
     return None
@@ -104,7 +104,7 @@ def put_settings(
 
 
 def preset_name(db: Database, settings: ChatSettings | None) -> str:
-    """The name of the preset that they were taken from; empty where there is none."""
+    """Return the name of the preset that settings were taken from, or an empty string."""
     chosen = settings.preset_id if settings else None
     row = db.execute("SELECT name FROM presets WHERE id = ?", [chosen]).fetchone()
     return str(row[0]) if row else ""
@@ -118,7 +118,7 @@ def _named(db: Database, user_id: int, name: str) -> int | None:
 
 
 def copy_settings(db: Database, source: int, target: int) -> None:
-    """What one chat sets, for another one, too."""
+    """Copy the settings of one chat to another."""
     db.execute(
         "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
         " SELECT ?, system_prompt, sampling, preset_id FROM chat_settings WHERE conversation_id = ?",

@@ -8,9 +8,6 @@ from datetime import date
 from types import MappingProxyType
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 Role = Literal["system", "user", "assistant"]
 FinalState = Literal["complete", "stopped", "interrupted"]
 """How a message ended: by itself, by the user's Stop, or by a crash or an error."""
@@ -234,15 +231,6 @@ class Whereabouts:
     conversation_id: int
     title: str
     role: Role
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoggedReply:
-    """The tokens of one reply."""
-
-    message_id: int
-    conversation_id: int
-    tokens: NDArray[np.int32]  # [reply tokens], read-only
 
 
 @dataclass(frozen=True, slots=True)

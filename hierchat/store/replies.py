@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from hierchat.store.messages import Messages
 from hierchat.store.records import (
     UNKNOWN,
     FinalState,
-    LoggedReply,
     NewTurn,
     Origin,
     SourceCount,
@@ -45,7 +44,7 @@ SPANS = f"SELECT start, length, source, {', '.join(_ORIGIN)} FROM spans"
 
 
 def span_of(row: dict[str, Any]) -> SourceSpan:
-    """A row of `SPANS`."""
+    """Decode a row of `SPANS`."""
     origin = Origin(**{name: row[name] for name in _ORIGIN})
     return SourceSpan(row["start"], row["length"], row["source"], origin)
 
@@ -53,7 +52,7 @@ def span_of(row: dict[str, Any]) -> SourceSpan:
 def joined(
     held: Sequence[SourceSpan], start: int, sources: Sequence[str], origins: Sequence[Origin]
 ) -> list[SourceSpan]:
-    """The spans of tokens that begin at `start`, behind those that are held; the last of these may go on."""
+    """Append tokens from `start` on to the spans so far; the last of these may go on."""
     spans = list(held)
     for number, (source, origin) in enumerate(zip(sources, origins, strict=True), start):
         last = spans[-1] if spans else None
@@ -66,7 +65,7 @@ def joined(
 
 
 def _mean(mean: float | None, count: int, value: float | None) -> float | None:
-    """The mean of `count` chances and one more; None where one of them is not known."""
+    """Extend the mean of `count` chances by one more; None if one is unknown."""
     if mean is None or value is None:
         return None
     return mean + (value - mean) / (count + 1)
@@ -74,9 +73,6 @@ def _mean(mean: float | None, count: int, value: float | None) -> float | None:
 
 TOKEN = np.dtype("<i4")
 """How the token log keeps a token id: 4 bytes, little endian, on every machine."""
-
-# Replies fetched per query of the token log, so that no transaction stays open while the caller works.
-_BATCH = 256
 
 _FINISHED = """
     FROM turns
@@ -86,9 +82,6 @@ _FINISHED = """
     WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
 """
 _LOGGED = f"{_FINISHED} AND model_key = ? AND length(ids) > 0"
-_LOG = f"""
-    SELECT message_id, conversation_id, ids {_LOGGED} AND message_id > ? ORDER BY message_id LIMIT ?
-"""
 _WRITTEN = """
     SELECT message_id, ids FROM messages
     JOIN turns ON turns.message_id = messages.id
@@ -234,7 +227,7 @@ class Replies(Repository):
             )
 
     def turn(self, user_id: int, message_id: int) -> Turn | None:
-        """The record of a reply; None for a message that no model wrote here. Raises NotFound."""
+        """Return the record of a reply; None for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
             for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
@@ -248,14 +241,14 @@ class Replies(Repository):
             return None
 
     def spans(self, user_id: int, message_id: int) -> list[SourceSpan]:
-        """Where the reply's tokens came from, in order and without gaps. Raises NotFound."""
+        """Return the sources of a reply's tokens, in order and without gaps. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
             rows = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start", [message_id])
             return [span_of(row) for row in rows]
 
     def tokens(self, user_id: int, message_id: int) -> list[int]:
-        """The reply's token ids; empty for a message that no model wrote here. Raises NotFound."""
+        """Return the token ids of a reply; none for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
             return _tokens(db, message_id).tolist()
@@ -267,22 +260,8 @@ class Replies(Repository):
             rows = db.execute(_WRITTEN, [conversation_id, model_key])
             return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
 
-    def log(self, user_id: int, model_key: str, after_message_id: int = 0) -> Iterator[LoggedReply]:
-        """Every reply that this model wrote for this user, oldest first, from after `after_message_id` on.
-
-        Interrupted and stopped ones are among them; those still being written, and empty ones, are not.
-        """
-        while True:
-            with self._connection.read() as db:
-                batch = db.execute(_LOG, [user_id, model_key, after_message_id, _BATCH]).fetchall()
-            for message_id, conversation_id, ids in batch:
-                yield LoggedReply(message_id, conversation_id, np.frombuffer(ids, dtype=TOKEN))
-            if len(batch) < _BATCH:
-                return
-            after_message_id = batch[-1][0]
-
     def last(self, user_id: int, model_key: str, most: int) -> list[int]:
-        """The messages that this model wrote last for this user, the newest first, as `token_log` has them."""
+        """List the replies that this model wrote last for this user, the newest first; none that is being written."""
         with self._connection.read() as db:
             return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
 

@@ -41,7 +41,7 @@ class Users(Repository):
     """Users by id: who they are, what they chose, and how all of theirs is deleted."""
 
     def ensure(self, name: str) -> int:
-        """The id of the user of that name, who is created if new."""
+        """Return the id of the user of that name, created if new."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -50,7 +50,7 @@ class Users(Repository):
             return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
 
     def ids(self) -> dict[str, int]:
-        """The ids of all users, by name."""
+        """Return the ids of all users, by name."""
         with self._connection.read() as db:
             return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
 
@@ -70,7 +70,7 @@ class Users(Repository):
             return found.fetchone() is not None
 
     def counts(self, user_id: int) -> tuple[int, int]:
-        """How many conversations and messages there are of a user."""
+        """Count a user's conversations and messages."""
         with self._connection.read() as db:
             return db.execute(
                 "SELECT count(DISTINCT conversations.id), count(messages.id)"
@@ -93,7 +93,7 @@ class Users(Repository):
             return row[0] if row else -1
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
-        """What may draft a reply, in this conversation where one is named: an incognito one takes from no other."""
+        """Return what may draft a reply; in an incognito conversation, no other one. Raises NotFound."""
         with self._connection.read() as db:
             row = db.execute("SELECT drafts_from FROM users WHERE id = ?", [user_id]).fetchone()
             chosen: DraftsFrom = row[0] if row else "all"
@@ -103,12 +103,12 @@ class Users(Repository):
         return chosen
 
     def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
-        """Choose it for all replies to come."""
+        """Choose what may draft the replies to come."""
         with self._connection.write() as db:
             db.execute("UPDATE users SET drafts_from = ? WHERE id = ?", [chosen, user_id])
 
     def idle_settings(self, user_id: int) -> IdleSettings:
-        """What the user allows."""
+        """Return what the user allows while the machine is idle."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
@@ -116,7 +116,7 @@ class Users(Repository):
         return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
     def set_idle_settings(self, user_id: int, chosen: IdleSettings) -> None:
-        """Allow it, or do so no more; what was written stays."""
+        """Allow idle generation, or stop it; texts that were generated stay."""
         with self._connection.write() as db:
             db.execute(
                 "UPDATE users SET learns = ?, learns_after = ?, learns_most = ? WHERE id = ?",
@@ -124,7 +124,7 @@ class Users(Repository):
             )
 
     def with_idle_generation(self) -> list[int]:
-        """The users who allow it and whose earlier texts may draft; no guests."""
+        """List the users who allow idle generation and whose earlier texts may draft; no guests."""
         with self._connection.read() as db:
             return [id for (id,) in db.execute(_LEARNERS)]
 
@@ -165,18 +165,18 @@ class Accounts(Repository):
     """Who may log in. An account stays when its user deletes all chats."""
 
     def all(self) -> list[Account]:
-        """All of them, the oldest first."""
+        """List all accounts, the oldest first."""
         with self._connection.read() as db:
             return [_account(row) for row in db.query("SELECT * FROM accounts ORDER BY created_at, rowid")]
 
     def find(self, name: str) -> Account | None:
-        """The account of that name, however it is capitalised."""
+        """Return the account of that name, however it is capitalised."""
         with self._connection.read() as db:
             return _find(db, name)
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
-        """A new one. The first becomes the owner, and so does one for the page without a login. Chats of a user of
-        that name are theirs from now on.
+        """Add an account. The first becomes an owner, and so does that of the page without a login. The chats of a
+        user of that name belong to it.
 
         Raises StoreError where there is one of that name, or of a name that looks like it.
         """
@@ -196,15 +196,15 @@ class Accounts(Repository):
             _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
-        """Another one from now on; the account as it is now. Raises StoreError where there is none of that name."""
+        """Replace the password; return the account. Raises StoreError if there is none of that name."""
         with self._connection.write() as db:
             account = _required(db, name)
             db.execute("UPDATE accounts SET password = ? WHERE name = ?", [password, account.name])
             return _required(db, name)
 
     def remove(self, name: str) -> Account:
-        """Nobody logs in with it any more; what its user has stored stays. Raises StoreError where there is none of
-        that name, or others would be left without an owner."""
+        """Delete an account; its user's chats stay. Raises StoreError if there is none of that name, or if others would
+        be left without an owner."""
         with self._connection.write() as db:
             account = _required(db, name)
             left = [
@@ -263,8 +263,8 @@ class Guests(Repository):
         self._guests: set[str] = set()
 
     def begin(self) -> str:
-        """The name of a new guest. If this store closes, they are forgotten; if the process dies, when the file is
-        opened next."""
+        """Add a guest and return the name. The guest is deleted when this store closes or, if the process dies, when
+        the file is opened next."""
         name = f"guest-{secrets.token_hex(8)}"
         with self._connection.write() as db:
             db.execute("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
@@ -310,7 +310,7 @@ _WITH_TODAY = """
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is known of a key. Limits are None where there is none."""
+    """A key without its secret. A limit of None is no limit."""
 
     id: int
     name: str
@@ -337,14 +337,14 @@ class Keys(Repository):
         self._access = access
 
     def access(self) -> Access:
-        """Who may ask."""
+        """Return who may use the endpoint."""
         if self._access:
             return self._access
         with self._connection.read() as db:
             return db.execute("SELECT access FROM endpoint").fetchone()[0]
 
     def set_access(self, access: Access) -> None:
-        """Let others ask from now on, or no longer."""
+        """Choose who may use the endpoint."""
         self._access = None
         with self._connection.write() as db:
             db.execute("UPDATE endpoint SET access = ?", [access])
@@ -358,7 +358,7 @@ class Keys(Repository):
         per_minute: int | None = None,
         tokens_per_day: int | None = None,
     ) -> str:
-        """A new key, which can be had only here. `history`: what it asks and gets is kept, to draft its later replies.
+        """Make a key and return it: it can be read only here. `history`: its requests are kept, to draft later ones.
 
         Raises StoreError where there is one of that name.
         """
@@ -384,19 +384,19 @@ class Keys(Repository):
         return key
 
     def all(self) -> list[Key]:
-        """All of them, by name."""
+        """List all keys, by name."""
         with self._connection.read() as db:
             return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]
 
     def find(self, key: str) -> Key | None:
-        """The one that this is; None where it is none."""
+        """Return the record of a key; None if it is unknown."""
         with self._connection.read() as db:
             for row in db.query(f"{_WITH_TODAY} WHERE hash = ?", [_today(), _hash(key)]):
                 return _key(row)
         return None
 
     def note_use(self, key_id: int, tokens: int) -> None:
-        """So many tokens more today. A key that was removed meanwhile is passed over."""
+        """Add tokens to those of today. Does nothing for a key that was removed meanwhile."""
         with self._connection.write() as db:
             db.execute("UPDATE keys SET used_at = ? WHERE id = ?", [time.time(), key_id])
             db.execute(
@@ -406,7 +406,7 @@ class Keys(Repository):
             )
 
     def remove(self, name: str) -> Key:
-        """It opens nothing from now on. Its history is left to `forget_user`. Raises StoreError where there is none."""
+        """Delete a key; its history stays until `Users.forget`. Raises StoreError if there is none of that name."""
         with self._connection.write() as db:
             key = _named(db, name)
             db.execute("DELETE FROM keys WHERE id = ?", [key.id])
@@ -456,12 +456,12 @@ _TOGETHER = [
 
 
 def normal(name: str) -> str:
-    """One spelling of a name: however it is capitalised, and however a device composes its letters."""
+    """Return one spelling of a name, for any capitals and any composition of its letters."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def skeleton(name: str) -> str:
-    """What is the same for names that look alike."""
+    """Return a key that is equal for names that look alike."""
     return normal(unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKE))
 
 

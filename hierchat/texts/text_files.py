@@ -41,6 +41,8 @@ KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
 PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 """Folders that nobody wrote, beside the hidden ones."""
 
+LARGEST_UNPACKED = 1 << 32
+"""Bytes of a packed file once it is unpacked: a small one may unpack to no end."""
 _CHUNK = 1 << 20
 _FEW = 100
 """Bytes per bad one from which a text is UTF-8 with a few bytes spoilt, rather than another charset."""
@@ -139,7 +141,7 @@ def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
     Says in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text.
     """
     try:
-        charset = _charset(_unpacked(path, raw))
+        charset = _charset(_unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None)
         raw.seek(0)
         if charset != "utf-8":
             notes.append(
@@ -163,8 +165,8 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
     return raw
 
 
-def _charset(stream: BinaryIO) -> str:
-    """What all of a stream's bytes are written in."""
+def _charset(stream: BinaryIO, most: int | None = None) -> str:
+    """Return the charset of a stream, all of which is read. Raises Unreadable if it has more than `most` bytes."""
     beginning = stream.read(_CHUNK)
     for bom, charset in _BOMS:
         if beginning.startswith(bom):
@@ -182,6 +184,8 @@ def _charset(stream: BinaryIO) -> str:
         sample = sample or (chunk if spoilt else b"")
         bad += spoilt
         size += len(chunk)
+        if most is not None and size > most:
+            raise Unreadable(f"it unpacks to more than {most >> 20:,} MB; unpack it and split it")
         characters += len(text)
         chunk = stream.read(_CHUNK)
     if not bad:

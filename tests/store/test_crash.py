@@ -67,7 +67,7 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> Non
             assert message.text == "".join(f"{number} " for number in tokens)
             sources = [span.source for span in store.replies.spans(user, reply) for _ in range(span.length)]
             assert sources == ["target" if number % 3 else "history" for number in tokens]
-            assert [one.message_id for one in store.replies.log(user, "k")][-1] == reply
+            assert store.replies.last(user, "k", 1) == [reply]
             assert reply in [
                 m.id for c in store.chats.find(user, "count") for m in store.messages.path(user, c.id)
             ]

@@ -45,7 +45,7 @@ def test_it_drafts_as_the_users_text_and_counts_as_nothing(store: Store, user: i
     assert set(drafting(store, user, "written")) == {reply}
     assert set(drafting(store, user, "asked")) == {reply - 1, edited}
     assert store.history.ids(user, "k", "asked") == {reply - 1, edited}
-    assert [logged.message_id for logged in store.replies.log(user, "k")] == [reply]
+    assert store.replies.last(user, "k", 9) == [reply]
     assert store.figures.totals(user) == figures
     assert figures.accepted == 1
     assert store.figures.over_time(user) == days

@@ -128,15 +128,6 @@ def test_a_locked_database(path: Path, mode: str) -> None:
     Store.open(path).close()
 
 
-def test_a_lock_taken_later(store: Store, user: int, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with refused(path, DatabaseLocked, "Close that program"):
-            store.chats.create(user)
-        assert store.chats.find(user) == []
-    store.chats.create(user)
-
-
 @pytest.mark.parametrize("closed", ["file", "folder", "both"])
 def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.FixtureRequest) -> None:
     fill(path)
@@ -273,14 +264,6 @@ def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) ->
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.glob("copy*")) == []
-
-
-def test_a_closed_store_says_so(path: Path) -> None:
-    store = Store.open(path)
-    store.close()
-    store.close()
-    with pytest.raises(StoreError, match="Open it again"):
-        store.users.ensure("ann")
 
 
 def test_threads_share_a_few_connections(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def seen(store: Store, user: int, conversation: int, question: int, reply: int) 
         reply in [id for id, _ in store.history.texts(user, "k", "written", Mark())[0]],
         question in store.history.ids(user, "k", "asked"),
         question in [id for id, _ in store.history.without_tokens(user, "another", 0, None, 9)],
-        reply in [logged.message_id for logged in store.replies.log(user, "k")],
+        reply in store.replies.last(user, "k", 9),
         store.figures.totals(user).replies > 0,
         bool(store.figures.over_time(user).days),
     ]

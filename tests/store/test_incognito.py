@@ -38,7 +38,7 @@ def test_it_can_be_talked_in_and_stands_nowhere(store: Store, user: int) -> None
     assert store.history.without_tokens(user, "another", 0, None, 9) == []
     assert store.figures.totals(user).replies == 0
     assert store.figures.over_time(user).days == {}
-    assert list(store.replies.log(user, "k")) == []
+    assert store.replies.last(user, "k", 9) == []
     with pytest.raises(NotFound):
         store.messages.path(store.users.ensure("bob"), conversation)
 

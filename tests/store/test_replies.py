@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,29 +182,21 @@ def test_deleting_the_conversation_ends_its_reply(store: Store, user: int) -> No
     delete_for_good(store, user, store.messages.get(user, message).conversation_id)
     with pytest.raises(NotFound):
         store.replies.append(message, "too late", [1], ["target"])
-    assert list(store.replies.log(user, "k1")) == []
+    assert store.replies.last(user, "k1", 9) == []
 
 
-def test_the_token_log_holds_what_this_model_wrote_for_this_user(store: Store, user: int) -> None:
-    bob = store.users.ensure("bob")
-    other_model = NewTurn("other", "k2", {}, 0, False)
+def test_the_last_replies_are_of_this_model_and_this_user(store: Store, user: int) -> None:
+    bob, other_model = store.users.ensure("bob"), NewTurn("other", "k2", {}, 0, False)
     written = []
-    for number in range(600):  # more than one batch
-        message = reply(store, user)
-        store.replies.append(message, "", [number] * 2, ["history"] * 2)
-        store.replies.finish(message, "", "complete", FIGURES)
-        written.append(message)
-    for owner, turn in [(bob, TURN), (user, other_model)]:
+    for owner, turn in [(user, TURN), (user, TURN), (bob, TURN), (user, other_model)]:
         store.replies.append(message := reply(store, owner, turn), "", [7], ["target"])
         store.replies.finish(message, "", "complete", FIGURES)
+        written.append(message)
     store.replies.append(reply(store, user), "still writing", [8], ["target"])
     store.replies.finish(reply(store, user), "empty", "stopped", FIGURES)
-    log = list(store.replies.log(user, "k1"))
-    assert [one.message_id for one in log] == written
-    assert all(one.tokens.dtype == np.int32 and one.tokens.tolist() == [i, i] for i, one in enumerate(log))
-    assert log[0].conversation_id == store.messages.get(user, written[0]).conversation_id
-    assert [one.message_id for one in store.replies.log(user, "k1", written[590])] == written[591:]
-    assert [one.tokens.tolist() for one in store.replies.log(bob, "k1")] == [[7]]
+    assert store.replies.last(user, "k1", 9) == [written[1], written[0]]
+    assert store.replies.last(user, "k1", 1) == [written[1]]
+    assert store.replies.last(bob, "k1", 9) == [written[2]]
 
 
 def test_totals(store: Store, user: int) -> None:
@@ -245,7 +236,7 @@ def test_two_threads_write_and_read_at_once(path: Path) -> None:
         for thread in threads:
             thread.join()
         assert failures == []
-        log = [one.tokens.tolist() for one in store.replies.log(user, "k1")]
+        log = [store.replies.tokens(user, message) for message in store.replies.last(user, "k1", 9)]
         assert sorted(log) == [[1] * 50, [2] * 50]
 
 

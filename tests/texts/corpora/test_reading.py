@@ -47,6 +47,18 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     assert [len(text) for text in texts] == [text_files.PIECE] * 3
 
 
+@pytest.mark.parametrize(("name", "pack"), [("a.txt.gz", gzip.compress), ("a.txt.xz", lzma.compress)])
+def test_a_small_file_that_unpacks_to_no_end_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(text_files, "LARGEST_UNPACKED", 1 << 21)
+    texts, reader = read(tmp_path / name, pack(b"all the same " * 1_000_000))
+    assert texts == []
+    assert "unpacks to more than 2 MB; unpack it and split it" in reader.passed_over[0]
+    texts, reader = read(tmp_path / "b.txt", b"all the same " * 1_000_000)
+    assert (len(texts) > 1, reader.passed_over) == (True, [])
+
+
 def test_json_lines_without_the_broken_ones(tmp_path: Path) -> None:
     lines = ['{"text": "one"}', "", '{"text": "tw', '{"text": "three"}', "]"]
     texts, reader = read(tmp_path / "a.jsonl", "\n".join(lines))

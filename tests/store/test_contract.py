@@ -1,0 +1,80 @@
+"""One contract for every part of the store: what its methods do with a file that is closed, in use or read-only."""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.store import DatabaseLocked, DatabaseUnwritable, Store, StoreError
+from tests.isolation.conftest import Secrets, fill, rows_of
+from tests.isolation.test_store import METHODS, calls
+
+READS = {
+    "Accounts": ("all",), "Chats": ("untitled",), "Keys": ("all",), "Users": ("ids", "with_idle_generation"),
+}  # fmt: skip
+"""Methods without a user, by class."""
+
+
+@pytest.fixture
+def filled(store: Store) -> Secrets:
+    return fill(store, "ann")
+
+
+def part_of(store: Store, name: str) -> Any:
+    return next(one for one in vars(store).values() if type(one).__name__ == name.split(".")[0])
+
+
+def uses(store: Store, filled: Secrets, name: str) -> Iterator[Callable[[], object]]:
+    """Calls of a method by the user to whom all of it belongs."""
+    for call in calls(name, METHODS[name], filled.user, filled.ids):
+        yield lambda call=call: METHODS[name](part_of(store, name), **call)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_closed_store_says_so(store: Store, filled: Secrets, name: str) -> None:
+    store.close()
+    for use in uses(store, filled, name):
+        if name == "Chats.delete_hidden":
+            continue
+        with pytest.raises(StoreError, match="Open it again"):
+            use()
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_methods_without_a_user_say_it_too(store: Store, kind: str) -> None:
+    store.close()
+    for name in READS[kind]:
+        method = getattr(part_of(store, kind), name)
+        with pytest.raises(StoreError, match="Open it again"):
+            method(*["m", 0.0][: len(inspect.signature(method).parameters)])
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_file_in_use_changes_nothing(store: Store, filled: Secrets, path: Path, name: str) -> None:
+    """Reading goes on while another program writes; writing is refused as a whole, and works afterwards."""
+    before = rows_of(store, filled.user)
+    refused = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for use in uses(store, filled, name):
+            try:
+                use()
+            except DatabaseLocked as error:
+                refused.append((use, str(error)))
+            except StoreError:
+                pass  # it is not there
+        assert rows_of(store, filled.user) == before
+    assert all("Close that program" in message for _, message in refused)
+    for use, _ in refused:
+        try:
+            use()
+        except (DatabaseLocked, DatabaseUnwritable) as error:
+            pytest.fail(str(error))
+        except StoreError:
+            pass
