@@ -194,33 +194,28 @@ class Chats(Repository):
             return found is None
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Give it another title, which no model replaces. Raises NotFound."""
-        with self._connection.write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute(
-                "UPDATE conversations SET title = ?, title_given = 1 WHERE id = ?",
-                [storable(title), conversation_id],
-            )
+        """Give a conversation another title, which no model replaces. Raises NotFound."""
+        self._change(user_id, conversation_id, title=storable(title), title_given=1)
 
     def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        """Keep it at the top of the list, or no longer. Raises NotFound."""
-        with self._connection.write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute("UPDATE conversations SET pinned = ? WHERE id = ?", [pinned, conversation_id])
+        """Keep a conversation at the top of the list, or no longer. Raises NotFound."""
+        self._change(user_id, conversation_id, pinned=pinned)
 
     def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        """Put it away from the list, or bring it back; it is not pinned then. It drafts as before. Raises NotFound."""
-        with self._connection.write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute(
-                "UPDATE conversations SET archived = ?, pinned = 0 WHERE id = ?", [archived, conversation_id]
-            )
+        """Put a conversation away from the list, or bring it back, unpinned; it drafts as before. Raises NotFound."""
+        self._change(user_id, conversation_id, archived=archived, pinned=0)
 
     def mark_unread(self, user_id: int, conversation_id: int, unread: bool) -> None:
         """Note that a reply came there that was not seen yet, or that it was seen. Raises NotFound."""
+        self._change(user_id, conversation_id, unread=unread)
+
+    def _change(self, user_id: int, conversation_id: int, **values: object) -> None:
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
-            db.execute("UPDATE conversations SET unread = ? WHERE id = ?", [unread, conversation_id])
+            changes = ", ".join(f"{name} = ?" for name in values)
+            db.execute(
+                f"UPDATE conversations SET {changes} WHERE id = ?", [*values.values(), conversation_id]
+            )
 
     def tags(self, user_id: int) -> list[str]:
         """List the tags of a user's conversations, in the order of the alphabet."""

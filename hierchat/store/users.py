@@ -86,42 +86,35 @@ class Users(Repository):
         return self._connection.rewrite()
 
     def deletions(self, user_id: int) -> int:
-        """How often something of this user's was deleted: after one more, what was learned is to be dropped.
-        -1 where the user was forgotten."""
-        with self._connection.read() as db:
-            row = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
-            return row[0] if row else -1
+        """Count the deletions of this user's texts: after one more, what was learned is to be dropped. -1 once the user
+        was forgotten."""
+        row = self._chosen(user_id, "deletions")
+        return row[0] if row else -1
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
         """Return what may draft a reply; in an incognito conversation, no other one. Raises NotFound."""
-        with self._connection.read() as db:
-            row = db.execute("SELECT drafts_from FROM users WHERE id = ?", [user_id]).fetchone()
-            chosen: DraftsFrom = row[0] if row else "all"
-            if chosen == "all" and conversation_id is not None:
+        row = self._chosen(user_id, "drafts_from")
+        chosen: DraftsFrom = row[0] if row else "all"
+        if chosen == "all" and conversation_id is not None:
+            with self._connection.read() as db:
                 incognito = owned_conversation(db, user_id, conversation_id)["incognito"]
-                return "chat" if incognito else "all"
+            return "chat" if incognito else "all"
         return chosen
 
     def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
         """Choose what may draft the replies to come."""
-        with self._connection.write() as db:
-            db.execute("UPDATE users SET drafts_from = ? WHERE id = ?", [chosen, user_id])
+        self._choose(user_id, drafts_from=chosen)
 
     def idle_settings(self, user_id: int) -> IdleSettings:
         """Return what the user allows while the machine is idle."""
-        with self._connection.read() as db:
-            row = db.execute(
-                "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
-            ).fetchone()
+        row = self._chosen(user_id, "learns, learns_after, learns_most")
         return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
     def set_idle_settings(self, user_id: int, chosen: IdleSettings) -> None:
         """Allow idle generation, or stop it; texts that were generated stay."""
-        with self._connection.write() as db:
-            db.execute(
-                "UPDATE users SET learns = ?, learns_after = ?, learns_most = ? WHERE id = ?",
-                [chosen.on, chosen.after_minutes, chosen.most_tokens, user_id],
-            )
+        self._choose(
+            user_id, learns=chosen.on, learns_after=chosen.after_minutes, learns_most=chosen.most_tokens
+        )
 
     def with_idle_generation(self) -> list[int]:
         """List the users who allow idle generation and whose earlier texts may draft; no guests."""
@@ -129,26 +122,34 @@ class Users(Repository):
             return [id for (id,) in db.execute(_LEARNERS)]
 
     def model_titles(self, user_id: int) -> bool:
-        """Whether a model may name this user's new chats."""
-        with self._connection.read() as db:
-            row = db.execute("SELECT model_titles FROM users WHERE id = ?", [user_id]).fetchone()
-            return bool(row and row[0])
+        """Return whether a model may name this user's new chats."""
+        row = self._chosen(user_id, "model_titles")
+        return bool(row and row[0])
 
     def set_model_titles(self, user_id: int, allowed: bool) -> None:
         """Let a model name this user's new chats, or no longer. Titles that are there stay."""
-        with self._connection.write() as db:
-            db.execute("UPDATE users SET model_titles = ? WHERE id = ?", [allowed, user_id])
+        self._choose(user_id, model_titles=allowed)
 
     def keeps_writing(self, user_id: int) -> bool:
-        """Whether this user's replies go on when the last page was closed."""
-        with self._connection.read() as db:
-            row = db.execute("SELECT keep_writing FROM users WHERE id = ?", [user_id]).fetchone()
-            return row is None or bool(row[0])
+        """Return whether this user's replies go on after the last page was closed."""
+        row = self._chosen(user_id, "keep_writing")
+        return row is None or bool(row[0])
 
     def set_keeps_writing(self, user_id: int, on: bool) -> None:
-        """Let replies go on when the last page was closed, or stop them then."""
+        """Let replies go on after the last page was closed, or stop them then."""
+        self._choose(user_id, keep_writing=on)
+
+    def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
+        with self._connection.read() as db:
+            row: tuple[Any, ...] | None = db.execute(
+                f"SELECT {columns} FROM users WHERE id = ?", [user_id]
+            ).fetchone()
+            return row
+
+    def _choose(self, user_id: int, **values: object) -> None:
         with self._connection.write() as db:
-            db.execute("UPDATE users SET keep_writing = ? WHERE id = ?", [on, user_id])
+            changes = ", ".join(f"{name} = ?" for name in values)
+            db.execute(f"UPDATE users SET {changes} WHERE id = ?", [*values.values(), user_id])
 
 
 @dataclass(frozen=True, slots=True)
