@@ -1,4 +1,4 @@
-"""The text of a file that somebody attaches: text in any usual encoding, code, PDF. Its name decides nothing."""
+"""Reads the text of an attached file: text in any usual encoding, code, PDF. Its name decides nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unreadable(ValueError):
 
 
 def read(name: str, raw: bytes) -> Attachment:
-    """The file as text. Takes up to a minute for a PDF. Raises Unreadable."""
+    """Return the file as text. Takes up to a minute for a PDF. Raises Unreadable."""
     name = _clean(name)
     if len(raw) > MOST_BYTES:
         raise too_big(name, len(raw))
@@ -50,7 +50,7 @@ def read(name: str, raw: bytes) -> Attachment:
 
 
 def too_big(name: str, size: int) -> Unreadable:
-    """What is said of a file of so many bytes."""
+    """Return the error for a file of so many bytes."""
     return Unreadable(
         f"{_clean(name)} has {size / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
         "Attach the part of it that you need."
@@ -58,7 +58,7 @@ def too_big(name: str, size: int) -> Unreadable:
 
 
 def _clean(name: str) -> str:
-    """A name for the eye and for the prompt: one line, no folders."""
+    """Reduce a name to one line without folders, for the eye and for the prompt."""
     line = " ".join(storable(name).replace("\\", "/").rsplit("/", 1)[-1].split())
     line = "".join(character for character in line if character.isprintable())
     if len(line) > _NAME:
@@ -100,13 +100,13 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
 def with_files(text: str, files: Iterable[Attachment]) -> str:
-    """The files, each in a Markdown fence under its name, then the text: a file that is asked about once more stands
-    at the beginning as it did before."""
+    """Put the files, each in a Markdown fence under its name, before the text: the prompt begins as it did when a file
+    is asked about once more."""
     return "\n\n".join([*map(fenced, files), *([text] if text else [])])
 
 
 def fenced(file: Attachment) -> str:
-    """One file. The fence is longer than any inside, so that nothing in the file ends it."""
+    """Fence one file, by more backticks than any run inside, so that nothing in the file ends it."""
     longest = max((len(run) for run in _FENCES.findall(file.text)), default=2)
     fence = "`" * (longest + 1)
     suffix = PurePath(file.name).suffix

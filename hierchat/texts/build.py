@@ -52,14 +52,14 @@ class Statistics:
     """Where it lies."""
 
     def title_at(self, position: int) -> str:
-        """What holds a position of the tokens, for a reader: the file, where it is known, and the corpus."""
+        """Name the file, if it is known, and the corpus that hold a position of the tokens."""
         starts, files = self._begins
         at = bisect_right(starts, position) - 1
         return f"{files[at]} (corpus {self.name})" if at >= 0 else f"corpus {self.name}"
 
     @cached_property
     def _begins(self) -> tuple[list[int], list[str]]:
-        """Where each file begins; nothing where an earlier version wrote the corpus."""
+        """Return the position of each file's first token; none for a corpus of an earlier version."""
         try:
             begins = json.loads((self.folder / _BEGINS).read_bytes()) if self.folder else []
             return [int(start) for start, _ in begins], [str(file) for _, file in begins]
@@ -143,7 +143,7 @@ def write(
 
 
 def part_of(target: Path) -> Path:
-    """Where a corpus lies while it is written."""
+    """Return the place of a corpus while it is written."""
     return target.with_name(f"{target.name}.part")
 
 
@@ -204,7 +204,7 @@ def build(
     sources: Iterable[str],
     report: Report,
 ) -> Statistics:
-    """A corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
+    """Build a corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
     if not reader.total:
         raise _nothing(reader)
     tokens, texts, begins = _tokenised(reader, tokenizer, target, name, report)
@@ -217,7 +217,7 @@ def build(
 def _tokenised(
     reader: Reader, tokenizer: Any, target: Path, name: str, report: Report
 ) -> tuple[Tokens, int, list[tuple[int, str]]]:
-    """The tokens of all texts, a BREAK after each; how many texts there are; and where each file begins."""
+    """Tokenise all texts, a BREAK after each; count them, and note where each file begins."""
     tokens, texts = array("i"), 0
     begins: list[tuple[int, str]] = []
     report(Progress("reading", 0, reader.total, name))
@@ -235,7 +235,7 @@ def _tokenised(
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """The tokens of each text alone."""
+    """Tokenise each text alone."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -294,7 +294,7 @@ _LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
 
 
 def fetch(source: str, report: Report) -> Path:
-    """The folder with the dataset's JSON lines and, where pyarrow is there, Parquet files.
+    """Return the folder with the dataset's JSON lines and, where pyarrow is there, Parquet files.
 
     Raises CorpusError or a ModelError.
     """

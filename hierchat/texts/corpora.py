@@ -37,13 +37,13 @@ SUFFIX = ".jsonl.xz"
 
 
 def seeds_dir() -> Path:
-    """Where the texts lie, each file called after the model that wrote it: MODEL.jsonl.xz."""
+    """Return the folder of the texts that ship, one file for each model that wrote them: MODEL.jsonl.xz."""
     return shipped("assets") / "seeds"
 
 
 def seed_files(entry: ModelEntry) -> list[Path]:
-    """Those that draft for a model: all, what it wrote itself last, since of equal matches the last one is the newest.
-    Where it wrote more than all others together, theirs would only dilute it: its own alone."""
+    """List the shipped files that draft for a model: all, its own last, since the last of equal matches wins; its own
+    alone if it wrote more than all others, which would only dilute it."""
     files = sorted(seeds_dir().glob(f"*{SUFFIX}"))
     own = [file for file in files if writer(file) == entry.name]
     others = [file for file in files if file not in own]
@@ -51,12 +51,12 @@ def seed_files(entry: ModelEntry) -> list[Path]:
 
 
 def writer(file: Path) -> str:
-    """The model that wrote a file."""
+    """Return the model that wrote a file."""
     return file.name.removesuffix(SUFFIX)
 
 
 def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
-    """These texts, if they were tokenised earlier."""
+    """Return the database of shipped texts if they were tokenised earlier."""
     try:
         return read(_target(files, tokenizer)) if files else None
     except (Damaged, OSError):
@@ -66,8 +66,8 @@ def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
 def seed(
     files: Sequence[Path], tokenizer: Any, model: str = "", report: Report = silent
 ) -> Statistics | None:
-    """These texts, tokenised now if they are not yet; None where there are none. What cannot be used only leaves a line
-    in the log."""
+    """Return the database of shipped texts, tokenised now if they are not yet; None if there are none. What cannot be
+    used only leaves a line in the log."""
     if not files:
         return None
     try:
@@ -90,7 +90,7 @@ def _size(files: Sequence[Path]) -> int:
 
 
 def _target(files: Sequence[Path], tokenizer: Any) -> Path:
-    """Where they lie in the cache. Raises OSError."""
+    """Return their place in the cache. Raises OSError."""
     digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
     for file in files:
         digest.update(known_sha256(file).encode())
@@ -114,7 +114,7 @@ class Stored:
 
 
 def corpora_dir() -> Path:
-    """Where the user's corpora lie. Not created here."""
+    """Return the folder of the user's corpora, which is not created here."""
     return data_dir() / "corpora"
 
 
@@ -192,7 +192,7 @@ def remove(name: str) -> int:
 
 
 def listed() -> list[Stored]:
-    """All that is stored, by name, each looked into."""
+    """List all stored corpora by name, each checked."""
     found = []
     for folder in sorted(corpora_dir().glob("*/*")) if corpora_dir().is_dir() else ():
         if not _is_build(folder):
@@ -208,13 +208,13 @@ def listed() -> list[Stored]:
 
 
 def unfinished() -> list[Path]:
-    """Files that were dropped and of which no corpus came: the program ended in the middle."""
+    """List folders of dropped files without a corpus: the program ended while it was built."""
     found = sorted(corpora_dir().glob("*/files")) if corpora_dir().is_dir() else []
     return [files for files in found if not _builds(files.parent)]
 
 
 def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
-    """The corpora of a tokenizer (its tokens_sha256), and what is wrong with those that cannot be used."""
+    """Return the corpora of a tokenizer (its tokens_sha256), and what is wrong with those that cannot be used."""
     usable, wrong = [], []
     for folder in sorted(corpora_dir().glob(f"*/{tokenizer[:_DIGITS]}")):
         try:
@@ -227,20 +227,20 @@ def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
 
 
 def name_of(said: str) -> str:
-    """A corpus's name after the first thing in it: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
+    """Name a corpus after the first thing in it: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
     stem = said if "/" in said else said.split(".")[0]
     return re.sub(r"[^\w-]+", "-", stem).strip("-")[:_LONGEST] or "corpus"
 
 
 def free_name(wanted: str) -> str:
-    """This name, or the same with a number where there is a corpus of that name for any tokenizer."""
+    """Return a name that no corpus has: `wanted`, with a number if it is taken."""
     taken = {folder.name for folder in corpora_dir().glob("*")} | {SEED_NAME}
     names = (wanted, *(f"{wanted[: _LONGEST - 4]}-{number}" for number in range(2, len(taken) + 2)))
     return next(name for name in names if name not in taken)
 
 
 def files_of(name: str) -> Path:
-    """Where files lie that were dropped on the page, and go with their corpus. Not created here."""
+    """Return the folder of files dropped on the page, which go with their corpus. Not created here."""
     return corpora_dir() / name / "files"
 
 
@@ -271,7 +271,7 @@ def statistics(
     report: Report = silent,
     waits: bool = True,
 ) -> list[Statistics]:
-    """The texts that ship, the user's corpora unless not `stored`, and the texts in `corpus`.
+    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`.
 
     Where not `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a
     line in the log. Raises CorpusError about `corpus` alone.
@@ -299,7 +299,7 @@ def require_readable(corpus: Path) -> None:
 
 
 def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statistics:
-    """Built once for its content, and kept in the cache."""
+    """Build the database of `corpus` once for its content, and keep it in the cache."""
     passed_over: list[str] = []
     files = find([corpus], passed_over)
     digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())

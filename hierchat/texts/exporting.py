@@ -24,8 +24,8 @@ _NAME = 50
 def export_json(
     store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, presets: Sequence[Preset] = ()
 ) -> Iterator[int]:
-    """One file with these presets, and the conversations with all branches; yields how many of those are written. It is
-    there when the iterator ends.
+    """Write these presets, and the conversations with all branches, into one file; yield how many are written. The file
+    is there when the iterator ends.
 
     Raises StoreError where the file exists or cannot be written.
     """
@@ -46,7 +46,7 @@ def export_json(
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """A folder with a file for each conversation: its open branch. Yields how many are written.
+    """Write the open branch of each conversation into a file of its own; yield how many are written.
 
     Raises StoreError where the folder holds something or cannot be written.
     """
@@ -61,13 +61,13 @@ def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int],
 
 
 def save_markdown(chat: Chat, out: Path) -> None:
-    """A conversation's open branch as a file. Raises StoreError where the file exists or cannot be written."""
+    """Write a conversation's open branch. Raises StoreError if the file exists or cannot be written."""
     with new_file(out) as part, translated(part):
         part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
 
 
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """The same files in a zip. Yields how many are written; the zip is there when the iterator ends.
+    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator ends.
 
     Raises StoreError where it exists or cannot be written.
     """
@@ -79,7 +79,7 @@ def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out:
 
 
 def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Iterator[Chat]:
-    """Those that are still there, and in which something was said."""
+    """Yield the conversations that are still there and hold a message."""
     for conversation_id in conversation_ids:
         with suppress(NotFound):
             chat = store.transfer.export_chat(user_id, conversation_id)
@@ -103,7 +103,7 @@ def _markdown(chat: Chat) -> str:
 
 
 def _text(message: ChatMessage) -> str:
-    """What was thought before an answer becomes a part that can be opened."""
+    """Return the text of a message; the reasoning before an answer becomes a part that can be opened."""
     parts = split_reasoning(message.text)
     if message.role != "assistant" or not parts.thought:
         return message.text
@@ -111,7 +111,7 @@ def _text(message: ChatMessage) -> str:
 
 
 def open_branch(chat: Chat) -> list[ChatMessage]:
-    """Its messages, from the first on."""
+    """Return the messages of the open branch, from the first on."""
     known = {message.name: message for message in chat.messages}
     branch = []
     at = known.get(chat.current or chat.messages[-1].name)

@@ -21,22 +21,22 @@ EVERY = 30.0
 
 
 def is_watched(name: str) -> bool:
-    """Whether the user asked for it."""
+    """Return whether the user wants it watched."""
     return _file(name).is_file()
 
 
 def any_watched() -> bool:
-    """Whether there is anything to look at."""
+    """Return whether anything is watched."""
     return any(corpora_dir().glob("*/watched.json"))
 
 
 def watch(name: str) -> None:
-    """From now on. What changed since the texts were read is seen at the first look."""
+    """Watch from now on; changes since the texts were read are seen at the first look."""
     _write(name, {})
 
 
 def unwatch(name: str) -> None:
-    """The texts stay as they are."""
+    """Stop watching; the texts stay as they are."""
     _file(name).unlink(missing_ok=True)
 
 
@@ -54,13 +54,13 @@ def stamp(sources: Sequence[str]) -> str:
 
 
 def was_read(name: str, model: str, state: str) -> None:
-    """The texts were read for this model when their files were in this state."""
+    """Note the state of the files when their texts were read for this model."""
     if is_watched(name):
         _write(name, _stamps(name) | {model: state})
 
 
 def has_changed(name: str, model: str, state: str) -> bool:
-    """Whether that is not the state in which the files were last read for the model."""
+    """Return whether the files were last read for the model in another state."""
     return _stamps(name).get(model) != state
 
 
@@ -111,7 +111,7 @@ class Preview:
 
 
 def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> Preview:
-    """Of these files and folders. `report` is called between its parts. Raises CorpusError for what is not there."""
+    """Preview files and folders. `report` is called between its parts. Raises CorpusError for what is not there."""
     passed_over: list[str] = []
     left_out: Counter[str] = Counter()
     files = find(paths, passed_over, left_out)

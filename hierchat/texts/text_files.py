@@ -77,7 +77,7 @@ class Unreadable(Exception):
 
 
 def kind(path: Path) -> str:
-    """The suffix that decides how a file is read: 'a.jsonl.gz' is read as '.jsonl'."""
+    """Return the suffix that decides how a file is read: '.jsonl' for 'a.jsonl.gz'."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
@@ -85,7 +85,7 @@ def kind(path: Path) -> str:
 
 
 def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
-    """The files that these name, and those of known kinds in the folders that they name; each once.
+    """Return the files that paths name, and those of known kinds in the folders that they name; each once.
 
     What cannot be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by
     what it is. Raises CorpusError for what is not there.
@@ -136,7 +136,7 @@ def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Itera
 
 @contextmanager
 def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
-    """The characters of an open file, out of gzip or xz where it is packed. Lines end in '\\n', whatever they ended in.
+    """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended in.
 
     Says in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text.
     """
@@ -201,7 +201,7 @@ def _is_garbled(beginning: bytes) -> bool:
 
 
 def _guess(sample: bytes) -> str:
-    """The charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
+    """Guess the charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
     try:
         from charset_normalizer import from_bytes
     except ImportError:
@@ -224,7 +224,7 @@ LEAST = 40
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """All texts in a value. Of a conversation, the model's part; where nobody is the model, all of it."""
+    """Yield all texts in a value; of a conversation the model's part, or all of it if nobody is the model."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -273,7 +273,7 @@ def _role(message: dict[str, Any]) -> str:
 
 
 def _long(value: Any) -> Iterator[str]:
-    """Every string of some length, wherever it stands."""
+    """Yield every string of at least LEAST characters, at any depth."""
     if isinstance(value, str):
         if len(value) >= LEAST:
             yield value
@@ -367,7 +367,7 @@ def _size(file: Path) -> int:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text as the tokenizer can take it: in pieces, cut between lines or words where it has any."""
+    """Cut a text into pieces that the tokenizer can take, between lines or words if it has any."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")  # JSON may hold halves of surrogate pairs
     while len(text) > PIECE:
@@ -379,7 +379,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _blocks(stream: IO[str]) -> Iterator[str]:
-    """A plain text: whole, or in blocks that end between lines."""
+    """Yield a plain text whole, or in blocks that end between lines."""
     block = stream.read(PIECE)
     while more := stream.read(PIECE):
         end = block.rfind("\n") + 1 or len(block)
@@ -389,7 +389,7 @@ def _blocks(stream: IO[str]) -> Iterator[str]:
 
 
 def _values(stream: IO[str]) -> Iterator[Any]:
-    """The elements of a JSON array one by one; or other JSON values, one behind the other."""
+    """Yield the elements of a JSON array one by one, or JSON values that follow each other."""
     decoder = json.JSONDecoder()
     text = stream.read(PIECE)
     at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches everywhere
@@ -420,7 +420,7 @@ def _values(stream: IO[str]) -> Iterator[Any]:
 
 
 def _pdf(raw: BinaryIO) -> str:
-    """All pages of a PDF."""
+    """Return the text of all pages of a PDF."""
     held = raw.read(LARGEST_PDF + 1)
     if len(held) > LARGEST_PDF:
         raise Unreadable(f"a PDF of more than {LARGEST_PDF >> 20} MB; split it")
@@ -431,7 +431,7 @@ def _pdf(raw: BinaryIO) -> str:
 
 
 def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file."""
+    """Yield the rows of a Parquet file."""
     try:
         pyarrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import resource
 import sqlite3
 import subprocess
@@ -83,6 +84,41 @@ def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
     fill(path)
     with Store.open(path) as store:
         assert len(store.chats.find(store.users.ensure("ann"), "question 7")) == 1
+
+
+UNCHANGED = {
+    "messages": "id <= 3", "turns": "1", "spans": "1", "token_log": "1", "message_tokens": "1", "attachments": "id = 1",
+    "tags": "1", "presets": "1", "chat_settings": "1", "comparisons": "1", "learned": "1", "self_texts": "1",
+    "accounts": "1", "keys": "1", "users": "1", "_sqlite_migrations": "1", "sqlite_master": "1",
+}  # fmt: skip
+"""Rows of the fixture that opening must leave alone, by table."""
+
+
+def test_a_database_of_the_revision_before_opens_unchanged(path: Path) -> None:
+    """before.db.xz: what tests/isolation's `fill` wrote with the store of revision 5a1e80d."""
+    path.write_bytes(lzma.decompress((Path(__file__).parent / "before.db.xz").read_bytes()))
+
+    def rows() -> dict[str, list[tuple[object, ...]]]:
+        with closing(sqlite3.connect(path)) as db:
+            return {
+                table: db.execute(f"SELECT * FROM {table} WHERE {which} ORDER BY 1, 2").fetchall()
+                for table, which in UNCHANGED.items()
+            }
+
+    before = rows()
+    with Store.open(path) as store:
+        user = store.users.ids()["ann"]
+        (chat,) = store.chats.find(user, "plays xylophonist")
+        assert [message.text for message in store.messages.path(user, chat.id, 2)] == [
+            "Who is the xylophonist?",
+            "The xylophonist plays.",
+        ]
+        assert store.replies.tokens(user, 2) == [7, 8]
+        assert store.chats.settings(user, chat.id).system_prompt == "You are a xylophonist"
+        assert store.learned.get(user, "m", "successors") == b"xylophonist"
+        assert store.generated.texts(user, "m", "xylophonist")[0].ids == (7, 8)
+    assert {name: len(found) for name, found in before.items() if not found} == {}
+    assert rows() == before
 
 
 @pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])

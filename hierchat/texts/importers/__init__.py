@@ -11,10 +11,10 @@ KINDS = (own, chatgpt, open_webui, lm_studio)
 
 
 def recognised(value: Any) -> str | None:
-    """The program that wrote it; None where none of them did."""
+    """Return the name of the program that wrote a value; None if none of them did."""
     return next((kind.NAME for kind in KINDS if kind.recognises(value)), None)
 
 
 def read(value: Any) -> Chat:
-    """A conversation that was recognised. Raises BadChat."""
+    """Read a conversation that was recognised. Raises BadChat."""
     return next(kind for kind in KINDS if kind.recognises(value)).read(value)

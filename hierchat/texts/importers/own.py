@@ -34,7 +34,7 @@ _WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
 
 
 def written(made: Chat) -> dict[str, Any]:
-    """A conversation as JSON can hold it."""
+    """Encode a conversation for JSON."""
     return {
         "hierchat": VERSION,
         "id": made.source,
@@ -53,7 +53,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """What `written` made. Raises BadChat."""
+    """Decode what `written` made. Raises BadChat."""
     if value["hierchat"] != VERSION:
         raise BadChat("a newer hierchat wrote it; update this one")
     made = chat(
@@ -71,7 +71,7 @@ def read(value: dict[str, Any]) -> Chat:
 
 
 def written_preset(preset: Preset) -> dict[str, Any]:
-    """A preset as JSON can hold it."""
+    """Encode a preset for JSON."""
     return {
         "hierchat": VERSION,
         "preset": preset.name,
@@ -93,7 +93,7 @@ def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
 
 
 def read_settings(value: dict[str, Any]) -> ChatSettings | None:
-    """What a chat or a preset sets; None where its values make no settings."""
+    """Decode what a chat or a preset sets; None if its values make no settings."""
     given = {key: one for key, one in record(value.get("sampling")).items() if key in _SAMPLING}
     random = "seed" in given and given["seed"] is None
     try:

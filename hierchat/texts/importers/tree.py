@@ -39,7 +39,7 @@ def text(value: Any) -> str:
 
 
 def label(value: Any) -> str:
-    """A name to be shown: one line."""
+    """Reduce a value to a name of one line, to be shown."""
     return " ".join(text(value)[:_LONGEST_NAME].split())
 
 
@@ -65,14 +65,14 @@ def name(value: Any) -> str:
 
 
 def seconds(value: Any) -> float | None:
-    """Unix time out of seconds or milliseconds."""
+    """Return Unix time, from seconds or milliseconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LATEST * 1e3:
         return None
     return float(value) if value < _LATEST else value / 1e3
 
 
 def digest(parts: Iterable[str]) -> str:
-    """A name for what was said."""
+    """Hash texts to a name."""
     found = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "replace")
