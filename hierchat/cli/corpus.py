@@ -11,7 +11,7 @@ from rich.table import Table
 
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
-from hierchat.models.load.loaded_model import known_tokens, load_tokenizer, tokens_sha256
+from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.texts.build import PREFIX, fetch
 from hierchat.texts.corpora import Stored, add, listed, name_of, remove, require_free_name

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import tokens
 from benchmarks.peers.environment import ArmError
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 

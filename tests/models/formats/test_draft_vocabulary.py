@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, read_known, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, read_known, write_known
 from hierchat.models.progress import BrokenFileError
 
 KNOWN = np.array([0, 2, 5, 49_151], np.int64)

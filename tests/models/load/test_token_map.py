@@ -4,7 +4,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer
 
-from hierchat.models.load.loaded_model import same_tokens
+from hierchat.models.load.tokenizer_files import same_tokens
 
 
 def test_same_tokens(tiny_folder: Path) -> None:
