@@ -123,6 +123,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Repo = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantisation = Literal["none", "nf4", "int8"]
+Activations = Literal["int8", "int16"]
 Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
 """What computes a model: our kernels on GGUF blocks, float16-packed layers (both on the CPU), plain torch in a
 precision, or bitsandbytes."""
@@ -333,6 +334,10 @@ class ModelEntry(_Strict):
     quantisation: Quantisation = "none"
     blocks: Literal[4, 8] | None = Field(
         default=None, description="pack safetensors to blocks of so many bits for the CPU engine"
+    )
+    activations: Activations = Field(
+        default="int8",
+        description="what the CPU engine multiplies the blocks by: int8, or slower and finer int16",
     )
     context_length: int | None = Field(
         default=None, ge=16, description="positions; by default the model's own maximum"

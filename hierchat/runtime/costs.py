@@ -54,7 +54,7 @@ def machine_name(loaded: LoadedModel) -> str:
         from hierchat.engine.torch.torch_runner import gpu
 
         device = gpu(torch.device(loaded.device))
-    return cache_key(loaded.model_key, f"{loaded.backend} {cores()} cores", device)
+    return cache_key(loaded.model_key, f"{loaded.backend} {loaded.activations} {cores()} cores", device)
 
 
 def measure_costs(

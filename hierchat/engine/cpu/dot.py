@@ -6,41 +6,56 @@ Plain weights meet float32. No order depends on how many rows are computed toget
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
-import llvmlite
-import llvmlite.binding as llvm
 from llvmlite import ir
 
-from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, kernel, load, loop, vector
-from hierchat.engine.cpu.unpacking import HALVED, ISAS, MINIMUMS, PLAIN, TOO_HIGH, Isa, Reader, single
-from hierchat.jit import INSTRUCTIONS
-from hierchat.models.cache import write_whole
+from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
+from hierchat.engine.cpu.unpacking import (
+    HALVED,
+    HIGHEST,
+    LOWERED,
+    MINIMUMS,
+    PLAIN,
+    TOO_HIGH,
+    Isa,
+    Reader,
+    single,
+)
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
 GROUP = 256
 """Activations to a scale."""
 SUMS = 3
-"""For each block of 32: its integers added up, float32; those of its halves times -32, int32."""
+"""For each block of 32 int16: its integers added up, float32; those of its halves times -32, int32."""
+BYTE_SUMS = 4
+"""For each block of 32 int8: their sum times their scale, float32; the sums of its halves times -32, int32; the sums of
+its halves, a pair of int16."""
 AHEAD = 8192
 """Bytes of weights that are fetched before they are needed."""
 _LINE = 64
 
-ARGUMENTS = ("height", "weights", "x", "levels", "sums", "blocks", "out", "stride", "count")
+ARGUMENTS = ("height", "weights", "x", "scales", "sums", "blocks", "out", "stride", "count")
 
 
-def build(name: str, isa: Isa, heights: tuple[int, ...] | None = None) -> ir.Module:
+def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
+    """Whether the product of a block type reads int8. Without an instruction that adds four products, those of numbers
+    above 63 do not fit int16: such types gain nothing, and keep int16."""
+    fits = isa.bytes == "fours" or (isa.bytes == "pairs" and HIGHEST.get(name, 255) < 64)
+    return activations == "int8" and name in HIGHEST and fits
+
+
+def build(
+    name: str, isa: Isa, activations: Activations = "int16", heights: tuple[int, ...] | None = None
+) -> ir.Module:
     """The module with the function `product`: out[row, n] for `height` rows of activations, one of isa.heights, and
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
     weights: of the first panel; x: int16 [blocks, height, 32], or float32 [height, 32 blocks] for plain types;
-    levels: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a
-    row; out: float32, `stride` bytes from one row of activations to the next.
+    scales: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a
+    row; out: float32, `stride` bytes from one row of activations to the next. Where takes_int8: x int8, scales [blocks,
+    height], sums [blocks, BYTE_SUMS, height].
     """
+    product = _ByteProduct if takes_int8(name, isa, activations) else _Product
     module = ir.Module(f"product_{name}")
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
     function = ir.Function(module, kind, "product")
@@ -48,7 +63,7 @@ def build(name: str, isa: Isa, heights: tuple[int, ...] | None = None) -> ir.Mod
     end = function.append_basic_block("end")
     switch = b.switch(function.args[0], end)
     for height in heights or isa.heights:
-        inner = _Product(module, name, isa, height).function
+        inner = product(module, name, isa, height).function
         block = function.append_basic_block(f"height_{height}")
         switch.add_case(i64(height), block)
         b.position_at_end(block)
@@ -74,7 +89,9 @@ class _Product:
         self.reader = Reader(name, isa, self.b)
         self.floats = vector(F32, isa.lanes)
         self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * height
-        self.scratch = self._room(8 * self.reader.scale_count) if self.layout.weights == GROUP else None
+        self.scratch = (
+            self._room(8 * max(self.reader.scale_count, 3)) if self.layout.weights == GROUP else None
+        )
         self.last = self._room(1)
         self._panels()
 
@@ -90,11 +107,10 @@ class _Product:
             BLOCK * self.layout.size * lanes // self.layout.weights
         )  # bytes of a block of 32, of a panel
         panel_bytes = b.mul(self.at["blocks"], i64(per_block))
-        one_row = self._plain if self.name in PLAIN else self._quantised
 
         def panel(number: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             base = b.add(self.at["weights"], b.mul(number, panel_bytes))
-            totals = one_row(base, per_block)
+            totals = self._totals(base, per_block)
             first = b.mul(number, i64(lanes))
             left = b.sub(self.at["count"], first)
             whole = b.icmp_signed(">=", left, i64(lanes))
@@ -141,8 +157,10 @@ class _Product:
             pointer = b.inttoptr(b.add(address, i64(AHEAD + line)), I8.as_pointer())
             call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1)))
 
-    def _quantised(self, base: ir.Value, per_block: int) -> list[ir.Value]:
+    def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
         """The totals of each row of activations: groups of eight blocks, each group scaled once."""
+        if self.name in PLAIN:
+            return self._plain(base, per_block)
         b, height, blocks = self.b, self.height, self.at["blocks"]
 
         def group(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
@@ -160,9 +178,9 @@ class _Product:
                 return self._block(there if self.scratch is not None else ahead, first, j, parts)
 
             parts = loop(b, i64(0), count, self.zeros, block)
-            levels = b.add(self.at["levels"], b.mul(number, i64(4 * height)))
+            steps = b.add(self.at["scales"], b.mul(number, i64(4 * height)))
             return [
-                self._fused(part, self._spread(F32, b.add(levels, i64(4 * row))), total)
+                self._fused(part, self._spread(F32, b.add(steps, i64(4 * row))), total)
                 for row, (part, total) in enumerate(zip(parts, totals, strict=True))
             ]
 
@@ -254,110 +272,132 @@ class _Product:
         return loop(b, i64(0), self.at["blocks"], self.zeros, block)
 
 
-# Machine code of the product kernels: compiled for one block type at a time, when a model first needs it,
-# and kept on disk.
+class _ByteProduct(_Product):
+    """The same for int8, a scale for each block.
 
+    Where an instruction adds four products, every block is scaled for itself. Where pairs are added to int16, these are
+    multiplied by the integer scales of a super-block, which so takes one float multiplication.
+    """
 
-_PLAINLY = {"vnni": "+fast-dpwssd"}
-"""Or LLVM would take one instruction apart into two, for a latency that is hidden here."""
+    def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
+        b, isa, reader = self.b, self.isa, self.reader
+        blocks = self.at["blocks"]
+        whole = self.scratch is not None  # super-blocks
+        integer = whole and isa.bytes == "pairs"
+        size = 4 * isa.lanes
 
-_LOCK = threading.Lock()
-_ADDRESSES: dict[tuple[str, str], int] = {}
-_ENGINES: list[Any] = []
-"""Own the code: it stays for as long as the process lives."""
-_WITHOUT = {
-    "avx512": ("avx512vnni", "avxvnni"),
-    "avxvnni": ("avx512",),
-    "avx2": ("avx512", "avxvnni"),
-}
-"""Features that begin so are left out, where an instruction set is chosen that has less than the processor."""
+        def group(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+            first = b.mul(number, i64(8))
+            there = b.add(base, b.mul(first, i64(per_block)))
+            scales = reader.integer_scales(there) if integer else reader.packed_scales(there)
+            for place, scale in enumerate(scales):
+                self._store(scale, b.add(self.scratch, i64(size * place)))
 
+            def block(j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
+                self._fetch(b.add(there, b.mul(j, i64(per_block))), per_block)
+                return self._bytes(there, b.add(first, j), j, parts, integer)
 
-def product_address(name: str, isa: Isa = ISAS[INSTRUCTIONS]) -> int:
-    """The address of the function that dot.build describes, for a block type; compiled at most once per machine."""
-    with _LOCK:
-        key = (name, str(isa))
-        if key not in _ADDRESSES:
-            _ADDRESSES[key] = _loaded(_code(name, isa))
-        return _ADDRESSES[key]
+            if not integer:
+                return loop(b, i64(0), i64(8), totals, block)
+            parts = loop(b, i64(0), i64(8), self.zeros, block)
+            scale = reader.half(there)
+            totals = [self._fused(scale, part, total) for part, total in zip(parts, totals, strict=True)]
+            if self.name in HALVED:
+                return totals
 
+            def minimum(j: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+                least = load(b, self.floats, b.add(self.scratch, b.mul(j, i64(2 * size))), size)
+                return self._lowered(least, b.add(first, j), totals)
 
-def is_kept(name: str) -> bool:
-    """Whether the code for a block type lies on disk."""
-    return _file(name, ISAS[INSTRUCTIONS]).exists()
+            self_scratch = self.scratch
+            self.scratch = b.add(self_scratch, i64(size))
+            totals = loop(b, i64(0), i64(8), totals, minimum)
+            self.scratch = self_scratch
+            return totals
 
+        def alone(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+            there = b.add(base, b.mul(number, i64(per_block)))
+            self._fetch(there, per_block)
+            return self._bytes(there, number, i64(0), totals, False)
 
-def target_machine(isa: Isa, cpu: str | None = None, triple: str | None = None) -> llvm.TargetMachine:
-    """For this processor, with no more than the instruction set says; or, to look at the code, for another."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    if triple:
-        llvm.initialize_all_targets()
-        llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple(triple or llvm.get_process_triple())
-    features = _PLAINLY.get(isa.pairs, "") if cpu else _features(isa)
-    return target.create_target_machine(
-        cpu=cpu or _processor(isa), features=features, opt=2, reloc="pic", codemodel="jitdefault"
-    )
+        if whole:
+            return loop(b, i64(0), b.udiv(blocks, i64(8)), self.zeros, group)
+        return loop(b, i64(0), blocks, self.zeros, alone)
 
+    def _lowered(self, least: ir.Value, number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
+        """totals + minimum * sum of a block of every row."""
+        sums = self.b.add(self.at["sums"], self.b.mul(number, i64(4 * BYTE_SUMS * self.height)))
+        return [
+            self._fused(least, self._spread(F32, self.b.add(sums, i64(4 * row))), total)
+            for row, total in enumerate(totals)
+        ]
 
-def compiled(module: ir.Module, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """The module, optimised."""
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    found = llvm.parse_assembly(str(module))
-    found.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_unrolling = False
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(
-        found, llvm.create_pass_builder(machine, options)
-    )
-    return found
+    def _bytes(
+        self, base: ir.Value, number: ir.Value, j: ir.Value, totals: list[ir.Value], integer: bool
+    ) -> list[ir.Value]:
+        """totals + scales * (32 weights of every lane times 32 of every row) + minimum * sum."""
+        b, isa, height = self.b, self.isa, self.height
+        halved = self.name in HALVED
+        x = b.add(self.at["x"], b.mul(number, i64(BLOCK * height)))
+        steps = b.add(self.at["scales"], b.mul(number, i64(4 * height)))
+        sums = b.add(self.at["sums"], b.mul(number, i64(4 * BYTE_SUMS * height)))
+        scales: list[ir.Value] = []
+        if self.scratch is not None:
+            size, count = 4 * isa.lanes, 3 if integer and halved else 2
+            kind = self.reader.ints if integer else self.floats
+            place = b.add(self.scratch, b.mul(j, i64(count * size)))
+            scales = [load(b, kind, b.add(place, i64(size * at)), size) for at in range(count)]
+            if self.name in LOWERED:
+                down = ir.Constant(self.floats, [-LOWERED[self.name]] * isa.lanes)
+                scales[1] = b.fmul(scales[0], down)
+        else:
+            one, other = self.reader.scales(base, LOWERED)
+            scales = [one] if other is None else [one, other]
+        if not halved and not integer and len(scales) > 1:
+            totals = self._lowered(scales[1], number, totals)
+        words = list(self.reader.words(base, j))
+        found = []
+        for row, total in enumerate(totals):
+            given = [self._spread(I32, b.add(x, i64(BLOCK * row + 4 * at))) for at in range(8)]
+            level = self._spread(F32, b.add(steps, i64(4 * row)))
+            place = b.add(sums, i64(4 * row))
+            halves = (
+                [self._spread(I32, b.add(place, i64(4 * height * at))) for at in (1, 2)] if halved else []
+            )
+            if isa.bytes == "pairs":
+                dot = self._pairs(words, given, scales if integer else None)
+                if halved:
+                    dot = isa.dot(b, dot, scales[2], self._spread(I32, b.add(place, i64(12 * height))))
+                factor = level if integer else b.fmul(scales[0], level)
+                found.append(self._fused(b.sitofp(dot, self.floats), factor, total))
+            elif halved:
+                one, other = (
+                    b.sitofp(self._fours(words[at : at + 4], given[at : at + 4], start), self.floats)
+                    for at, start in zip((0, 4), halves, strict=True)
+                )
+                both = self._fused(other, scales[1], b.fmul(one, scales[0]))
+                found.append(self._fused(both, level, total))
+            else:
+                dot = b.sitofp(self._fours(words, given), self.floats)
+                found.append(self._fused(dot, b.fmul(scales[0], level), total))
+        return found
 
+    def _fours(self, words: list[ir.Value], given: list[ir.Value], start: ir.Value | None = None) -> ir.Value:
+        chains = min(2, self.isa.chains(self.height))
+        totals: list[ir.Value | None] = [start] + [None] * (chains - 1)
+        for at, (one, other) in enumerate(zip(words, given, strict=True)):
+            totals[at % chains] = self.isa.dot_bytes(self.b, totals[at % chains], one, other)
+        return totals[0] if chains == 1 else self.b.add(totals[0], totals[1])
 
-def _processor(isa: Isa) -> str:
-    return "" if isa.name == "generic" else str(llvm.get_host_cpu_name())
-
-
-def _features(isa: Isa) -> str:
-    if isa.name == "generic":
-        return ""
-    features = llvm.get_host_cpu_features()
-    for name in features:
-        if name.startswith(_WITHOUT.get(isa.name, ())):
-            features[name] = False
-    found = [str(features.flatten()), _PLAINLY.get(isa.pairs, "")]
-    return ",".join(filter(None, found))
-
-
-def _file(name: str, isa: Isa) -> Path:
-    parts = [llvmlite.__version__, str(isa), str(LAYOUTS[name]), _processor(isa), _features(isa)]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return kernel.folder / f"product-{name}-{isa.name}-{digest}.o"
-
-
-def _code(name: str, isa: Isa) -> bytes:
-    """The object file, from disk or made now. What is damaged on disk is made anew."""
-    file = _file(name, isa)
-    with suppress(OSError):
-        kept = file.read_bytes()
-        if hashlib.sha256(kept[32:]).digest() == kept[:32]:
-            return kept[32:]
-    machine = target_machine(isa)
-    code = bytes(machine.emit_object(compiled(build(name, isa), machine)))
-    with suppress(OSError):  # then the next start compiles again
-        write_whole(file, hashlib.sha256(code).digest() + code)
-    return code
-
-
-def _loaded(code: bytes) -> int:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _ENGINES.append(engine)
-    return int(engine.get_function_address("product"))
+    def _pairs(self, words: list[ir.Value], given: list[ir.Value], scales: list[ir.Value] | None) -> ir.Value:
+        """Products added to int16 as far as they fit, then times their scales to int32."""
+        fit = min(8, 1 << (32767 // (HIGHEST[self.name] * 127 * 2)).bit_length() - 1)
+        total = None
+        for first in range(0, 8, fit):
+            part = None
+            for one, other in zip(words[first : first + fit], given[first : first + fit], strict=True):
+                part = self.isa.dot_bytes(self.b, part, one, other)
+            ones = self.reader.all_of(0x00010001)
+            scale = ones if scales is None else scales[first // 4 if self.name in HALVED else 0]
+            total = self.isa.dot(self.b, total, scale, self.b.bitcast(part, self.reader.ints))
+        return total

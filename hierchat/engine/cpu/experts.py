@@ -84,7 +84,7 @@ def grouped(rows, shape, woken, chosen, rank):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather_phase(counters, phase, rows, shape, work, chosen, rank):  # type: ignore[no-untyped-def]
+def gather_phase(counters, phase, rows, shape, work, forms, chosen, rank):  # type: ignore[no-untyped-def]
     """The normalised rows beside those that wake the same expert, as what products read."""
     woken, size = work.woken, shape.hidden
     while True:
@@ -96,7 +96,7 @@ def gather_phase(counters, phase, rows, shape, work, chosen, rank):  # type: ign
         begin = woken.begins[rank, expert]
         x = work.plain[row * size : (row + 1) * size]
         woken.plain[(begin + number) * size : (begin + number + 1) * size] = x
-        quantise(x, begin, number, woken.counts[rank, expert], woken)
+        quantise(x, forms, begin, number, woken.counts[rank, expert], woken)
         done(counters, phase)
     wait(counters, phase, rows * shape.active)
 
@@ -137,7 +137,7 @@ def expert_wait(counters, phase, height, awake, most, threads):  # type: ignore[
 
 @kernel
 def expert_gate_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, shape, gate_biases, up_biases, woken, chosen, rank
+    counters, phase, rows, shape, forms, gate_biases, up_biases, woken, chosen, rank
 ):
     """phases.gate_phase of every row at each of its experts. Biases [experts, inner], or empty."""
     size = shape.inner
@@ -154,7 +154,7 @@ def expert_gate_phase(  # type: ignore[no-untyped-def]
         plain = woken.plain[at * size : (at + 1) * size]
         gates, ups = woken.gate[at].ctypes.data, woken.up[at].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, begin, number, woken.counts[rank, expert], woken)
+        quantise(plain, forms, begin, number, woken.counts[rank, expert], woken)
         done(counters, phase)
     wait(counters, phase, rows * shape.active)
 

@@ -26,6 +26,7 @@ from hierchat.engine.cpu.memory import (
     DENSE_GATE,
     DENSE_UP,
     DOWN,
+    FORM,
     GATE,
     HEIGHT,
     LAYER_GATE,
@@ -109,11 +110,12 @@ def experts(  # type: ignore[no-untyped-def]
     )
     if beside is not None:
         none, norm = weights.last_norm[:0], beside.expert_norms[layer]
-        norm_phase(counters, phase + 8, rows, shape, work, none, none, norm, False, ONE)
+        forms = matrices[GATE, FORM] | matrices[UP, FORM]
+        norm_phase(counters, phase + 8, rows, shape, work, forms, none, none, norm, False, ONE)
     awake, most = grouped(rows, shape, woken, chosen, rank)
-    gather_phase(counters, phase + 2, rows, shape, work, chosen, rank)
-    since = tick(cycles, CHOICE, since)
     gate, up, down = matrices[GATE], matrices[UP], matrices[DOWN]
+    gather_phase(counters, phase + 2, rows, shape, work, gate[FORM] | up[FORM], chosen, rank)
+    since = tick(cycles, CHOICE, since)
     expert_tasks(counters, phase + 3, gate, inner, awake, most, woken, rank, woken.gate, threads)
     expert_tasks(counters, phase + 4, up, inner, awake, most, woken, rank, woken.up, threads)
     expert_wait(counters, phase + 3, inner, awake, most, threads)
@@ -124,6 +126,7 @@ def experts(  # type: ignore[no-untyped-def]
         phase + 5,
         rows,
         shape,
+        down[FORM],
         weights.gate_biases[layer],
         weights.up_biases[layer],
         woken,
@@ -150,13 +153,13 @@ def dense_beside(  # type: ignore[no-untyped-def]
     product_wait(counters, phase, matrices[DENSE_GATE], rows, threads)
     product_wait(counters, phase + 1, matrices[DENSE_UP], rows, threads)
     since = tick(cycles, GATE_UP, since)
-    gate_phase(counters, phase + 2, rows, shape, shape.dense, work)
+    gate_phase(counters, phase + 2, rows, shape, shape.dense, work, matrices[DENSE_DOWN, FORM])
     since = tick(cycles, ACTIVATION, since)
     out = np.int64(work.out.ctypes.data)
     product_tasks(counters, phase + 3, matrices[DENSE_DOWN], rows, work, out, shape.hidden * 4, threads)
     product_wait(counters, phase + 3, matrices[DENSE_DOWN], rows, threads)
     since = tick(cycles, BACK, since)
-    hold_phase(counters, phase + 4, rows, layer, shape, work, beside)
+    hold_phase(counters, phase + 4, rows, layer, shape, work, matrices[ROUTER, FORM], beside)
     return tick(cycles, NORMS, since)
 
 
@@ -166,7 +169,7 @@ def make_inputs(  # type: ignore[no-untyped-def]
 ):
     """The inputs of all layers, out of the embeddings in work.x; returns the time as `tick` does."""
     none, matrix = weights.last_norm[:0], weights.matrices[shape.layers, K]
-    norm_phase(counters, phase, rows, shape, work, none, none, none, False, ONE)
+    norm_phase(counters, phase, rows, shape, work, matrix[FORM], none, none, none, False, ONE)
     place = np.int64(inputs.projected.ctypes.data)
     product_tasks(counters, phase + 1, matrix, rows, work, place, matrix[HEIGHT] * 4, threads)
     product_wait(counters, phase + 1, matrix, rows, threads)
@@ -181,13 +184,14 @@ def add_input(  # type: ignore[no-untyped-def]
     """The part of a layer that brings its own input in, as far as the product behind it; returns the time as `tick`
     does."""
     matrices, none = weights.matrices[layer], weights.last_norm[:0]
-    norm_phase(counters, phase, rows, shape, work, none, weights.after_inner_norms[layer], none, True, ONE)
+    forms, norm = matrices[LAYER_GATE, FORM], weights.after_inner_norms[layer]
+    norm_phase(counters, phase, rows, shape, work, forms, none, norm, none, True, ONE)
     gate = np.int64(work.gate.ctypes.data)
     product_tasks(
         counters, phase + 1, matrices[LAYER_GATE], rows, work, gate, work.gate.shape[1] * 4, threads
     )
     product_wait(counters, phase + 1, matrices[LAYER_GATE], rows, threads)
-    open_phase(counters, phase + 2, rows, layer, shape, work, inputs)
+    open_phase(counters, phase + 2, rows, layer, shape, work, matrices[LAYER_OUT, FORM], inputs)
     out = np.int64(work.out.ctypes.data)
     product_tasks(counters, phase + 3, matrices[LAYER_OUT], rows, work, out, shape.hidden * 4, threads)
     product_wait(counters, phase + 3, matrices[LAYER_OUT], rows, threads)
@@ -260,7 +264,8 @@ def forward(  # type: ignore[no-untyped-def]
         matrices, window = weights.matrices[layer], weights.windows[layer]
         before, norm = weights.leaving_norms[max(layer - 1, 0)], weights.attention_norms[layer]
         factor = weights.scales[layer - 1] if layer else ONE
-        norm_phase(counters, phase, rows, shape, work, none, before, norm, layer > 0, factor)
+        forms = matrices[Q, FORM] | matrices[K, FORM] | matrices[V, FORM]
+        norm_phase(counters, phase, rows, shape, work, forms, none, before, norm, layer > 0, factor)
         since = tick(cycles, NORMS, since)
         product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
         product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
@@ -292,7 +297,8 @@ def forward(  # type: ignore[no-untyped-def]
             scratch,
         )
         since = tick(cycles, ATTENTION, since)
-        merge_phase(counters, phase + 7, rows, shape, window, weights.sinks[layer], work, attended)
+        forms = matrices[O, FORM]
+        merge_phase(counters, phase + 7, rows, shape, window, weights.sinks[layer], work, forms, attended)
         since = tick(cycles, MERGE, since)
         out, stride = np.int64(work.out.ctypes.data), shape.hidden * 4
         product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
@@ -300,7 +306,11 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, OUTPUT, since)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
         bias = weights.output_biases[layer]
-        norm_phase(counters, phase + 9, rows, shape, work, bias, before, norm, True, ONE)
+        forms = (
+            matrices[GATE, FORM] | matrices[UP, FORM] | matrices[DENSE_GATE, FORM] | matrices[DENSE_UP, FORM]
+        )
+        forms |= matrices[ROUTER, FORM]
+        norm_phase(counters, phase + 9, rows, shape, work, forms, bias, before, norm, True, ONE)
         since = tick(cycles, NORMS, since)
         if beside is not None:
             since = dense_beside(
@@ -332,7 +342,7 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(counters, phase + 10, matrices[GATE], rows, threads)
         product_wait(counters, phase + 11, matrices[UP], rows, threads)
         since = tick(cycles, GATE_UP, since)
-        gate_phase(counters, phase + 12, rows, shape, matrices[GATE, HEIGHT], work)
+        gate_phase(counters, phase + 12, rows, shape, matrices[GATE, HEIGHT], work, matrices[DOWN, FORM])
         since = tick(cycles, ACTIVATION, since)
         product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
         product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
@@ -344,7 +354,7 @@ def forward(  # type: ignore[no-untyped-def]
     shape, phase = shapes[0], layers * own_counters
     head = weights.matrices[layers, Q]
     before, factor = weights.leaving_norms[layers - 1], weights.scales[layers - 1]
-    norm_phase(counters, phase, rows, shape, work, none, before, weights.last_norm, True, factor)
+    norm_phase(counters, phase, rows, shape, work, head[FORM], none, before, weights.last_norm, True, factor)
     place = np.int64(logits.ctypes.data)
     product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)

@@ -182,7 +182,7 @@ def call_product(
     height: Any,
     weights: Any,
     x: Any,
-    levels: Any,
+    scales: Any,
     sums: Any,
     blocks: Any,
     out: Any,

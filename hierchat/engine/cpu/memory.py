@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.dot import GROUP, SUMS
+from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS
 from hierchat.engine.cpu.unpacking import ISAS
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.formats.layouts import BLOCK
@@ -21,8 +21,10 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 # Fields of a matrix in `Weights.matrices`: the address of the product for its block type (code), that of its weights,
-# its rows, its blocks of 32 and bytes in a row, and whether its weights take activations as floats.
-FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, PLAIN = FIELDS = range(6)
+# its rows, its blocks of 32 and bytes in a row, and the form in which it takes activations.
+FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, FORM = FIELDS = range(6)
+# Forms of activations: several matrices that read the same ones may want several.
+INT16, INT8, FLOATS = 1, 2, 4
 # Matrices of a layer; the head stands in a layer of its own, last, as Q. Gate, up and down of several experts lie one
 # behind the other.
 Q, K, V, O, GATE, UP, DOWN, ROUTER = range(8)  # noqa: E741
@@ -185,10 +187,13 @@ class Woken(NamedTuple):
     numbers: Integers
     """[threads, rows * active]: which of its expert's rows each is, by row and rank."""
     plain: Floats
-    """[places * widest]; this and the next three as in Work."""
+    """[places * widest]; this and the next six as in Work."""
     integers: NDArray[np.int16]
-    levels: Floats
+    scales: Floats
     sums: NDArray[np.int32]
+    bytes: NDArray[np.int8]
+    byte_scales: Floats
+    byte_sums: NDArray[np.int32]
     gate: Floats
     """[places, inner]"""
     up: Floats
@@ -202,11 +207,15 @@ class Work(NamedTuple):
     x: Floats
     """The residual stream, [rows, hidden]."""
     plain: Floats
-    """What a product reads, [rows * widest]; also as integers, with their scales and sums:"""
+    """What a product reads, [rows * widest]; also as int16, with a scale per dot.GROUP and sums:"""
     integers: NDArray[np.int16]
-    levels: Floats
+    scales: Floats
     sums: NDArray[np.int32]
     """4 bytes each, some of them float32 (rows.quantise)."""
+    bytes: NDArray[np.int8]
+    """The same with a scale per block of 32."""
+    byte_scales: Floats
+    byte_sums: NDArray[np.int32]
     qkv: tuple[Floats, ...]
     """Queries, keys and values, for each Shape: [rows, heads + 2 kv heads, head_dim]."""
     out: Floats
@@ -271,12 +280,15 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
 
 
 def activations(places: int, widest: int) -> dict[str, Any]:
-    """Room for so many rows as products read them: plain, integers, levels and sums."""
+    """Room for so many rows as products read them: floats, int16 and int8, with their scales and sums."""
     return {
         "plain": np.zeros(places * widest, np.float32),
         "integers": np.zeros(places * widest, np.int16),
-        "levels": np.zeros(places * -(-widest // GROUP), np.float32),
+        "scales": np.zeros(places * -(-widest // GROUP), np.float32),
         "sums": np.zeros(places * (widest // BLOCK) * SUMS, np.int32),
+        "bytes": np.zeros(places * widest, np.int8),
+        "byte_scales": np.zeros(places * (widest // BLOCK), np.float32),
+        "byte_sums": np.zeros(places * (widest // BLOCK) * BYTE_SUMS, np.int32),
     }
 
 

@@ -14,7 +14,7 @@ from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.experts import expert_tile
 from hierchat.engine.cpu.forward import Job, Team
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.memory import BLOCKS, PLAIN, activations
+from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, activations
 from hierchat.engine.cpu.phases import COUNTER, done, take, wait
 from hierchat.engine.cpu.rows import HEIGHT_OF, ROWS, product, quantise, record
 from hierchat.models.formats.blocks import Blocks
@@ -28,8 +28,11 @@ class Read(NamedTuple):
 
     plain: Floats
     integers: NDArray[np.int16]
-    levels: Floats
+    scales: Floats
     sums: NDArray[np.int32]
+    bytes: NDArray[np.int8]
+    byte_scales: Floats
+    byte_sums: NDArray[np.int32]
 
 
 def room(rows: int) -> int:
@@ -87,7 +90,7 @@ class Multiplier:
     def _with_room(self, places: int, columns: int) -> Read:
         """Buffers for so many rows of so many numbers. A thread that comes late holds those of its own job."""
         groups = places * -(-columns // GROUP)
-        if self._read.plain.size < places * columns or self._read.levels.size < groups:
+        if self._read.plain.size < places * columns or self._read.scales.size < groups:
             self._read = Read(**activations(2 * places, columns))
         return self._read
 
@@ -105,10 +108,10 @@ def _multiply(matrix, height, numbers, begins, counts, x, read, out, counters, t
             group += 1
         row, rows = place - begins[group], counts[group]
         if row < rows:
-            if matrix[PLAIN]:
+            if matrix[FORM] == FLOATS:
                 read.plain[place * columns : (place + 1) * columns] = x[place]
             else:
-                quantise(x[place], begins[group], row, rows, read)
+                quantise(x[place], INT16, begins[group], row, rows, read)
         done(counters, 0)
     wait(counters, 0, places)
     groups, most = counts.shape[0], counts.max()

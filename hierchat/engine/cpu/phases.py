@@ -75,10 +75,11 @@ def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
 
 @kernel
 def norm_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, shape, work, bias, before, norm, adding, factor
+    counters, phase, rows, shape, work, forms, bias, before, norm, adding, factor
 ):
     """The residual stream takes in the last product (`adding`), is multiplied by `factor` and normalised, and becomes
-    what products read. The product itself gets `bias` and is normalised by `before`. What is empty is left out."""
+    what products read, in the `forms` that they want. The product itself gets `bias` and is normalised by `before`.
+    What is empty is left out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     while True:
@@ -98,7 +99,7 @@ def norm_phase(  # type: ignore[no-untyped-def]
             normalise(work.x[row], norm, shape.epsilon, plain)
         else:
             plain[:] = work.x[row]
-        quantise(plain, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -225,7 +226,9 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def merge_phase(counters, phase, rows, shape, window, sinks, work, attended):  # type: ignore[no-untyped-def]
+def merge_phase(  # type: ignore[no-untyped-def]
+    counters, phase, rows, shape, window, sinks, work, forms, attended
+):
     """Chunks are added in order of position; the result becomes what the next product reads."""
     size = shape.heads * shape.head_dim
     while True:
@@ -238,7 +241,7 @@ def merge_phase(counters, phase, rows, shape, window, sinks, work, attended):  #
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
             merge(attended[row, h, begin:end], sinks[h : h + 1], out)
-        quantise(plain, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -267,7 +270,7 @@ def cap_phase(counters, phase, rows, cap, logits):  # type: ignore[no-untyped-de
 
 
 @kernel
-def gate_phase(counters, phase, rows, shape, size, work):  # type: ignore[no-untyped-def]
+def gate_phase(counters, phase, rows, shape, size, work, forms):  # type: ignore[no-untyped-def]
     """SwiGLU or GeGLU of the first `size` numbers; the result becomes what the next product reads."""
     while True:
         row = take(counters, phase)
@@ -276,7 +279,7 @@ def gate_phase(counters, phase, rows, shape, size, work):  # type: ignore[no-unt
         plain = work.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, work.up[row].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -285,7 +288,7 @@ def gate_phase(counters, phase, rows, shape, size, work):  # type: ignore[no-unt
 
 
 @kernel
-def hold_phase(counters, phase, rows, layer, shape, work, beside):  # type: ignore[no-untyped-def]
+def hold_phase(counters, phase, rows, layer, shape, work, forms, beside):  # type: ignore[no-untyped-def]
     """What the others brought is normalised and held; the residual stream becomes what the router reads."""
     size = shape.hidden
     while True:
@@ -295,7 +298,7 @@ def hold_phase(counters, phase, rows, layer, shape, work, beside):  # type: igno
         normalise(work.out[row], beside.after_dense_norms[layer], shape.epsilon, beside.held[row])
         plain = work.plain[row * size : (row + 1) * size]
         normalise(work.x[row], beside.router_norms[layer], shape.epsilon, plain)
-        quantise(plain, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -332,7 +335,7 @@ def input_phase(counters, phase, rows, inputs):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def open_phase(counters, phase, rows, layer, shape, work, inputs):  # type: ignore[no-untyped-def]
+def open_phase(counters, phase, rows, layer, shape, work, forms, inputs):  # type: ignore[no-untyped-def]
     """As much of a layer's input as the last product opens becomes what the next product reads."""
     size = inputs.layers.shape[2]
     while True:
@@ -342,6 +345,6 @@ def open_phase(counters, phase, rows, layer, shape, work, inputs):  # type: igno
         plain = work.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, inputs.layers[row, layer].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work)
         done(counters, phase)
     wait(counters, phase, rows)

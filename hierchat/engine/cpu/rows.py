@@ -1,4 +1,4 @@
-"""What is done to one row of activations at a time: norms, int16, rotary positions, SwiGLU."""
+"""What is done to one row of activations at a time: norms, int16 and int8, rotary positions, SwiGLU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from hierchat.engine.cpu.dot import GROUP, SUMS, product_address
+from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, takes_int8
 from hierchat.engine.cpu.llvm import (
     F32,
+    I8,
     I16,
     I32,
     broadcast,
@@ -22,13 +23,16 @@ from hierchat.engine.cpu.llvm import (
     kernel,
     load,
     slice_of,
+    sum_of,
     vector,
+    zeros,
 )
-from hierchat.engine.cpu.memory import BLOCKS, FUNCTION, PLAIN, ROW_BYTES, WEIGHTS
-from hierchat.engine.cpu.softmax import soft_cap
-from hierchat.engine.cpu.unpacking import ISAS
-from hierchat.engine.cpu.unpacking import PLAIN as PLAIN_TYPES
+from hierchat.engine.cpu.machine_code import product_address
+from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT16, ROW_BYTES, WEIGHTS
+from hierchat.engine.cpu.softmax import highest_of, soft_cap
+from hierchat.engine.cpu.unpacking import ISAS, PLAIN
 from hierchat.jit import INSTRUCTIONS, LANES
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
 
@@ -42,17 +46,18 @@ HEIGHT_OF = np.array([min(height for height in HEIGHTS if height >= rows) for ro
 """By the rows that are left, those that a pass computes: some too many, where there is no kernel for so many."""
 
 
-def record(matrix: Blocks) -> list[int]:
+def record(matrix: Blocks, activations: Activations = "int16") -> list[int]:
     """A matrix as the kernels find it; the model keeps the arrays alive."""
+    form = INT8 if takes_int8(matrix.name, ISAS[INSTRUCTIONS], activations) else INT16
     assert matrix.lanes == LANES
     assert matrix.data.flags.c_contiguous
     return [
-        product_address(matrix.name),
+        product_address(matrix.name, activations=activations),
         matrix.data.ctypes.data,
         matrix.rows,
         matrix.columns // BLOCK,
         matrix.row_bytes,
-        matrix.name in PLAIN_TYPES,
+        FLOATS if matrix.name in PLAIN else form,
     ]
 
 
@@ -73,17 +78,24 @@ def product(matrix, part, first, last, place, rows, work, out, stride):  # type:
     blocks = matrix[BLOCKS]
     groups = (blocks + 7) // 8
     for row in range(0, rows, ROWS):
-        if matrix[PLAIN]:
-            x = work.plain.ctypes.data + (place + row) * blocks * BLOCK * 4
+        at = place + row
+        scales = work.scales.ctypes.data + at * groups * 4
+        sums = work.sums.ctypes.data + at * blocks * SUMS * 4
+        if matrix[FORM] == INT8:
+            x = work.bytes.ctypes.data + at * blocks * BLOCK
+            scales = work.byte_scales.ctypes.data + at * blocks * 4
+            sums = work.byte_sums.ctypes.data + at * blocks * BYTE_SUMS * 4
+        elif matrix[FORM] == INT16:
+            x = work.integers.ctypes.data + at * blocks * BLOCK * 2
         else:
-            x = work.integers.ctypes.data + (place + row) * blocks * BLOCK * 2
+            x = work.plain.ctypes.data + at * blocks * BLOCK * 4
         call_product(
             matrix[FUNCTION],
             height_at(row, rows),
             matrix[WEIGHTS] + (part + first) * matrix[ROW_BYTES],
             x,
-            work.levels.ctypes.data + (place + row) * groups * 4,
-            work.sums.ctypes.data + (place + row) * blocks * SUMS * 4,
+            scales,
+            sums,
             blocks,
             out + row * stride + first * 4,
             stride,
@@ -127,6 +139,40 @@ def round_block(typingctx: Any, x: Any, inverse: Any, out: Any, sums: Any, strid
     return types.void(*kinds), codegen
 
 
+@intrinsic
+def round_to_bytes(typingctx: Any, x: Any, out: Any, scale: Any, sums: Any, stride: Any) -> Any:
+    """Address of 32 float32, rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
+    `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. What is no number has a step that is none."""
+
+    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        x, out, scale, sums, stride = arguments
+        floats, none = vector(F32, BLOCK), zeros(vector(F32, BLOCK))
+        value = load(b, floats, x, 4)
+        most = highest_of(b, call(b, f"llvm.fabs.v{BLOCK}f32", floats, value))
+        broken = sum_of(b, b.fmul(value, none))  # NaN for NaN and infinity
+        nothing = ir.Constant(F32, 0.0)
+        good = b.and_(
+            b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING))), b.fcmp_ordered("==", broken, nothing)
+        )
+        inverse = b.select(good, b.fdiv(ir.Constant(F32, 127.0), most), nothing)
+        step = b.select(good, b.fdiv(most, ir.Constant(F32, 127.0)), broken)
+        scaled = b.select(broadcast(b, good, BLOCK), b.fmul(value, broadcast(b, inverse, BLOCK)), none)
+        numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
+        halves = [
+            call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)
+        ]
+        pair = b.or_(b.and_(halves[0], ir.Constant(I32, 0xFFFF)), b.shl(halves[1], ir.Constant(I32, 16)))
+        found = [b.fmul(b.sitofp(b.add(*halves), F32), step)]
+        found += [b.mul(half, ir.Constant(I32, -32)) for half in halves]
+        places = [b.add(sums, b.mul(stride, i64(at))) for at in range(BYTE_SUMS)]
+        short = b.trunc(numbers, vector(I8, BLOCK))
+        for number, place in zip((*found, pair, step, short), (*places, scale, out), strict=True):
+            b.store(number, b.inttoptr(place, number.type.as_pointer()), align=1 if place is out else 4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), codegen
+
+
 ROW_LANES = 16
 """Sums of a row run side by side in this many lanes, then are added in order."""
 MOST = np.float32(32767)
@@ -155,20 +201,53 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantise(x, place, row, rows, work):  # type: ignore[no-untyped-def]
-    """x float32 [n] as int16 with a scale per GROUP, as row `row` of `rows` that begin at `place`; what is no number
-    stays none.
+def quantise(x, forms, place, row, rows, work):  # type: ignore[no-untyped-def]
+    """x float32 [n] in those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place`; what is
+    no number stays none."""
+    if forms & INT8:
+        quantise_bytes(x, place, row, rows, work)
+    if forms & INT16:
+        quantise_shorts(x, place, row, rows, work)
 
-    The rows that one pass computes lie side by side: work.integers [blocks, height, BLOCK], work.levels [groups,
-    height], work.sums [blocks, SUMS, height]; pass after pass.
+
+@kernel
+def quantise_bytes(x, place, row, rows, work):  # type: ignore[no-untyped-def]
+    """x as int8 with a scale per BLOCK.
+
+    The rows that one pass computes lie side by side: work.bytes [blocks, height, BLOCK], work.byte_scales [blocks,
+    height], work.byte_sums [blocks, BYTE_SUMS, height]; pass after pass.
     """
+    n = x.shape[0]
+    blocks = n // BLOCK
+    first = row // ROWS * ROWS
+    height, at = height_at(first, rows), row % ROWS
+    first += place
+    source = x.ctypes.data
+    out = work.bytes.ctypes.data + first * n + at * BLOCK
+    scales = work.byte_scales.ctypes.data + (first * blocks + at) * 4
+    sums = work.byte_sums.ctypes.data + (first * blocks * BYTE_SUMS + at) * 4
+    for block in range(blocks):
+        step = block * height
+        round_to_bytes(
+            source + block * BLOCK * 4,
+            out + step * BLOCK,
+            scales + step * 4,
+            sums + step * BYTE_SUMS * 4,
+            height * 4,
+        )
+
+
+@kernel
+def quantise_shorts(x, place, row, rows, work):  # type: ignore[no-untyped-def]
+    """x as int16 with a scale per GROUP, likewise: work.integers [blocks, height, BLOCK], work.scales [groups, height],
+    work.sums [blocks, SUMS, height]."""
     n = x.shape[0]
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
     height, at = height_at(first, rows), row % ROWS
     first += place
     out = work.integers[first * n :]
-    levels = work.levels[first * groups :]
+    scales = work.scales[first * groups :]
     sums = work.sums[first * blocks * SUMS :]
     lanes, broken = np.zeros(ROW_LANES, np.float32), np.zeros(ROW_LANES, np.float32)
     for group in range(groups):
@@ -185,14 +264,14 @@ def quantise(x, place, row, rows, work):  # type: ignore[no-untyped-def]
             most = lanes[j] if lanes[j] > most else most
             nothing += broken[j]
         void = most < NOTHING or nothing != ZERO
-        levels[group * height + at] = nothing if void else most / MOST
+        scales[group * height + at] = nothing if void else most / MOST
         inverse = ZERO if void else MOST / most
         for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):
             place, total = (block * height + at) * BLOCK, block * SUMS * height + at
             if void:
                 out[place : place + BLOCK] = 0
-                for sum in range(SUMS):
-                    sums[total + sum * height] = 0
+                for kind in range(SUMS):
+                    sums[total + kind * height] = 0
             else:
                 round_block(
                     x[block * BLOCK :].ctypes.data,

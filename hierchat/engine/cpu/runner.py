@@ -15,6 +15,8 @@ from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
+    FORM,
+    INT8,
     PLACES,
     Beside,
     Inputs,
@@ -33,7 +35,7 @@ from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.families import ARCHITECTURES
@@ -48,6 +50,7 @@ from hierchat.models.architectures.model_config import (
     windows,
 )
 from hierchat.models.architectures.rope import rope_kinds, rope_tables, rotary_layouts
+from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel
 
@@ -77,7 +80,10 @@ class CpuRunner:
         backend: str = "blocks",
         key: str | None = None,
         sequences: int = 1,
+        activations: Activations = "int16",
     ) -> None:
+        """`activations`: what products read; types of weights that gain nothing by int8 keep int16, and float weights
+        float32."""
         config = model.config
         architecture = ARCHITECTURES[config["model_type"]]
         self.model = model
@@ -92,7 +98,9 @@ class CpuRunner:
         self._embedding_scale = np.float32(louder or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, architecture, kinds, self.positions, context_length)
+        self.weights = _weights(model, architecture, kinds, self.positions, context_length, activations)
+        eight = bool((self.weights.matrices[..., FORM] == INT8).any())
+        self.activations: Activations = "int8" if eight else "int16"
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
         self._chunks = -(-self.positions // CHUNK)
@@ -108,7 +116,7 @@ class CpuRunner:
         self._identity = np.arange(CHUNK, dtype=np.int32)
         self._cycles = _NO_CYCLES
         self.exact = self.shares_forward = self.drafts = True
-        name = f"{self.backend} {INSTRUCTIONS}"
+        name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
         self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
         sequence.close()
@@ -254,6 +262,7 @@ def _weights(
     kinds: Sequence[int],
     positions: int,
     context_length: int,
+    activations: Activations,
 ) -> Weights:
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
@@ -263,10 +272,10 @@ def _weights(
     matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for name, matrix in layer.items():
-            matrices[number, PLACES.index(name)] = record(matrix)
-    matrices[-1, Q] = record(model.head)
+            matrices[number, PLACES.index(name)] = record(matrix, activations)
+    matrices[-1, Q] = record(model.head, activations)
     if model.layer_projection:
-        matrices[-1, K] = record(model.layer_projection)
+        matrices[-1, K] = record(model.layer_projection, activations)
     read = sources(model.config)
     kept = [layer for layer, source in enumerate(read) if layer == source]
     numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]

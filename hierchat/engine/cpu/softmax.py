@@ -210,7 +210,7 @@ def _softmax(
     highest = found[0]
     for other in found[1:]:
         highest = b.select(b.fcmp_ordered(">", other, highest), other, highest)
-    top = _highest(b, highest)
+    top = highest_of(b, highest)
     total = llvm.zeros(_FLOATS)
     for number, (mask, value) in enumerate(zip(valid, found, strict=True)):
         place = i64(4 * LANES * number)
@@ -222,7 +222,8 @@ def _softmax(
     _store(b, llvm.sum_of(b, total), b.add(end, i64(4)))
 
 
-def _highest(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+def highest_of(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """The largest lane; what is no number does not count, unless it comes first."""
     while value.type.count > 1:
         half = value.type.count // 2
         low, high = llvm.slice_of(b, value, 0, half), llvm.slice_of(b, value, half, half)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.engine.cpu.memory import Shape, make_work
+from hierchat.engine.cpu.memory import FORM, Shape, make_work
 from hierchat.engine.cpu.rows import HEIGHTS, ROWS, product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.unpacking import POWERS
 from hierchat.models.architectures.architecture import MATRICES
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_file, pack
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN
@@ -80,14 +81,16 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
     return raw.reshape(rows, -1)
 
 
-def multiplied(matrix: Blocks, x: NDArray[np.float32]) -> NDArray[np.float32]:
+def multiplied(
+    matrix: Blocks, x: NDArray[np.float32], activations: Activations = "int16"
+) -> NDArray[np.float32]:
     """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
     work = make_work((Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0),), len(x), 1)
     work.plain[: x.size] = x.reshape(-1)
+    entry = np.array(record(matrix, activations))
     for number, row in enumerate(x):
-        quantise(row, 0, number, len(x), work)
+        quantise(row, entry[FORM], 0, number, len(x), work)
     out = np.full((len(work.x), matrix.rows), np.nan, np.float32)
-    entry = np.array(record(matrix))
     product(entry, 0, 0, matrix.rows, 0, len(x), work, out.ctypes.data, out.strides[0])
     return out[: len(x)]

@@ -4,7 +4,7 @@ Of every four neighbours numbers 0 and 2 are a pair, then 1 and 3. Activations l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -39,6 +39,11 @@ class Isa:
     @property
     def most(self) -> int:
         return self.heights[-1]
+
+    @property
+    def bytes(self) -> str:
+        """How it multiplies bytes: fours added to int32 ("fours"), pairs to int16 ("pairs"), or not ("")."""
+        return {"vnni": "fours", "madd": "pairs"}.get(self.pairs, "")
 
     @property
     def lookup(self) -> str | None:
@@ -84,6 +89,31 @@ class Isa:
             return b.add(total, b.mul(w1, x1))
         return products if total is None else b.add(total, products)
 
+    def dot_bytes(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
+        """total + the products of unsigned bytes of `one` and signed ones of `other`: int32 of fours, or int16 of
+        pairs, which must not exceed 32767."""
+        lanes = self.lanes
+        octets = vector(I8, 4 * lanes)
+        one, other = b.bitcast(one, octets), b.bitcast(other, octets)
+        group = 4 if self.bytes == "fours" else 2
+        kind = vector(I32, lanes) if group == 4 else vector(I16, 2 * lanes)
+        if not self.exact_model and group == 4:
+            total = ir.Constant(kind, [0] * lanes) if total is None else total
+            return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, one, other)
+        if not self.exact_model:
+            name = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}[lanes]
+            products = call(b, name, kind, one, other)
+            return products if total is None else b.add(total, products)
+        wide = vector(kind.element, 4 * lanes)
+        both = b.mul(b.zext(one, wide), b.sext(other, wide))
+        none = ir.Constant(wide, ir.Undefined)
+        for first in range(group):
+            part = b.shuffle_vector(
+                both, none, ir.Constant(vector(I32, kind.count), list(range(first, 4 * lanes, group)))
+            )
+            total = part if total is None else b.add(total, part)
+        return total
+
 
 _SMALL = (1, 2, 3, 4, 6, 8)
 _LARGE = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -114,6 +144,12 @@ MINIMUMS = ("Q2_K",)
 """Those of them with a minimum for each half, too."""
 _LOWERED = {"Q4_0": 8.0, "Q5_0": 16.0}
 """What is to be taken from the numbers of types that have no minimum of their own."""
+LOWERED = {**_LOWERED, "Q8_0": 128.0, "IQ4_NL": 127.0, "IQ4_XS": 127.0, "MXFP4": 12.0}
+"""The same where the numbers are read as unsigned bytes."""
+HIGHEST = {"Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q5_0": 31, "Q5_1": 31, "Q5_K": 31, "MXFP4": 24, "Q6_K": 63} | {
+    "Q8_0": 255, "IQ4_NL": 240, "IQ4_XS": 240
+}  # fmt: skip
+"""Types whose numbers are read as unsigned bytes, up to the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +192,14 @@ class Reader:
         sign = b.shl(b.and_(wide, self.all_of(0x8000)), self.all_of(16))
         return b.bitcast(b.or_(b.bitcast(size, self.ints), sign), self.floats)
 
-    def scales(self, base: ir.Value) -> tuple[ir.Value, ir.Value | None]:
+    def scales(
+        self, base: ir.Value, lowered: Mapping[str, float] = _LOWERED
+    ) -> tuple[ir.Value, ir.Value | None]:
         """Scale and minimum of a block of a type without super-blocks."""
-        if self.name == POWERS:
-            return self._power(base), None
-        scale = self.half(base)
-        if self.name in _LOWERED:
-            lowered = ir.Constant(self.floats, [-_LOWERED[self.name]] * self.isa.lanes)
-            return scale, self.b.fmul(scale, lowered)
+        scale = self._power(base) if self.name == POWERS else self.half(base)
+        if self.name in lowered:
+            down = ir.Constant(self.floats, [-lowered[self.name]] * self.isa.lanes)
+            return scale, self.b.fmul(scale, down)
         return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
 
     def _power(self, address: ir.Value) -> ir.Value:
@@ -209,7 +245,13 @@ class Reader:
                 yield ir.Constant(self.floats, [0.0] * self.isa.lanes)
             return
         scale, least = self.half(base), b.fneg(self.half(self.field(base, 1)))
-        place = self.field(base, 2)
+        for one, other in self._sixes_of_words(base):
+            yield b.fmul(scale, b.sitofp(one, self.floats))
+            yield b.fmul(least, b.sitofp(other, self.floats))
+
+    def _sixes_of_words(self, base: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
+        """Scale and minimum of each block of Q4_K and Q5_K, int32 from 0 to 63."""
+        b, place = self.b, self.field(base, 2)
         first, second, third = (self.word(place, number) for number in range(3))
 
         def six(low: ir.Value, high: ir.Value, shift: int, other: int) -> ir.Value:
@@ -219,13 +261,58 @@ class Reader:
         for number in range(8):
             at = 8 * (number % 4)
             if number < 4:
-                one = b.and_(b.lshr(first, self.all_of(at)), self.all_of(63))
-                other = b.and_(b.lshr(second, self.all_of(at)), self.all_of(63))
+                yield (
+                    b.and_(b.lshr(first, self.all_of(at)), self.all_of(63)),
+                    b.and_(b.lshr(second, self.all_of(at)), self.all_of(63)),
+                )
             else:
-                one = six(third, first, at, at + 2)
-                other = six(third, second, at + 4, at + 2)
-            yield b.fmul(scale, b.sitofp(one, self.floats))
+                yield six(third, first, at, at + 2), six(third, second, at + 4, at + 2)
+
+    def integer_scales(self, base: ir.Value) -> Iterator[ir.Value]:
+        """Of a super-block of one scale in float16: for each block of 32 its integer scale as a pair of int16, and its
+        minimum as float32; of HALVED the scales of its halves as pairs, and both as one, times -32."""
+        b = self.b
+        if self.name in HALVED:
+            for number in range(0, 16, 2):
+                one, other = (b.sext(self._byte(base, 1, number + half), self.ints) for half in range(2))
+                yield self._pair(one, one)
+                yield self._pair(other, other)
+                minus = self.all_of(-32)
+                yield self._pair(b.mul(one, minus), b.mul(other, minus))
+            return
+        least = b.fneg(self.half(self.field(base, 1)))
+        for one, other in self._sixes_of_words(base):
+            yield b.bitcast(self._pair(one, one), self.floats)
             yield b.fmul(least, b.sitofp(other, self.floats))
+
+    def _pair(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Two int16 in each lane, of int32 that fit."""
+        return self.b.or_(self.masked(low, 0, 0xFFFF), self.b.shl(high, self.all_of(16)))
+
+    def words(self, base: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
+        """Eight words of a block of 32, each four neighbours as unsigned bytes; LOWERED: by how much too high."""
+        place, b = self.numbers(base, block), self.b
+        bits = LAYOUTS[self.name].bits
+        if bits == 8:
+            for number in range(8):
+                yield b.xor(self.word(place, number), self.all_of(0x80808080))
+        elif bits == 6:
+            for half in range(2):
+                words = [self.word(place, 3 * half + number) for number in range(3)]
+                yield from (self.masked(word, 0, 0x3F3F3F3F) for word in words)
+                parts = [self.masked(word, 6 - 2 * at, 0x03030303 << 2 * at) for at, word in enumerate(words)]
+                yield b.or_(b.or_(*parts[:2]), parts[2])
+        else:
+            fifth = self.word(place, 0) if bits == 5 else None
+            words = [self.word(place, number + (bits == 5)) for number in range(4)]
+            for at in range(8):
+                word = self.masked(words[at % 4], 4 * (at // 4), 0x0F0F0F0F)
+                if fifth is not None:
+                    low = self.masked(fifth, 2 * at - 4, 0x00100010)
+                    word = b.or_(word, b.or_(low, self.masked(fifth, 2 * at - 11, 0x10001000)))
+                if self.name in LEVELS:
+                    word = _looked_up(self, word, int(LOWERED[self.name]))
+                yield word
 
     def _scaled(self, value: ir.Value, factor: float) -> ir.Value:
         return (
@@ -338,9 +425,10 @@ def _levels(reader: Reader, place: ir.Value) -> Pairs:
             yield from _signed(reader, _looked_up(reader, reader.masked(word, shift, 0x0F0F0F0F)))
 
 
-def _looked_up(reader: Reader, word: ir.Value) -> ir.Value:
-    """LEVELS of the numbers from 0 to 15 in the bytes of a word."""
-    b, levels, count = reader.b, LEVELS[reader.name], 4 * reader.isa.lanes
+def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
+    """LEVELS of the numbers from 0 to 15 in the bytes of a word, each `raised` by so much."""
+    b, count = reader.b, 4 * reader.isa.lanes
+    levels = [level + raised for level in LEVELS[reader.name]]
     kind = vector(I8, count)
     numbers = b.bitcast(word, kind)
     if lookup := reader.isa.lookup:

@@ -107,6 +107,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         context_length=context_length,
         model_key=model_key(tokenizer, identity),
         end_ids=end_ids(ends, tokenizer),
+        activations=entry.activations,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Backend, ModelEntry, Quantisation
+from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError
@@ -25,7 +25,7 @@ class LoadedModel:
     `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names the
     tokens and the weights before quantisation and rounding: history written under it may draft for any precision of the
     same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it, or that it
-    was not made to chat.
+    was not made to chat. `activations`: what the CPU engine should multiply by; it reports what it really does.
     """
 
     name: str
@@ -39,6 +39,7 @@ class LoadedModel:
     model_key: str
     end_ids: frozenset[int]
     note: str = ""
+    activations: Activations = "int16"
 
 
 def model_key(tokenizer: Any, identity: str) -> str:

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.engine.cpu.dot import ARGUMENTS, GROUP, SUMS, build, compiled, product_address, target_machine
+from hierchat.engine.cpu.dot import ARGUMENTS, BYTE_SUMS, GROUP, SUMS, build, takes_int8
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.memory import Shape, Work, make_work
+from hierchat.engine.cpu.machine_code import compiled, product_address, target_machine
+from hierchat.engine.cpu.memory import INT8, INT16, Shape, Work, make_work
 from hierchat.engine.cpu.rows import ORDER, quantise
 from hierchat.engine.cpu.trial import multiplied as through_work
 from hierchat.engine.cpu.trial import random_rows
 from hierchat.engine.cpu.unpacking import ISAS, Isa
 from hierchat.jit import INSTRUCTIONS, supported
+from hierchat.models.catalogue import Activations
 from hierchat.models.formats.blocks import from_file
 from hierchat.models.formats.layouts import LAYOUTS, PLAIN, WIDE, interleave
 
@@ -28,6 +30,8 @@ EVERY = [isa if isa.name in HERE else replace(isa, exact_model=True) for isa in 
 ALIKE = ("Q3_K", *WIDE)
 """Read as Q2_K, Q6_K and IQ4_XS are, which stand for them on other processors."""
 CASES = [(isa, name) for isa in EVERY for name in LAYOUTS if isa.name == INSTRUCTIONS or name not in ALIKE]
+
+BYTES = [(isa, name) for isa, name in CASES if takes_int8(name, isa, "int8")]
 
 
 def sums_of(numbers: np.ndarray) -> np.ndarray:
@@ -41,7 +45,7 @@ def sums_of(numbers: np.ndarray) -> np.ndarray:
 
 
 def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int) -> np.ndarray:
-    """[height, rows of the matrix] by one call; `x` float32 of at most `height` rows."""
+    """[height, rows of the matrix] by one call, of int16; `x` float32 of at most `height` rows."""
     columns = x.shape[1]
     padded = np.zeros((height, -(-columns // GROUP) * GROUP), np.float32)
     padded[: len(x), :columns] = x
@@ -56,10 +60,19 @@ def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int)
         np.ascontiguousarray(levels.T),
         sums_of(numbers),
     ]
-    weights = interleave(name, raw, isa.lanes)
+    return called(isa, name, raw, given_, "int16")
+
+
+def called(
+    isa: Isa, name: str, raw: np.ndarray, given_: list[np.ndarray], activations: Activations
+) -> np.ndarray:
+    """One call of a product: x, scales [.., height], sums."""
+    weights, height = interleave(name, raw, isa.lanes), given_[1].shape[-1]
     out = np.full((height, len(raw) + 1), np.nan, np.float32)
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(ARGUMENTS))(product_address(name, isa))
+    address = product_address(name, isa, activations)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(ARGUMENTS))(address)
     addresses = [array.ctypes.data for array in (weights, *given_)]
+    columns = raw.shape[1] // LAYOUTS[name].size * LAYOUTS[name].weights
     function(height, *addresses, columns // 32, out.ctypes.data, out.strides[0], len(raw))
     assert np.isnan(out[:, -1]).all()  # nothing is written behind the last row
     return out[:, :-1]
@@ -83,6 +96,53 @@ def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> 
             np.testing.assert_array_equal(multiplied(isa, name, raw, x[:height], height), alone[:height])
             behind = multiplied(isa, name, raw, x[isa.most - height :], height)
             np.testing.assert_array_equal(behind, alone[isa.most - height :])
+
+
+def whole_numbers(name: str, rows: int, columns: int) -> np.ndarray:
+    """Blocks whose weights are whole numbers: all float16 scales are 1."""
+    raw = random_rows(name, rows, columns, 3).reshape(rows, -1, LAYOUTS[name].size)
+    for field in LAYOUTS[name].head:
+        if field.size == 2 and not (name == "IQ4_XS" and field.offset == 2):
+            raw[..., field.offset : field.offset + 2] = np.ones(1, np.float16).view(np.uint8)
+    if name == "MXFP4":
+        raw[..., 0] = 128
+    return raw.reshape(rows, -1)
+
+
+@pytest.mark.parametrize("largest", [127, 3])
+@pytest.mark.parametrize(("isa", "name"), BYTES, ids=lambda case: getattr(case, "name", case))
+def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> None:
+    """Scales are whole numbers, so that no float is rounded (as long as sums stay below 2**24)."""
+    columns, most = 256, isa.most
+    raw = whole_numbers(name, 37, columns)
+    random = np.random.default_rng(4)
+    x = random.integers(-largest, largest + 1, (most, columns // 32, 32), dtype=np.int64)
+    x[0] = largest  # where sums are largest
+    x[1] = -largest
+    scales = random.integers(1, 3, (most, columns // 32))
+    halves = x.reshape(most, -1, 2, 16).sum(3)
+
+    def at(height: int, first: int = 0) -> np.ndarray:
+        mine = slice(first, first + height)
+        sums = np.zeros((columns // 32, BYTE_SUMS, height), np.int32)
+        whole = (halves[mine].sum(2) * scales[mine]).astype(np.float32)
+        sums[:, 0] = whole.view(np.int32).T
+        sums[:, 1:3] = -32 * halves[mine].transpose(1, 2, 0)
+        sums[:, 3] = np.ascontiguousarray(halves[mine].astype(np.int16)).view(np.int32)[..., 0].T
+        numbers = np.ascontiguousarray(x[mine].astype(np.int8).transpose(1, 0, 2))
+        given_ = [numbers, np.ascontiguousarray(scales[mine].T.astype(np.float32)), sums]
+        return called(isa, name, raw, given_, "int8")
+
+    weights = from_file(name, raw).floats().astype(np.float64)
+    right = (x * scales[..., None]).reshape(most, -1).astype(np.float64) @ weights.T
+    for height in isa.heights:
+        found = at(height)
+        if np.abs(right).max() < 2**22:
+            np.testing.assert_array_equal(found, right[:height])
+        np.testing.assert_allclose(found, right[:height], atol=1e-5 * np.abs(right).max())
+        for row in range(height):
+            np.testing.assert_array_equal(found[row], at(1, row)[0])
+        np.testing.assert_array_equal(at(height, most - height)[-1], at(1, most - 1)[0])
 
 
 @pytest.mark.parametrize("name", ["Q2_K", "Q4_K", "Q6_K", "Q8_0", "Q5_1"])
@@ -134,7 +194,7 @@ def test_the_largest_numbers_do_not_overflow(name: str) -> None:
 @kernel
 def _quantise(x, work):  # type: ignore[no-untyped-def]
     for row in range(x.shape[0]):
-        quantise(x[row], 0, row, x.shape[0], work)
+        quantise(x[row], INT16 | INT8, 0, row, x.shape[0], work)
 
 
 def room(rows: int, columns: int) -> Work:
@@ -144,14 +204,16 @@ def room(rows: int, columns: int) -> Work:
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q5_0", "BF16"])
 @pytest.mark.parametrize("rows", [1, 5, 7, 8, 9, 16, 17, 31, 45])
-def test_any_number_of_rows_in_tiles(name: str, rows: int) -> None:
+@pytest.mark.parametrize("activations", ["int8", "int16"])
+def test_any_number_of_rows_in_tiles(name: str, rows: int, activations: Activations) -> None:
     matrix = from_file(name, random_rows(name, 50, 768))
     x = np.random.default_rng(rows).standard_normal((rows, 768)).astype(np.float32)
     right = x @ matrix.floats().astype(np.float64).T
-    found = through_work(matrix, x)
-    assert np.abs(found - right).max() <= 1e-4 * np.abs(right).max()
+    found = through_work(matrix, x, activations)
+    near = 1e-2 if activations == "int8" else 1e-4
+    assert np.abs(found - right).max() <= near * np.abs(right).max()
     for row in (0, rows // 2, rows - 1):
-        np.testing.assert_array_equal(through_work(matrix, x[row : row + 1])[0], found[row])
+        np.testing.assert_array_equal(through_work(matrix, x[row : row + 1], activations)[0], found[row])
 
 
 @settings(max_examples=50, deadline=None)
@@ -163,7 +225,7 @@ def test_int16_keeps_a_row_to_one_part_in_65000(numbers: list[float], length: in
     x = np.array([numbers[:length]], np.float32)
     work = room(1, length)
     _quantise(x, work)
-    level = work.levels[0]
+    level = work.scales[0]
     back = np.empty(length)
     back.reshape(-1, 32)[:, ORDER] = work.integers[:length].reshape(-1, 32).astype(np.float64) * level
     assert np.abs(back - x[0]).max() <= max(0.51 * np.abs(x).max() / 32767, 1e-30)
@@ -173,12 +235,35 @@ def test_int16_keeps_a_row_to_one_part_in_65000(numbers: list[float], length: in
     assert (found[:, 1:].sum(axis=1) == -32 * found[:, 0].copy().view(np.float32)).all()
 
 
+def test_int8_keeps_a_block_to_one_part_in_250() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32)
+    x[0, 32:64] = 0
+    x[1, 40] = 1e30
+    x[2, :32] *= 1e-20
+    for row in x:
+        work = room(1, 96)
+        _quantise(row[None], work)
+        numbers = work.bytes[:96].reshape(3, 32).astype(np.int32)
+        scales = work.byte_scales[:3]
+        most = np.abs(row.reshape(3, 32)).max(1)
+        back = (numbers * scales[:, None].astype(np.float64)).reshape(-1)
+        assert (np.abs(back - row).reshape(3, 32).max(1) <= 0.501 * most / 127).all()
+        sums = work.byte_sums[: 3 * BYTE_SUMS].reshape(3, BYTE_SUMS)
+        halves = numbers.reshape(3, 2, 16).sum(2)
+        np.testing.assert_array_equal(sums[:, 1:3], -32 * halves)
+        np.testing.assert_array_equal(sums[:, 3].copy().view(np.int16).reshape(3, 2), halves)
+        np.testing.assert_array_equal(
+            sums[:, 0].copy().view(np.float32), halves.sum(1).astype(np.float32) * scales
+        )
+
+
+@pytest.mark.parametrize("activations", ["int8", "int16"])
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_stays_none(broken: float) -> None:
+def test_what_is_no_number_stays_none(broken: float, activations: Activations) -> None:
     x = np.ones((2, 256), np.float32)
     x[0, 7] = broken
     for name in ("Q8_0", "Q4_1", "Q6_K", "F32"):
-        found = through_work(from_file(name, random_rows(name, 3, 256)), x)
+        found = through_work(from_file(name, random_rows(name, 3, 256)), x, activations)
         assert not np.isfinite(found[0]).any()
         assert np.isfinite(found[1]).all()
 
@@ -197,7 +282,7 @@ def test_what_is_no_number_stays_none(broken: float) -> None:
 def test_other_processors_get_their_instructions(name: str, cpu: str, triple: str, expected: str) -> None:
     isa = ISAS[name]
     machine = target_machine(isa, cpu, triple)
-    text = machine.emit_assembly(compiled(build("Q4_K", isa, (isa.most,)), machine))
+    text = machine.emit_assembly(compiled(build("Q4_K", isa, "int16", (isa.most,)), machine))
     assert text.replace("\t", " ").count(expected) >= 16 * 4
     registers = {"avx512vnni": "%zmm31", "avx512": "%zmm31", "generic": "%xmm15", "neon": "v31"}
     assert registers.get(name, "%ymm15") in text
