@@ -26,7 +26,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import (
     Detokenizer,
     Generation,
-    Request,
+    GenerationRequest,
     common_prefix,
     loop_at_end,
     step_batch,
@@ -36,7 +36,7 @@ from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load_model import load_blocks
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import ModelError
-from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said
+from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, PromptMessage
 from hierchat.texts.corpora import SUFFIX, seeds_dir
 
 # The file of texts that ships: JSON lines, each {"text": ...}, in xz.
@@ -128,7 +128,9 @@ class Streams:
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
         """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
         already is not read again. Raises generation.PromptTooLong."""
-        reply = Generation(self._sequences[stream], Request(prompt, settings), Detokenizer(_no_text))
+        reply = Generation(
+            self._sequences[stream], GenerationRequest(prompt, settings), Detokenizer(_no_text)
+        )
         self._take_over(stream, prompt[:-1])
         for _ in reply.read():
             pass
@@ -182,7 +184,7 @@ class _Talk:
     """Hold a conversation that a stream is writing."""
 
     script: Script
-    said: list[Said] = field(default_factory=list)
+    said: list[PromptMessage] = field(default_factory=list)
     replies: list[list[int]] = field(default_factory=list)
 
 
@@ -261,7 +263,7 @@ class Writer:
         if turn and REPLY in text:
             text = text.replace(REPLY, self._decode(talk.replies[-1], skip_special_tokens=True))
             talk.said = []
-        talk.said.append(Said("user", text))
+        talk.said.append(PromptMessage("user", text))
         try:
             prompt = self._prompts.build(talk.said, MOST_TOKENS, self._end_ids)
         except MessageTooLong:
@@ -281,7 +283,7 @@ class Writer:
             return False
         del reply[len(reply) - repeated :]
         self._streams.stop(stream)
-        talk.said.append(Said("assistant", self._decode(reply), tuple(reply)))
+        talk.said.append(PromptMessage("assistant", self._decode(reply), tuple(reply)))
         if self._ask(stream, talk):
             return False
         self._file.add(talk.script, talk.replies)

@@ -33,7 +33,7 @@ from hierchat.checks.questions import RequestError
 from hierchat.checks.runs import say
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store
 
 HEIGHT = 860
@@ -67,15 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _service(database: Path, model: str) -> Iterator[ChatService]:
     """Serve this database with the model loaded. Raises RequestError."""
-    host = ModelHost(read_catalogue())
-    if model not in host.names:
-        raise RequestError(f"No model is called {model!r}. There are: {', '.join(host.names)}.")
-    with Store.open(database) as store, closing(ChatService(store, host)) as service:
-        host.start(model)
-        while host.status.phase not in ("ready", "failed"):
+    slot = ModelSlot(read_catalogue())
+    if model not in slot.names:
+        raise RequestError(f"No model is called {model!r}. There are: {', '.join(slot.names)}.")
+    with Store.open(database) as store, closing(ChatService(store, slot)) as service:
+        slot.start(model)
+        while slot.status.phase not in ("ready", "failed"):
             time.sleep(0.1)
-        if host.status.phase == "failed":
-            raise RequestError(host.status.message or f"{model} could not be loaded.")
+        if slot.status.phase == "failed":
+            raise RequestError(slot.status.message or f"{model} could not be loaded.")
         yield service
 
 
@@ -95,11 +95,11 @@ def _play(service: ChatService, args: argparse.Namespace) -> None:
     )  # chat of the log -> conversation, its last message, turns that are there
     played: dict[str, list[int]] = json.loads(notes.read_text()) if notes.exists() else {}
     store, chats = service.store, list(_chats(args))
-    user, last = store.ensure_user(LOCAL_USER), max(chat["day"] for chat in chats)
+    user, last = store.users.ensure(LOCAL_USER), max(chat["day"] for chat in chats)
     settings = GenerationSettings(max_new_tokens=args.max_new_tokens, temperature=0)
     for number, chat in enumerate(chats, start=1):
         if (key := str(chat["id"])) not in played:
-            played[key] = [store.create_conversation(user), 0, 0]
+            played[key] = [store.chats.create(user), 0, 0]
             notes.write_text(json.dumps(played))
         conversation, below, turns = played[key]
         for turn, text in enumerate(chat["turns"][turns:], start=turns + 1):

@@ -14,8 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
 
 MODEL = "scripted"
@@ -89,10 +89,10 @@ class ScriptedEngine:
 
 
 def loader(reply: str) -> Any:
-    """Make the loader of a ModelHost."""
+    """Make the loader of a ModelSlot."""
 
-    def load(name: str, report: Report) -> Hosted:
-        return Hosted(
+    def load(name: str, report: Report) -> ServedModel:
+        return ServedModel(
             name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW), vanilla_ms=None
         )
 
@@ -141,7 +141,7 @@ def reply(number: int) -> str:
 
 def add_chat(store: Store, user: int, title: str, messages: int) -> int:
     """Store a chat of so many messages whose replies were measured; return its id."""
-    chat = store.create_conversation(user, title)
+    chat = store.chats.create(user, title)
     parent = None
     figures = TurnFigures(
         prompt_tokens=1200,
@@ -159,12 +159,12 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
         finish="end",
     )
     for number in range(messages // 2):
-        question = store.add_message(user, chat, parent, "user", f"Question {number} of “{title}”?")
-        parent = store.begin_reply(user, chat, question, NewTurn("scripted", "scripted", {}, 0, True))
+        question = store.messages.add(user, chat, parent, "user", f"Question {number} of “{title}”?")
+        parent = store.replies.begin(user, chat, question, NewTurn("scripted", "scripted", {}, 0, True))
         text = reply(number)
         tokens = list(range(210))
-        store.append_reply(parent, text, tokens, ["context"] * 80 + ["history"] * 30 + ["target"] * 100)
-        store.finish_reply(parent, text, "complete", figures)
+        store.replies.append(parent, text, tokens, ["context"] * 80 + ["history"] * 30 + ["target"] * 100)
+        store.replies.finish(parent, text, "complete", figures)
     return chat
 
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 async def health(request: Request, desk: Serving) -> Response:
     """Answer whether a model can reply, as llama.cpp's server does."""
-    if desk.service.host.hosted is None:
+    if desk.service.slot.model is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
     return JSONResponse({"status": "ok"})
@@ -91,7 +91,7 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
-        access = await asyncio.to_thread(self._store.access)
+        access = await asyncio.to_thread(self._store.keys.access)
         if access == "off":
             return await self._app(scope, receive, send)
         begun, shut = False, None
@@ -126,7 +126,7 @@ class Endpoint:
     def _shut(self, scope: Scope) -> ApiError | None:
         """Return why whoever was admitted would not be so now; None where they would."""
         try:
-            if (access := self._store.access()) == "off":
+            if (access := self._store.keys.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")
             authenticate(scope, access, self._store, self._is_local)
         except ApiError as error:

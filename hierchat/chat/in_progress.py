@@ -23,7 +23,7 @@ from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
 # present.
 
 
-class News:
+class ChangeEvents:
     """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
     conversation the number of the last one is known."""
 
@@ -33,14 +33,14 @@ class News:
         self._settings: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
 
-    def tell(self, user_id: int, conversation_id: int | None = None) -> None:
+    def notify(self, user_id: int, conversation_id: int | None = None) -> None:
         """Something in the user's list of chats changed; with a conversation, its messages did, too."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             if conversation_id is not None:
                 self._messages[user_id, conversation_id] = number
 
-    def tell_settings(self, user_id: int, conversation_id: int | None = None) -> int:
+    def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
         """What that conversation sets changed; without one, the user's presets did. The number of this change."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class Pages(Protocol):
+class OpenPages(Protocol):
     """What is known above of open pages."""
 
     def show(self, user_id: int, conversation_id: int) -> bool:
@@ -109,7 +109,7 @@ class ReplyInProgress:
     below: int | None = None
     """The last stored message that stands above: above the question, where it is a new one."""
     held: int | None = None
-    """The question as the store holds it until its turn (Store.hold_question)."""
+    """The question as the store holds it until its turn (Messages.enqueue)."""
     resumed: str = ""
     """The text with which it begins, where a reply that was cut goes on."""
     compared: bool = False
@@ -192,10 +192,10 @@ class _Work:
 class InProgress:
     """All replies in progress: at most one in each conversation."""
 
-    def __init__(self, store: Store, news: News) -> None:
-        self.pages: Pages = NoPages()
+    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+        self.pages: OpenPages = NoPages()
         self._store = store
-        self._news = news
+        self._changes = changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
         self._waiting: dict[tuple[int, int], list[_Work]] = {}
         self._lock = threading.Lock()
@@ -227,7 +227,7 @@ class InProgress:
         if not busy:
             threading.Thread(target=here(self._write), args=[work], name="in progress", daemon=True).start()
         elif waits:
-            self._news.tell(reply.user_id)
+            self._changes.notify(reply.user_id)
         else:
             self._drop(reply)
         return not busy
@@ -260,7 +260,7 @@ class InProgress:
             else:
                 return None
         self._drop(found[0].reply)
-        self._news.tell(user_id)
+        self._changes.notify(user_id)
         return found[0].reply
 
     def stop(self, user_id: int) -> None:
@@ -293,7 +293,7 @@ class InProgress:
 
     def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
         try:
-            reply.held = self._store.hold_question(
+            reply.held = self._store.messages.enqueue(
                 reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
             )
         except Exception as error:
@@ -303,7 +303,7 @@ class InProgress:
         """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
         if reply.held is not None:
             with suppress(StoreError):
-                self._store.drop_question(reply.held)
+                self._store.messages.dequeue(reply.held)
 
     @staticmethod
     def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
@@ -318,7 +318,7 @@ class InProgress:
     def _one(self, work: _Work) -> _Work | None:
         """One reply; what follows it, which stands in its place from now on."""
         reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
-        self._news.tell(*place)
+        self._changes.notify(*place)
         try:
             if not reply.trouble:
                 with closing(work.start(reply.stop)) as states:
@@ -326,7 +326,7 @@ class InProgress:
                         begins = not reply.begun
                         reply._put(state)
                         if begins and reply.begun:
-                            self._news.tell(*place)
+                            self._changes.notify(*place)
         except Exception as error:
             self._in_trouble(reply, error)
         try:
@@ -336,7 +336,7 @@ class InProgress:
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
         following = self._next(place)
-        self._news.tell(*place)
+        self._changes.notify(*place)
         reply._end()
         return following
 
@@ -344,7 +344,7 @@ class InProgress:
         """What waits there begins now, below the last message."""
         below, error = None, None
         try:
-            below = self._store.last_message(*place)
+            below = self._store.messages.last(*place)
         except Exception as caught:
             error = caught
         with self._lock:
@@ -364,7 +364,7 @@ class InProgress:
     def _mark(self, reply: ReplyInProgress) -> None:
         """A reply that comes while its conversation is not open is marked in the list."""
         if not self.pages.show(reply.user_id, reply.conversation_id):
-            self._store.mark_unread(reply.user_id, reply.conversation_id, True)
+            self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
 
     def _put_back(self, work: _Work) -> None:
         """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
@@ -386,11 +386,11 @@ class InProgress:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
-                below = self._store.last_message(*place) if reply.begun else reply.below
+                below = self._store.messages.last(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
-                self._store.add_message(*place, below, "user", text, files, held)
+                self._store.messages.add(*place, below, "user", text, files, held)
         if not reply.begun:
-            reply.withdrawn = self._store.discard_conversation(*place)
+            reply.withdrawn = self._store.chats.discard(*place)
 
 
 # Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all
@@ -403,7 +403,7 @@ _running: dict[threading.Thread, threading.Event] = {}
 """The threads that write replies, and what stops each."""
 
 
-class _End:
+class _Ended:
     """The last item: how the reply's thread ended."""
 
     def __init__(self, error: BaseException | None = None) -> None:
@@ -415,7 +415,7 @@ def in_reply_thread(
 ) -> Generator[T, None, None]:
     """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
     thread has ended when this generator has. Exceptions pass through."""
-    items: SimpleQueue[T | _End] = SimpleQueue()
+    items: SimpleQueue[T | _Ended] = SimpleQueue()
 
     def work() -> None:
         try:
@@ -423,24 +423,24 @@ def in_reply_thread(
                 for value in values:
                     items.put(value)
         except BaseException as error:  # raised again in the reader's thread
-            items.put(_End(error))
+            items.put(_Ended(error))
         else:
-            items.put(_End())
+            items.put(_Ended())
 
     thread = threading.Thread(target=here(work), name="reply", daemon=True)
     _running[thread] = stop
     thread.start()
-    ended: _End | None = None
+    ended: _Ended | None = None
     try:
         while ended is None:
             latest: T | None = None
             item = items.get()
-            while not isinstance(item, _End):
+            while not isinstance(item, _Ended):
                 latest = item
                 if items.empty():
                     break
                 item = items.get()
-            if isinstance(item, _End):
+            if isinstance(item, _Ended):
                 ended = item
             if latest is not None:
                 yield latest

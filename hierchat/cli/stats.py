@@ -16,7 +16,7 @@ from hierchat.chat.settings import in_order
 from hierchat.cli.options import Command
 from hierchat.config import database_file
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.runtime.loaded import counted
+from hierchat.runtime.served_model import counted
 from hierchat.store import DraftingFigures, Store, StoreError
 
 FILE_WIDTH = 140
@@ -36,8 +36,10 @@ def stats_command(db: Path | None, days: int) -> None:
     if not path.exists():
         raise StoreError(f"There is no {path}. Name the database with --db.")
     with Store.open(path) as store:
-        users = {name: store.figures_over_time(user, days=days).days for name, user in store.users().items()}
-        learned = {name: counted(store, user) for name, user in store.users().items()}
+        users = {
+            name: store.figures.over_time(user, days=days).days for name, user in store.users.ids().items()
+        }
+        learned = {name: counted(store, user) for name, user in store.users.ids().items()}
     measured = {name: figures for name, figures in users.items() if figures}
     for name, figures in measured.items():
         if len(users) > 1:

@@ -66,7 +66,7 @@ class Handlers:
     def _user(self, name: str) -> int:
         # Known ones without the store: Stop works while the file is locked.
         if name not in self._users:
-            self._users[name] = self._service.store.ensure_user(name)
+            self._users[name] = self._service.store.users.ensure(name)
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
@@ -87,7 +87,7 @@ class Handlers:
             **self.poll(),
             **self.going_on.load(),
         }
-        if (note := self._service.store.notice) and self._service.store.is_owner(user):
+        if (note := self._service.store.notice) and self._service.store.users.is_owner(user):
             update |= self.views.tell(session, user, status.notice(note))
         if wanted and session.conversation is None:
             update |= self.views.tell(
@@ -114,9 +114,9 @@ class Handlers:
         """The open chat is kept after all."""
         session, user = self.session_of(request)
         if (kept := session.incognito_chat) is not None:
-            self._service.store.restore_conversation(user, kept)
+            self._service.store.chats.restore(user, kept)
             session.incognito_chat = None
-            self._service.news.tell(user, kept)
+            self._service.changes.notify(user, kept)
         return self.views.heading(session, user) | self.views.chats(session, user, query)
 
     def new(self, query: str, request: gr.Request) -> Update:
@@ -133,21 +133,21 @@ class Handlers:
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
-        self._service.store.conversation(user, wanted)
+        self._service.store.chats.get(user, wanted)
         session.leave()
         session.conversation = wanted
         self.going_on.seen(session, user)
         if hit and self.views.now(session, user) is None:
             path = self._path(user, wanted)
             if whole(hit) not in path:
-                self._service.store.select_branch(user, whole(hit))
-                self._service.news.tell(user, wanted)
+                self._service.store.messages.select_branch(user, whole(hit))
+                self._service.changes.notify(user, wanted)
                 path = self._path(user, wanted)
             session.draw_around(whole(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def _path(self, user: int, conversation: int) -> list[int]:
-        return [message.id for message in self._service.store.messages(user, conversation)]
+        return [message.id for message in self._service.store.messages.path(user, conversation)]
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
@@ -196,13 +196,13 @@ class Handlers:
         """All that is stored of this user, and what went."""
         session, user = self.session_of(request)
         session.conversation = None  # what is stopped before its turn goes, too
-        chats, messages = self._service.store.held_of(user)
+        chats, messages = self._service.store.users.counts(user)
         whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         user = self.session_of(request)[1]
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         gone = _(
             "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
         ).format(chats=chats, messages=messages)
@@ -226,8 +226,8 @@ class Handlers:
         """Another version of a question or a reply."""
         session, user = self.session_of(request)
         if self.views.now(session, user) is None:
-            self._service.store.select_branch(user, int(event._data["id"]))
-            self._service.news.tell(user, session.conversation)
+            self._service.store.messages.select_branch(user, int(event._data["id"]))
+            self._service.changes.notify(user, session.conversation)
             session.until = None
         return self._drawn(session, user)
 
@@ -251,7 +251,7 @@ class Handlers:
     def loaded(self, request: gr.Request) -> Update:
         """After each look at a model that loads: when it is there, its replies show where their words came from."""
         session, user = self.session_of(request)
-        now = self._service.host.status
+        now = self._service.slot.status
         if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return self._nothing
         if session.conversation is None or self.views.now(session, user) is not None:
@@ -293,7 +293,7 @@ class Handlers:
     def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
         """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
         the model. Or the page with all others."""
-        now = self._service.host.status
+        now = self._service.slot.status
         if name == MORE:
             present = gr.update(value=now.name or None)
             return self._to_panel("models", query, request) | {self._parts.model: present}
@@ -305,10 +305,10 @@ class Handlers:
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
-        now, names = self._service.host.status, self._service.models.names
+        now, names = self._service.slot.status, self._service.models.names
         done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
         return {
-            self._parts.host: status.host_line(now),
+            self._parts.host: status.slot_line(now),
             self._parts.timer: gr.Timer(active=not done),
             self._parts.tiny: tiny_line(self._service.models.better()),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
@@ -322,7 +322,7 @@ class Handlers:
         return self._picked(self._service.models.names)
 
     def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
-        now = self._service.host.status
+        now = self._service.slot.status
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}
 

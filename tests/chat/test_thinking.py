@@ -13,11 +13,11 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.reasoning import join_reasoning, split_reasoning
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
-from tests.testing.tiny_chat import CONTEXT, ready_host
+from tests.testing.tiny_chat import CONTEXT, ready_slot
 
 from .conftest import Talk
 
@@ -61,10 +61,10 @@ class Thinker:
 def talk_with(store: Store, template: str, text: str) -> tuple[Talk, Thinker]:
     made = thinker(template)
     engine = Thinker(made, text)
-    hosted = Hosted("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
-    user = store.ensure_user("ann")
-    service = ChatService(store, ready_host(lambda name, report: hosted))
-    return Talk(service, user, store.create_conversation(user)), engine
+    served = ServedModel("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
+    user = store.users.ensure("ann")
+    service = ChatService(store, ready_slot(lambda name, report: served))
+    return Talk(service, user, store.chats.create(user)), engine
 
 
 @pytest.fixture(params=[QWEN3, DEEPSEEK], ids=["says that it thinks", "is told to think"])
@@ -79,7 +79,7 @@ def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Ta
     assert last.text == join_reasoning(THOUGHT, ANSWER)
     reply = talk.messages()[-1]
     assert reply.text == last.text
-    turn = talk.store.turn(talk.user, reply.id)
+    turn = talk.store.replies.turn(talk.user, reply.id)
     assert turn
     assert turn.figures
     assert turn.figures.thought_ms

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch.convert import source_sha256
@@ -314,7 +315,7 @@ def test_a_tokenizer_that_never_ends_is_refused_by_its_file(
     monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 15)
     read_tokenizer(tiny_folder, plainly=False)  # as it was
     file.write_text(json.dumps({**config, "tokenizer_class": "T5Tokenizer", "extra_ids": 10**9}))
-    with pytest.raises(BrokenFileError, match=r"tokenizer_config\.json takes more time or memory than any"):
+    with pytest.raises(BrokenFileError, match=r"tokenizer_config\.json cannot be used \(it took too long"):
         read_tokenizer(tiny_folder, plainly=False)
 
 
@@ -337,3 +338,24 @@ def test_tokens_of_strange_size_are_refused_by_their_file(tokens: list[str], tmp
     path.write_bytes(gguf_of(list(values.items()), []))
     with pytest.raises(BrokenFileError, match=r"strange\.gguf has a tokenizer of strange size"):
         write_tokenizer(path, tmp_path)
+
+
+@pytest.mark.parametrize("what", ["grows", "large", "broken"])
+def test_a_tokenizer_that_takes_too_much_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(models.BPE()).save(str(path))
+    read_tokenizer(tmp_path)
+    told = json.loads(path.read_text())
+    if what == "grows":  # tenfold, twelve times over
+        monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 1)
+        tenfold = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+        told["normalizer"] = {"type": "Sequence", "normalizers": [tenfold] * 12}
+    elif what == "large":
+        monkeypatch.setattr(tokenizer_files, "MOST_BYTES", 10)
+    else:
+        told["model"] = {"type": "nothing"}
+    path.write_text(json.dumps(told))
+    with pytest.raises(BrokenFileError, match=r"tokenizer\.json .*Choose another model"):
+        read_tokenizer(tmp_path)

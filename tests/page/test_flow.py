@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +22,7 @@ def open_chat(chat: Chat, title: str) -> None:
 
 
 def titles(service: FakeService) -> list[str]:
-    return [c.title for c in service.store.conversations(service.store.ensure_user("local"))]
+    return [c.title for c in service.store.chats.find(service.store.users.ensure("local"))]
 
 
 def test_a_message_waits_for_the_reply_in_another_chat(chat: Chat, service: FakeService) -> None:
@@ -50,9 +50,9 @@ def test_a_message_waits_for_the_reply_in_another_chat(chat: Chat, service: Fake
     expect(chat.replies).to_have_count(1)
     expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["First"])
     assert sorted(titles(service)) == ["First", "Second"]
-    user = service.store.ensure_user("local")
-    for conversation in service.store.conversations(user):
-        path = service.store.messages(user, conversation.id)
+    user = service.store.users.ensure("local")
+    for conversation in service.store.chats.find(user):
+        path = service.store.messages.path(user, conversation.id)
         assert [m.role for m in path] == ["user", "assistant"]
         assert path[0].text == conversation.title
         assert path[1].state == "complete"
@@ -82,7 +82,7 @@ def test_stop_stops_the_reply_on_the_screen_and_no_other(chat: Chat, service: Fa
 
 
 def test_stopping_while_the_model_loads_leaves_no_chat(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Too early")
     expect(chat.page.locator("#hc-list .hc-title")).to_have_text(["Too early"])
     chat.page.locator("#hc-stop").click()

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def quick(service: FakeService) -> None:
     service.script.seconds = service.script.reading_seconds = 0
-    for user in service.store.users().values():
-        for preset in service.store.presets(user):
-            service.store.delete_preset(user, preset.id)
+    for user in service.store.users.ids().values():
+        for preset in service.store.presets.all(user):
+            service.store.presets.delete(user, preset.id)
 
 
 def test_settings_and_presets_of_one_tab_come_to_the_others(
@@ -63,7 +63,7 @@ def test_presets_of_one_tab_can_be_chosen_in_the_others_for_a_new_chat(
 def test_settings_of_a_new_chat_survive_a_reload_and_go_with_its_first_message(
     chat: Chat, service: FakeService
 ) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     set_to(chat, "Answer in rhymes.", "0.9")
     expect(chat.page.locator("#hc-preset-tools [data-unsent*=rhymes]")).to_have_count(1)
     expect(chat.page.locator("#hc-preset-tools [data-unsent*='0.9']")).to_have_count(1)
@@ -104,7 +104,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     expect(first.locator("[name=model]")).to_have_value("Qwen3 0.6B")
     expect(first.get_by_label("Temperature")).to_have_value("0.4")
     # Another model comes, before the one that was chosen.
-    service.host.names = ["SmolLM2 135M", "Llama 3.2 3B", "Qwen3 0.6B"]
+    service.slot.names = ["SmolLM2 135M", "Llama 3.2 3B", "Qwen3 0.6B"]
     service.models.busy = True
     chat.view("Models")
     page.get_by_role("button", name="Stop Llama 3.2 3B").or_(
@@ -115,7 +115,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     expect(first.locator("[name=model]")).to_have_value("Qwen3 0.6B")
     expect(first.get_by_label("Temperature")).to_be_visible()
     # And the one that was chosen goes.
-    service.host.names = ["SmolLM2 135M", "Llama 3.2 3B"]
+    service.slot.names = ["SmolLM2 135M", "Llama 3.2 3B"]
     expect(first.get_by_role("option", name="Qwen3 0.6B")).to_have_count(0)
     expect(first.locator("[name=model]")).to_have_value("")
     expect(line).not_to_contain_text("Qwen3")

@@ -21,16 +21,17 @@ from hierchat.config import cache_dir
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.fetch.bring import prepare
-from hierchat.models.fetch.convert import source_sha256
-from hierchat.models.progress import BrokenFileError, Report, silent
+from hierchat.models.progress import NONSENSE, BrokenFileError, Report, silent
 
-MOST_BYTES = 128 << 20
+MOST_BYTES = 256 << 20
 """Bytes of a file of a tokenizer: the largest published ones have 35 million."""
-CPU_SECONDS, WALL_SECONDS = 60, 600
-"""Time that reading a tokenizer may take the first time; those of large vocabularies take two seconds."""
-_MOST_DATA = 8 << 30
-"""Bytes of memory that reading one may take."""
+CPU_SECONDS, WALL_SECONDS = 20, 300
+"""Time that reading a tokenizer and some texts may take the first time: large vocabularies take two seconds."""
+_MOST_DATA = 4 << 30
+"""Bytes of memory that this may take."""
 _FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model")
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes of transformers that are nothing but their tokenizer.json."""
 _TRIAL = """
 import sys
 from pathlib import Path
@@ -38,9 +39,18 @@ if sys.platform != "win32":
     import resource
     for limit, most in ((resource.RLIMIT_CPU, int(sys.argv[3])), (resource.RLIMIT_DATA, int(sys.argv[4]))):
         resource.setrlimit(limit, (most, most))
+folder, plainly = Path(sys.argv[1]), sys.argv[2] == "1"
+if (folder / "tokenizer.json").exists():
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("a" * 5000, " " * 5000, "aA1 .\\n" * 1000, "\\u6f22\\u0301" * 1000, "!?" * 2000 + "a"):
+        tokenizer.decode(tokenizer.encode(text).ids)
+    if plainly:
+        sys.exit()
 from hierchat.models.load.tokenizer_files import open_tokenizer
-open_tokenizer(Path(sys.argv[1]), plainly=sys.argv[2] == "1")
+open_tokenizer(folder, plainly=plainly)
 """
+"""A tokenizer is patterns and classes of a stranger's choice: it is read first in a process that can be ended."""
 
 
 def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
@@ -74,44 +84,48 @@ def open_tokenizer(folder: Path, *, plainly: bool) -> Any:
 
 
 def require_bounded(folder: Path, *, plainly: bool) -> None:
-    """Try in another process whether a tokenizer can be read in time and memory; once for the same files. One that we
-    wrote ourselves out of a GGUF file was checked before. Raises BrokenFileError, naming the file."""
+    """Try in another process whether a tokenizer can be read and used in time and memory; once for the same files.
+    Raises BrokenFileError, naming the file."""
+    plainly = (plainly or _class_of(folder) in _GENERIC) and (folder / "tokenizer.json").exists()
     files = sorted({file for pattern in _FILES for file in folder.glob(pattern)})
-    sizes = [file.stat().st_size for file in files]
-    stamps = [(file.name, size, file.stat().st_mtime_ns) for file, size in zip(files, sizes, strict=True)]
-    for file, size in zip(files, sizes, strict=True):
+    stamps = []
+    for file in files:
+        size, changed = file.stat().st_size, file.stat().st_mtime_ns
+        stamps.append((file.name, size, changed))
         if size > MOST_BYTES:
             raise BrokenFileError(
                 f"{file} has {size:,} bytes; of a tokenizer {MOST_BYTES:,} are read at most. Choose another model."
             )
-    if source_sha256(folder):
-        return
     stamp = hashlib.sha256(json.dumps([str(folder.resolve()), plainly, stamps]).encode()).hexdigest()
     tried = cache_dir() / "tokenizers" / f"tried-{stamp}"
     if tried.exists():
         return
-    package = str(Path(__file__).parents[3])
-    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    limits = (str(CPU_SECONDS), str(_MOST_DATA))
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRIAL, str(folder), str(int(plainly)), *limits],
+            [sys.executable, "-c", _TRIAL, str(folder), str(int(plainly)), str(CPU_SECONDS), str(_MOST_DATA)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            text=True,
             env={**os.environ, "PYTHONPATH": path},
             timeout=WALL_SECONDS,
         )
-        ended = done.returncode < 0 or b"MemoryError" in done.stderr
+        code, errors = done.returncode, done.stderr.strip().splitlines()
     except subprocess.TimeoutExpired:
-        ended = True
-    if ended:
-        named = folder / "tokenizer.json" if plainly else folder / "tokenizer_config.json"
-        raise BrokenFileError(
-            f"{named} takes more time or memory than any tokenizer does ({CPU_SECONDS} seconds, "
-            f"{_MOST_DATA >> 30} GB). Choose another model."
-        )
-    with suppress(OSError):  # what else is wrong with it is found out by reading it
+        code, errors = -1, []
+    if code:
+        named = folder / ("tokenizer_config.json" if not plainly else "tokenizer.json")
+        reason = errors[-1] if code > 0 and errors else "it took too long, or too much memory"
+        raise BrokenFileError(f"The tokenizer {named} cannot be used ({reason}). Choose another model.")
+    with suppress(OSError):
         write_whole(tried, b"")
+
+
+def _class_of(folder: Path) -> Any:
+    """Return the class of transformers that a tokenizer names; None where it names none, or cannot be read."""
+    with suppress(OSError, *NONSENSE):
+        return json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES]).get("tokenizer_class")
+    return None
 
 
 # Which tokenizers mean the same tokens by the same ids

@@ -103,9 +103,9 @@ class TransferHandlers:
             for _step in _now_and_then(importing):
                 told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
                 yield {state: told + cancel}
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         if importing.presets:
-            self._service.news.tell_settings(user)
+            self._service.changes.notify_settings(user)
         yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
         worth = ""
         if importing.stop.is_set():
@@ -132,17 +132,17 @@ class TransferHandlers:
         store, panel = self._service.store, self._panel
         wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
         if wanted:
-            chats = [store.conversation(user, wanted)]
+            chats = [store.chats.get(user, wanted)]
         else:
             shelves = (False, True)
-            chats = [one for shelf in shelves for one in store.conversations(user, limit=-1, archived=shelf)]
+            chats = [one for shelf in shelves for one in store.chats.find(user, limit=-1, archived=shelf)]
         ids = [one.id for one in chats]
         if not wanted:
             place = files.place("hierchat chats.zip" if markdown else "hierchat chats.json")
             written = (
                 export_zip(store, user, ids, place)
                 if markdown
-                else export_json(store, user, ids, place, store.presets(user))
+                else export_json(store, user, ids, place, store.presets.all(user))
             )
         elif markdown:
             place = files.place("chat")
@@ -170,11 +170,11 @@ class TransferHandlers:
         """What imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
         if tokens is None:
             return _("What they say drafts as soon as a model is loaded.")
-        host = self._service.host
+        slot = self._service.slot
         said = _(
             "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
-        ).format(tokens=tokens, name=host.status.name)
-        totals = self._service.store.totals(user)
+        ).format(tokens=tokens, name=slot.status.name)
+        totals = self._service.store.figures.totals(user)
         history = totals.accepted_by_source.get("history", 0)
         if totals.tokens >= _ENOUGH_TOKENS and history:
             said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
