@@ -115,7 +115,8 @@ def require_bounded(folder: Path, *, plainly: bool) -> None:
         code, errors = -1, []
     if code:
         named = folder / ("tokenizer_config.json" if not plainly else "tokenizer.json")
-        reason = errors[-1] if code > 0 and errors else "it took too long, or too much memory"
+        exhausted = code < 0 or not errors or errors[-1].startswith("MemoryError")
+        reason = "it took too long, or too much memory" if exhausted else errors[-1]
         raise BrokenFileError(f"The tokenizer {named} cannot be used ({reason}). Choose another model.")
     with suppress(OSError):
         write_whole(tried, b"")
