@@ -20,7 +20,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
-from tests.drafting.test_cost import Steps
+from tests.drafting.test_draft_tree import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
 COSTS = Steps([5.0 + 0.8 * rows for rows in range(32)])
