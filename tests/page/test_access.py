@@ -96,20 +96,6 @@ def test_every_control_has_a_name_of_its_own(chat: Chat, service: FakeService) -
     well_named(chat)
 
 
-def test_headings_form_an_outline(chat: Chat, service: FakeService) -> None:
-    assert in_order(chat) == [1, 2]
-    service.script.seconds = 0
-    service.script.reply = "### Begins low\n\n# High\n\nText\n\n###### Very low\n\n## Two\n"
-    chat.ask("Question")
-    assert in_order(chat) == [1, 2, 2, 3, 3, 4, 4]
-    chat.page.locator("#hc-compare input").check()
-    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
-    chat.send("Both")
-    expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same")
-    chat.idle()
-    assert in_order(chat) == [1, 2, 3, 3, 4, 4, 2, 3, 3, 4, 4]
-
-
 def test_a_reply_is_told_once(chat: Chat, service: FakeService) -> None:
     service.script.seconds, service.script.reading_seconds = 2, 0.5
     chat.page.evaluate(
@@ -139,10 +125,10 @@ def test_a_reply_is_told_once(chat: Chat, service: FakeService) -> None:
 @pytest.mark.parametrize(
     ("width", "height", "dark"),
     [
-        pytest.param(1280, 800, False, id="wide-light"),
+        pytest.param(1280, 800, False, id="wide-light", marks=pytest.mark.large),
         pytest.param(1280, 800, True, id="wide-dark", marks=pytest.mark.large),
         pytest.param(390, 844, False, id="narrow-light", marks=pytest.mark.large),
-        pytest.param(390, 844, True, id="narrow-dark"),
+        pytest.param(390, 844, True, id="narrow-dark", marks=pytest.mark.large),
     ],
 )
 def test_contrast_and_targets(
@@ -247,6 +233,7 @@ def test_motion_only_for_those_who_like_it(
     assert moving == []
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("width", "height"), [(320, 568), (640, 400)], ids=["320", "1280x800 at 200 %"])
 def test_small_windows_and_unusual_texts_stay_inside(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, height: int
