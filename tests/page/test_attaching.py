@@ -73,7 +73,7 @@ def stored(service: FakeService) -> list[list[Attachment]]:
 
 def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 0
-    choose(chat, notes_md=NOTES * 20_000, code_py=CODE)  # the small one is read first
+    choose(chat, notes_md=NOTES, code_py=CODE)
     expect(files(chat)).to_have_count(2)
     expect(files(chat).nth(1)).to_contain_text("code.py")
     expect(files(chat).first).to_contain_text("notes.md")
@@ -100,6 +100,14 @@ def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> 
     chat.shot("attached-shown")
     sent.first.click()
     expect(text).to_have_count(0)
+
+
+def test_files_chosen_at_once_stand_in_the_order_of_their_choice(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0
+    choose(chat, large_md=b"word " * 200_000, small_py=CODE)  # the small one is read first
+    chat.send("Both")  # and waits for the large one
+    expect(chat.replies).to_have_count(1)
+    assert [[file.name for file in files] for files in stored(service)] == [["large.md", "small.py"]]
 
 
 REFUSED = [
