@@ -22,7 +22,7 @@ from hierchat.page.panels import documents_panel, transfer_panel
 from hierchat.page.panels.idle_panel import IdlePart
 from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.page.sidebar import moment
-from hierchat.store import Access, DraftsFrom, IdleGeneration, Key
+from hierchat.store import Access, DraftsFrom, IdleSettings, Key
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class SettingsPanel:
             self._service.users.set_drafts_from(user, "all")
             self._service.users.set_model_titles(user, True)
             self._service.users.set_keeps_writing(user, True)
-            self._service.idle.choose(user, IdleGeneration())
+            self._service.idle.choose(user, IdleSettings())
             if self._service.users.is_owner(user):
                 self._service.keys.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
