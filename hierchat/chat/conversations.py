@@ -79,36 +79,36 @@ class Conversations:
         """Find a user's chats that match a query, the latest first; archived ones only where `archived` asks for them
         and there are any."""
         writing = {reply.conversation_id: reply for reply in self._in_progress.all_of(user_id)}
-        store = self._store
-        count = store.archived_conversations(user_id)
+        chats = self._store.chats
+        count = chats.count_archived(user_id)
         found = [
             chat if chat.title or chat.id not in writing else replace(chat, title=writing[chat.id].title)
-            for chat in store.conversations(user_id, query or None, most + 1, archived=archived and count > 0)
+            for chat in chats.find(user_id, query or None, most + 1, archived=archived and count > 0)
         ]
         return ConversationList(
             found[:most],
             len(found) > most,
             count,
-            store.tags(user_id),
-            store.totals(user_id),
+            chats.tags(user_id),
+            self._store.figures.totals(user_id),
             frozenset(writing),
         )
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
         """Return one chat. Raises NotFound."""
-        return self._store.conversation(user_id, conversation_id)
+        return self._store.chats.get(user_id, conversation_id)
 
     def has(self, user_id: int, conversation_id: int) -> bool:
         """Return whether this user has that chat."""
         try:
-            self._store.conversation(user_id, conversation_id)
+            self._store.chats.get(user_id, conversation_id)
         except NotFound:
             return False
         return True
 
     def title(self, user_id: int, conversation_id: int) -> str:
         """Return a chat's title, empty where it has none yet. Raises NotFound."""
-        if title := self._store.conversation(user_id, conversation_id).title:
+        if title := self._store.chats.get(user_id, conversation_id).title:
             return title
         reply = self._in_progress.of(user_id, conversation_id)  # its first message is not stored yet
         return reply.title if reply else ""
@@ -117,28 +117,28 @@ class Conversations:
         self, user_id: int, conversation_id: int, until: int | None = None, most: int = -1
     ) -> list[Message]:
         """Return the current branch of a chat up to a message, its last `most` messages, without system prompts."""
-        path = self._store.messages(user_id, conversation_id, until, most)
+        path = self._store.messages.path(user_id, conversation_id, until, most)
         return [message for message in path if message.role != "system"]
 
     def last_message(self, user_id: int, conversation_id: int) -> int | None:
         """Return the id of the last message of a chat's current branch."""
-        return self._store.last_message(user_id, conversation_id)
+        return self._store.messages.last(user_id, conversation_id)
 
     def attachments(self, user_id: int, message_id: int) -> Sequence[Attachment]:
         """Return the files of a message with their texts."""
-        return self._store.attachments(user_id, message_id)
+        return self._store.messages.attachments(user_id, message_id)
 
     def attachment(self, user_id: int, attachment_id: int) -> Attachment:
         """Return one file with its text. Raises NotFound."""
-        return self._store.attachment(user_id, attachment_id)
+        return self._store.messages.attachment(user_id, attachment_id)
 
     def create(self, user_id: int, *, incognito: bool = False) -> int:
         """Begin a chat and return its id; an incognito one is erased by `end_incognito`."""
-        return self._store.begin_incognito(user_id) if incognito else self._store.create_conversation(user_id)
+        return self._store.chats.begin_incognito(user_id) if incognito else self._store.chats.create(user_id)
 
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
         """Make an incognito chat one that stays."""
-        self._store.restore_conversation(user_id, conversation_id)
+        self._store.chats.restore(user_id, conversation_id)
         self._changes.notify(user_id, conversation_id)
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
@@ -147,7 +147,7 @@ class Conversations:
         def end() -> None:
             self._in_progress.end(user_id, conversation_id)
             try:
-                self._store.end_incognito(user_id, conversation_id)
+                self._store.chats.end_incognito(user_id, conversation_id)
             except StoreError as error:
                 log.warning(
                     "An incognito chat stays in the file, out of sight, until hierchat ends: %s", error
@@ -157,44 +157,44 @@ class Conversations:
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
         """Give a chat another title."""
-        self._store.rename_conversation(user_id, conversation_id, title[:LONGEST_TITLE])
+        self._store.chats.rename(user_id, conversation_id, title[:LONGEST_TITLE])
         self._changes.notify(user_id)
 
     def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
         """Put a chat at the top of the list, or back to its date."""
-        self._store.pin_conversation(user_id, conversation_id, pinned)
+        self._store.chats.pin(user_id, conversation_id, pinned)
         self._changes.notify(user_id)
 
     def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
         """Take a chat out of the list, or back into it."""
-        self._store.archive_conversation(user_id, conversation_id, archived)
+        self._store.chats.archive(user_id, conversation_id, archived)
         self._changes.notify(user_id)
 
     def set_tags(self, user_id: int, conversation_id: int, tags: Iterable[str]) -> None:
         """Replace a chat's tags."""
-        self._store.set_tags(user_id, conversation_id, tags)
+        self._store.chats.set_tags(user_id, conversation_id, tags)
         self._changes.notify(user_id)
 
     def mark_read(self, user_id: int, conversation_id: int) -> None:
         """Take away the mark of a new reply, if the chat is still there and has one."""
         with suppress(NotFound, StoreError):  # the next time it is opened, then
-            if self._store.conversation(user_id, conversation_id).unread:
-                self._store.mark_unread(user_id, conversation_id, False)
+            if self._store.chats.get(user_id, conversation_id).unread:
+                self._store.chats.mark_unread(user_id, conversation_id, False)
                 self._changes.notify(user_id)
 
     def select_branch(self, user_id: int, conversation_id: int | None, message_id: int) -> None:
         """Show the branch of a chat that holds this message."""
-        self._store.select_branch(user_id, message_id)
+        self._store.messages.select_branch(user_id, message_id)
         self._changes.notify(user_id, conversation_id)
 
     def edit_reply(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
         """Put the user's version of a reply beside it; the chat goes on from there."""
-        self._store.edit_reply(user_id, message_id, text)
+        self._store.messages.edit_reply(user_id, message_id, text)
         self._changes.notify(user_id, conversation_id)
 
     def fork(self, user_id: int, message_id: int) -> int:
         """Copy a chat up to a reply into a new one; return that one's id."""
-        copy = self._store.fork_conversation(user_id, message_id)
+        copy = self._store.chats.fork(user_id, message_id)
         self._changes.notify(user_id)
         return copy
 
@@ -205,7 +205,7 @@ class Conversations:
         try:
             title = self.title(user_id, conversation_id)
             self._delete_earlier(user_id)
-            self._store.hide_conversation(user_id, conversation_id)
+            self._store.chats.hide(user_id, conversation_id)
         except NotFound:
             return None
         timer = threading.Timer(UNDO_SECONDS, self._delete_now, [conversation_id])
@@ -218,7 +218,7 @@ class Conversations:
 
     def restore(self, user_id: int, conversation_id: int) -> None:
         """Bring a deleted chat back. Raises NotFound once it is deleted for good."""
-        self._store.restore_conversation(user_id, conversation_id)
+        self._store.chats.restore(user_id, conversation_id)
         self._changes.notify(user_id, conversation_id)
         with self._lock:
             if (pending := self._deletions.pop(conversation_id, None)) is not None:
@@ -238,7 +238,7 @@ class Conversations:
             if self._deletions.pop(conversation_id, None) is None:  # brought back
                 return
         try:
-            self._store.delete_hidden([conversation_id])
+            self._store.chats.delete_hidden([conversation_id])
         except StoreError as error:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
 
@@ -249,11 +249,11 @@ class Conversations:
     def settings(self, user_id: int, conversation_id: int | None) -> ChatSettings:
         """Return a chat's settings, else what it begins with: a new one (None) with the default preset."""
         if conversation_id is None:
-            default = (preset.settings for preset in self._store.presets(user_id) if preset.is_default)
+            default = (preset.settings for preset in self._store.presets.all(user_id) if preset.is_default)
             return next(default, self.model_settings())
-        if (stored := self._store.chat_settings(user_id, conversation_id)) is not None:
+        if (stored := self._store.chats.settings(user_id, conversation_id)) is not None:
             return stored
-        prompts = self._store.system_prompts(user_id, conversation_id)
+        prompts = self._store.messages.system_prompts(user_id, conversation_id)
         return replace(self.model_settings(), system_prompt="\n\n".join(prompts))
 
     def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
@@ -261,7 +261,7 @@ class Conversations:
         differs in nothing from its model goes on following it."""
         if settings == self.settings(user_id, conversation_id):
             return None
-        self._store.set_chat_settings(user_id, conversation_id, settings)
+        self._store.chats.set_settings(user_id, conversation_id, settings)
         return self._changes.notify_settings(user_id, conversation_id)
 
 
@@ -269,39 +269,39 @@ class ChatPresets:
     """A user's named settings; every change reaches their open pages."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
-        self._store = store
+        self._presets = store.presets
         self._changes = changes
 
     def all(self, user_id: int) -> list[Preset]:
         """Return a user's presets by name."""
-        return self._store.presets(user_id)
+        return self._presets.all(user_id)
 
     def get(self, user_id: int, preset_id: int) -> Preset:
         """Return one preset. Raises NotFound."""
-        return self._store.preset(user_id, preset_id)
+        return self._presets.get(user_id, preset_id)
 
     def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
         """Store settings under a name; return the preset's id."""
-        preset = self._store.create_preset(user_id, name, settings)
+        preset = self._presets.create(user_id, name, settings)
         self._changes.notify_settings(user_id)
         return preset
 
     def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
         """Replace what a preset sets."""
-        self._store.change_preset(user_id, preset_id, settings)
+        self._presets.change(user_id, preset_id, settings)
         self._changes.notify_settings(user_id)
 
     def rename(self, user_id: int, preset_id: int, name: str) -> None:
         """Give a preset another name."""
-        self._store.rename_preset(user_id, preset_id, name)
+        self._presets.rename(user_id, preset_id, name)
         self._changes.notify_settings(user_id)
 
     def delete(self, user_id: int, preset_id: int) -> None:
         """Delete a preset; chats keep its settings."""
-        self._store.delete_preset(user_id, preset_id)
+        self._presets.delete(user_id, preset_id)
         self._changes.notify_settings(user_id)
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
         """Begin new chats with a preset, or with none."""
-        self._store.set_default_preset(user_id, preset_id)
+        self._presets.set_default(user_id, preset_id)
         self._changes.notify_settings(user_id)

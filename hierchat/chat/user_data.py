@@ -10,10 +10,10 @@ from hierchat.chat.in_progress import ChangeEvents
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.served_model import counted
 from hierchat.store import (
+    GeneratedDrafts,
+    GeneratedSize,
     HistorySize,
     OverTimeFigures,
-    SelfDrafted,
-    SelfSize,
     Store,
     Totals,
 )
@@ -30,8 +30,8 @@ class Insights:
     """Whether there are measured replies in some range."""
     acceptance: Acceptance
     history: HistorySize
-    generated: SelfSize
-    generated_drafts: SelfDrafted
+    generated: GeneratedSize
+    generated_drafts: GeneratedDrafts
 
 
 class UserData:
@@ -46,41 +46,41 @@ class UserData:
 
     def totals(self, user_id: int) -> Totals:
         """Count all replies that were written for a user."""
-        return self._store.totals(user_id)
+        return self._store.figures.totals(user_id)
 
-    def generated(self, user_id: int) -> SelfSize:
+    def generated(self, user_id: int) -> GeneratedSize:
         """Measure what models wrote for themselves while idle."""
-        return self._store.self_size(user_id)
+        return self._store.generated.size(user_id)
 
     def models(self, user_id: int) -> dict[str, str]:
         """Return the names of the models that wrote for a user, by key."""
-        return self._store.models_that_wrote(user_id)
+        return self._store.figures.models(user_id)
 
     def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
         """Gather the figures of one model, or of all, over the last days, or over all."""
         store = self._store
-        found = store.figures_over_time(user_id, model_key, days)
-        ever = found.whole.replies or (days and store.figures_over_time(user_id, model_key).whole.replies)
+        found = store.figures.over_time(user_id, model_key, days)
+        ever = found.whole.replies or (days and store.figures.over_time(user_id, model_key).whole.replies)
         return Insights(
             found,
             bool(ever),
             counted(store, user_id, model_key),
-            store.history_size(user_id),
-            store.self_size(user_id, model_key),
-            store.drafted_from_self(user_id, model_key),
+            store.figures.history_size(user_id),
+            store.generated.size(user_id, model_key),
+            store.generated.drafted(user_id, model_key),
         )
 
     def forget_learned(self, user_id: int) -> None:
         """Delete what was learned about drafting for a user; it is learned again from the next replies on."""
-        self._store.forget_learned(user_id)
+        self._store.learned.forget(user_id)
 
     def backup(self, path: Path) -> None:
         """Copy the whole database into a new file, and check the copy. Raises OSError too."""
-        self._store.backup(path)
+        self._store.connection.backup(path)
 
     def rewrite(self) -> bool:
         """Rewrite the file, so that nothing deleted is left in it; return whether that succeeded."""
-        return self._store.rewrite()
+        return self._store.connection.rewrite()
 
     def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
         """Return an import of chats from files: it goes on as it is iterated, and ends with `imported`."""
@@ -104,45 +104,8 @@ class UserData:
         ids = [
             chat.id
             for archived in (False, True)
-            for chat in store.conversations(user_id, limit=-1, archived=archived)
+            for chat in store.chats.find(user_id, limit=-1, archived=archived)
         ]
         if markdown:
             return len(ids), export_zip(store, user_id, ids, place)
-        return len(ids), export_json(store, user_id, ids, place, store.presets(user_id))
-
-
-class UserSettings:
-    """Who the users are, and what each has chosen in the settings."""
-
-    def __init__(self, store: Store) -> None:
-        self.ensure = store.ensure_user
-        self.ids = store.users
-        self.is_owner = store.is_owner
-        self.is_guest = store.is_guest
-        self.counts = store.held_of
-        self.drafts_from = store.drafts_from
-        self.set_drafts_from = store.set_drafts_from
-        self.model_titles = store.model_titles
-        self.set_model_titles = store.allow_model_titles
-        self.keeps_writing = store.keeps_writing
-        self.set_keeps_writing = store.keep_writing
-        self.idle_generation = store.learning
-
-
-class ProgramAccess:
-    """Which other programs may use the model, and their keys."""
-
-    def __init__(self, store: Store) -> None:
-        self.access = store.access
-        self.set_access = store.set_access
-        self.all = store.all_keys
-
-
-class ComparisonResults:
-    """Results of comparisons that a user kept."""
-
-    def __init__(self, store: Store) -> None:
-        self.all = store.comparisons
-        self.get = store.comparison
-        self.delete = store.delete_comparison
-        self.delete_all = store.delete_comparisons
+        return len(ids), export_json(store, user_id, ids, place, store.presets.all(user_id))

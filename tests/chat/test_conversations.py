@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def user(store: Store) -> int:
-    return store.ensure_user("ann")
+    return store.users.ensure("ann")
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def test_a_deletion_becomes_final(
 ) -> None:
     monkeypatch.setattr(conversations, "UNDO_SECONDS", 0.01 if by == "time" else 60.0)
     first, second = chats.create(user), chats.create(user)
-    other = chats.create(store.ensure_user("ben"))
+    other = chats.create(store.users.ensure("ben"))
     chats.delete(user, first)
     if by == "another deletion":
-        chats.delete(store.ensure_user("ben"), other)  # of another user: it ends nothing of ann's
+        chats.delete(store.users.ensure("ben"), other)  # of another user: it ends nothing of ann's
         assert in_file(store, first)
         chats.delete(user, second)
     wait_until_gone(store, first)
@@ -100,7 +100,7 @@ def wait_until_gone(store: Store, chat: int) -> None:
 
 
 def test_another_user_reaches_nothing(chats: Conversations, store: Store, user: int) -> None:
-    chat, other = chats.create(user), store.ensure_user("ben")
+    chat, other = chats.create(user), store.users.ensure("ben")
     assert not chats.has(other, chat)
     assert chats.delete(other, chat) is None
     for act in (chats.get, chats.title, chats.messages, chats.restore, chats.keep_incognito):

@@ -23,8 +23,8 @@ def tags(chat: Chat) -> Locator:
 
 def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: FakeService) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B", "C")}
-    user = service.store.ensure_user("local")
-    service.store.set_tags(user, ids["A"], ["work"])
+    user = service.store.users.ensure("local")
+    service.store.chats.set_tags(user, ids["A"], ["work"])
     chat.open()
     expect(tags(chat)).to_have_text(["work"])
     chat.menu("B", "Tags")
@@ -41,7 +41,7 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     chat.shot("tags-dialog")
     dialog.get_by_role("button", name="Save").click()
     expect(tags(chat)).to_have_text(["two words", "work"])
-    assert service.store.conversation(user, ids["B"]).tags == ("two words", "work")
+    assert service.store.chats.get(user, ids["B"]).tags == ("two words", "work")
     expect(chat.page.locator("#hc-list li").filter(has_text="two words")).to_have_count(1)
     tags(chat).filter(has_text="work").click()
     expect(titles(chat)).to_have_text(["B", "A"])
@@ -69,7 +69,7 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     field.press("Enter")  # saves
     expect(dialog).to_be_hidden()
     expect(tags(chat)).to_have_text(["animals", "fun", "work"])
-    assert service.store.conversation(user, ids["C"]).tags == ("animals", "fun")
+    assert service.store.chats.get(user, ids["C"]).tags == ("animals", "fun")
 
 
 def edit(chat: Chat, place: int = -1) -> Locator:
@@ -82,7 +82,7 @@ def edit(chat: Chat, place: int = -1) -> Locator:
 
 def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeService) -> None:
     chat_id = stored_chat(service.store, "Story", 2)
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat.open(f"?c={chat_id}")
     field = edit(chat, 0)
     assert field.input_value() == REPLY
@@ -100,12 +100,12 @@ def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeServ
     expect(chat.replies).to_contain_text("2/2")
     expect(chat.replies.get_by_role("button", name="Sources")).to_have_count(0)
     expect(chat.replies.locator("details")).to_have_count(0)
-    edited = service.store.messages(user, chat_id)[-1]
+    edited = service.store.messages.path(user, chat_id)[-1]
     assert (edited.text, edited.edited) == ("My **own** words,\n\n    code = 1\n", True)
     chat.shot("edited-reply")
     service.script.seconds = 0
     chat.ask("Go on")
-    assert [m.id for m in service.store.messages(user, chat_id)][1] == edited.id
+    assert [m.id for m in service.store.messages.path(user, chat_id)][1] == edited.id
     chat.replies.first.get_by_role("button", name="Previous version").click()
     expect(chat.replies).to_have_count(2)
     expect(chat.replies.first).not_to_contain_text("edited by you")
@@ -123,9 +123,9 @@ def test_a_title_of_the_model_comes_quietly(
         chat.page.clock.run_for(3000)
         expect(chat.replies).to_have_count(1)
         expect(titles(chat)).to_have_text(["What is a suffix array?"])
-        user = service.store.ensure_user("local")
-        (waiting,) = [one for one in service.store.untitled("k", 0.0) if one.user_id == user]
-        assert service.store.title_by_model(waiting, "k", "Suffix arrays")
+        user = service.store.users.ensure("local")
+        (waiting,) = [one for one in service.store.chats.untitled("k", 0.0) if one.user_id == user]
+        assert service.store.chats.title_by_model(waiting, "k", "Suffix arrays")
         service.titles.count += 1
         titles(chat).first.focus()
         chat.page.clock.run_for(10_000)

@@ -52,11 +52,11 @@ def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Co
 
 
 def keep(store: Store, question: str = "Why is the sky blue?", second: str = REPLY) -> int:
-    user = store.ensure_user("local")
+    user = store.users.ensure("local")
     made = result(question, second, at=time.time())
-    chat = store.create_conversation(user, "Sky")
-    store.add_message(user, chat, None, "user", question)
-    return store.keep_comparison(user, chat, question, made.at, made.to_json())
+    chat = store.chats.create(user, "Sky")
+    store.messages.add(user, chat, None, "user", question)
+    return store.comparisons.add(user, chat, question, made.at, made.to_json())
 
 
 def test_the_first_differing_word_is_marked_in_both() -> None:
@@ -214,4 +214,4 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     page.get_by_role("button", name="Delete…", exact=True).click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
-    assert service.store.comparisons(service.store.ensure_user("local"), 9) == []
+    assert service.store.comparisons.all(service.store.users.ensure("local"), 9) == []

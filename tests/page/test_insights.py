@@ -180,7 +180,7 @@ def card(chat: Chat, title: str):
 
 
 def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     measured_reply(service.store, user, 0, speedup=3.0)
     measured_reply(service.store, user, 20, SMALL, speedup=2.0)
     measured_reply(service.store, user, 90, speedup=1.0)
@@ -202,7 +202,7 @@ def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) 
 
 
 def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:
-    other = service.store.ensure_user("other")
+    other = service.store.users.ensure("other")
     measured_reply(service.store, other, 0, speedup=9.0)
     open_insights(chat)
     expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")

@@ -52,9 +52,9 @@ def test_sources_after_a_change_of_model_are_a_button_away(chat: Chat, service: 
 
 def test_a_click_goes_to_the_reply_that_it_came_from(chat: Chat, service: FakeService) -> None:
     store = service.store
-    user = store.ensure_user("local")
+    user = store.users.ensure("local")
     earlier = stored_chat(store, "Strings", 6)
-    origin = store.messages(user, earlier)[3].id  # far from the end
+    origin = store.messages.path(user, earlier)[3].id  # far from the end
     service.script.origin, service.script.seconds = origin, 0
     chat.open()
     chat.ask("Reverse it")

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def quick(service: FakeService) -> None:
     service.script.seconds = service.script.reading_seconds = 0
-    for user in service.store.users().values():
-        for preset in service.store.presets(user):
-            service.store.delete_preset(user, preset.id)
+    for user in service.store.users.ids().values():
+        for preset in service.store.presets.all(user):
+            service.store.presets.delete(user, preset.id)
 
 
 def test_settings_and_presets_of_one_tab_come_to_the_others(

@@ -13,7 +13,7 @@ from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
 from hierchat.page.panels.panel import QUIET, SessionOf
-from hierchat.store import SelfSize
+from hierchat.store import GeneratedSize
 
 if TYPE_CHECKING:
     from hierchat.chat.idle_generation import IdleState
@@ -192,7 +192,7 @@ def _minutes(wait: float) -> str:
     return _("1 minute") if wait == 1 else _("{n:g} minutes").format(n=wait)
 
 
-def said(state: IdleState, kept: SelfSize, *, asked: bool = False) -> str:
+def said(state: IdleState, kept: GeneratedSize, *, asked: bool = False) -> str:
     """Draw what is being done, and what there is of all models. `asked`: whether it is to be deleted."""
     line = html.escape(_line(state))
     drawn = f'<p role="status">{line}</p>' if line else ""

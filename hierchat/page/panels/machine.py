@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hierchat.chat.user_data import Insights
     from hierchat.drafting.acceptance import Calibration
     from hierchat.runtime.costs import Meter
-    from hierchat.store import HistorySize, SelfDrafted, SelfSize
+    from hierchat.store import GeneratedDrafts, GeneratedSize, HistorySize
 
 _MATCHES = (1, 2, 3, 5, 9, 17)
 """Where the groups of match lengths begin; the last has no end."""
@@ -166,7 +166,7 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
     return card(_("What is kept"), f'<dl class="hc-kept">{cells}</dl>')
 
 
-def self_card(kept: SelfSize, worth: SelfDrafted) -> str:
+def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
     """Draw what the model wrote for itself, and what that was worth: at most, since other texts may have held the
     same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
