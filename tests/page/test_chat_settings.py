@@ -89,7 +89,13 @@ def test_settings_belong_to_their_chat_and_survive_a_reload(
     chat.page.get_by_role("button", name="First chat", exact=True).click()
     shows(chat, "Be terse.", "0.7")
     system(chat).fill("Be very terse.")  # not sent: kept all the same
-    chat.page.wait_for_timeout(500)
+    chats = service.store.chats
+    chat.until(
+        lambda: any(
+            (kept := chats.settings(user, one.id)) and kept.system_prompt == "Be very terse."
+            for one in chats.find(user)
+        )
+    )
     chat.page.reload()
     opened(chat)
     shows(chat, "Be very terse.", "0.7")

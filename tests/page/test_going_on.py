@@ -178,7 +178,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
             expect(switch).to_be_checked()
             switch.uncheck()
             visitor.shot("keep-writing")
-            visitor.page.wait_for_timeout(300)
+            visitor.until(lambda: not service.store.users.keeps_writing(user))
             visitor.page.reload()
             expect(switch).not_to_be_checked(timeout=PATIENCE_MS)
             visitor.page.locator("#hc-new").click()

@@ -150,8 +150,7 @@ def test_a_loading_model_shows_its_progress_and_the_message_waits(chat: Chat, se
 def test_choosing_a_model_loads_it_with_its_settings(chat: Chat, service: FakeService) -> None:
     chat.page.locator("#hc-model input").click()
     chat.page.get_by_role("option", name="Qwen3 0.6B").click()
-    chat.page.wait_for_timeout(500)
-    assert service.slot.started == ["Qwen3 0.6B"]
+    chat.until(lambda: service.slot.started == ["Qwen3 0.6B"])
     service.script.seconds = 0
     chat.ask("Hello")
     assert service.asked[-1][1].temperature == 0.7

@@ -44,10 +44,9 @@ def test_what_may_draft_is_kept(chat: Chat, service: FakeService) -> None:
     choice = chat.page.locator("#hc-drafts-from")
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     choice.get_by_label("Nothing").check()
-    chat.page.wait_for_timeout(300)
+    chat.until(lambda: service.store.users.drafts_from(user) == "none")
     chat.page.reload()
     expect(choice.get_by_label("Nothing")).to_be_checked()
-    assert service.store.users.drafts_from(user) == "none"
     chat.page.get_by_role("button", name="Settings as they were").click()
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     expect(chat.page.locator("#hc-settings-told")).to_contain_text("as they were at first")
