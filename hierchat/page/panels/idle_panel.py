@@ -98,7 +98,7 @@ class IdlePart:
         def choose(on: bool, after: float, most: int, request: gr.Request) -> dict[Any, Any]:
             _, user = session_of(request)
             if not self._users.is_guest(user):
-                before = self._users.idle_generation(user)
+                before = self._users.idle_settings(user)
                 chosen = replace(
                     before,
                     on=bool(on),
@@ -156,7 +156,7 @@ class IdlePart:
             return dict.fromkeys((self._about, self._on, self._after, self._most), hidden) | {
                 self._state: "", self._timer: gr.update(active=False)
             }  # fmt: skip
-        chosen = self._users.idle_generation(user_id)
+        chosen = self._users.idle_settings(user_id)
         return {
             self._about: gr.update(visible=True),
             self._on: chosen.on,
