@@ -110,11 +110,9 @@ class Users(Repository):
         row = self._chosen(user_id, "learns, learns_after, learns_most")
         return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
-    def set_idle_settings(self, user_id: int, chosen: IdleSettings) -> None:
+    def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
         """Allow idle generation, or stop it; texts that were generated stay."""
-        self._choose(
-            user_id, learns=chosen.on, learns_after=chosen.after_minutes, learns_most=chosen.most_tokens
-        )
+        self._choose(user_id, learns=idle.on, learns_after=idle.after_minutes, learns_most=idle.most_tokens)
 
     def with_idle_generation(self) -> list[int]:
         """List the users who allow idle generation and whose earlier texts may draft; no guests."""

@@ -109,7 +109,7 @@ def test_a_conversation_deeper_than_any_limit_can_be_deleted(store: Store, user:
     parent = None
     with store.connection.write() as db:
         for _ in range(1500):
-            parent = store.messages.path.insert(db, user, conversation, parent, "user", "on", "complete")
+            parent = store.messages.insert(db, user, conversation, parent, "user", "on", "complete")
     assert len(store.messages.path(user, conversation)) == 1500
     delete_for_good(store, user, conversation)
     assert store.chats.find(user) == []
