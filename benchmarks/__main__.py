@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(f"benchmarks: {logs.said(error)}", file=sys.stderr)
+        print(f"benchmarks: {logs.error_message(error)}", file=sys.stderr)
         return 1
 
 

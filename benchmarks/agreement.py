@@ -1,4 +1,4 @@
-"""How near a backend comes to transformers in float32, on the same file: greedy choices and distributions."""
+"""Compare a backend with transformers in float32 on the same file: greedy choices and distributions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.checks.questions import Dialogue, read_questions, spread
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_torch import load_torch
@@ -22,7 +22,7 @@ WIDTH = 32
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Greedy replies of the backend to the first turns, judged by float32 position by position."""
+    """Judge greedy replies of the backend to the first turns by float32, position by position."""
     entry = read_catalogue().entry(args.model)
     questions = spread(read_questions(args.questions), args.limit)
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
@@ -64,7 +64,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _divergence(expected: NDArray[np.float32], found: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Kullback-Leibler divergence of each row's distribution from the expected one, nats."""
+    """Return the Kullback-Leibler divergence of each row's distribution from the expected one, in nats."""
     p, q = _log_softmax(expected.astype(np.float64)), _log_softmax(found.astype(np.float64))
     return np.asarray((np.exp(p) * (p - q)).sum(1))
 

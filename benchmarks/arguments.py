@@ -1,4 +1,4 @@
-"""The flags of the measuring commands. Imports nothing heavy: every command line is parsed here first."""
+"""Add the flags of the measuring commands. Imports nothing heavy: every command line is parsed here first."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hierchat.checks.arguments import LINES, add_asked, add_request, add_run, numbers, positive
+LINES = "JSON lines with `turns`, and `category`, or `day` and `kind`"
+LONG_CONTEXT = "long-context"
+WORKLOADS = ("copy", LONG_CONTEXT)
+"""Questions that hierchat.checks.questions makes."""
 
 
 def add_benchmarks(parser: argparse.ArgumentParser) -> None:
-    """`decode | log | load | record | replay | index | forward | agreement | tokens | simulate | report |
-    session | start | soak | page | vllm`."""
+    """Add a subparser for each measuring command."""
     kinds = parser.add_subparsers(dest="kind", required=True)
 
     decode = kinds.add_parser("decode", help="arms against each other, each question from an empty history")
@@ -40,7 +42,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
             help="ours: vanilla, context, context+history, hierchat; published methods behind our own engine: "
             "hd-paper, pld, token-recycling, suffix, llama-cache, arctic-suffix; other programs: transformers, "
             "transformers-bf16, transformers-pld, transformers-assisted, llama.cpp, llama.cpp-lookup, "
-            "llama.cpp-lookup-10, llama.cpp-draft, flashspec, dejavuu; draft models "
+            "llama.cpp-lookup-10, llama.cpp-draft, ik, ik-suffix, ik-ngram-mod, flashspec, dejavuu; draft models "
             "alone: hsd, and draft:NAME for one of them; a plan of levels: plan:databases+NAME=LENGTH+...",
         )
         measured.add_argument(
@@ -155,7 +157,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_traces(kinds: Any) -> None:
-    """`benchmarks record` and `benchmarks replay`."""
+    """Add `benchmarks record` and `benchmarks replay`."""
     record = kinds.add_parser("record", help="the model's replies, each token with its likeliest rivals")
     record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     add_request(record)
@@ -200,3 +202,74 @@ def _costs(text: str) -> tuple[float, float]:
     if plain <= 0 or row < 0:
         raise argparse.ArgumentTypeError(f"{text} are no costs")
     return plain, row
+
+
+def add_asked(parser: argparse.ArgumentParser) -> None:
+    """A file of questions, or a workload that is made here."""
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--questions", type=Path, metavar="FILE", help=LINES)
+    asked.add_argument(
+        "--workload",
+        choices=WORKLOADS,
+        help="made here: a text of 1,500 tokens to copy with a change; questions about a long text",
+    )
+    parser.add_argument(
+        "--prompt-tokens",
+        type=numbers,
+        metavar="N,N,...",
+        help=f"how long prompts of --workload {LONG_CONTEXT} are (by default as long as fits, 8,192 at most)",
+    )
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """How many questions, how replies are chosen, by which model."""
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="questions, evenly over the groups; or chats"
+    )
+    parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="as in the chat; 1, the default, is off"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=0, metavar="K", help="as in the chat; 0, the default, is off"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file"
+    )
+    parser.add_argument("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The same, what drafts, and the file of the run."""
+    add_request(parser)
+    parser.add_argument(
+        "--width",
+        type=positive,
+        metavar="N",
+        help="positions per forward: N - 1 drafts (by default the program's)",
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        metavar="PATH",
+        help="texts that draft beside those that ship, as for `corpus add`",
+    )
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    parser.add_argument("--resume", action="store_true", help="go on from OUT")
+
+
+def numbers(text: str) -> list[int]:
+    """Numbers of a flag, separated by commas. Raises argparse.ArgumentTypeError where one is below 1."""
+    return [positive(part) for part in text.split(",")]
+
+
+def positive(text: str) -> int:
+    """A number of a flag. Raises argparse.ArgumentTypeError below 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number

@@ -1,4 +1,4 @@
-"""One way of decoding, and what it answers."""
+"""Define the arms that are compared: our engine with its ways of drafting, and the names of other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
@@ -28,7 +28,7 @@ from hierchat.runtime.loaded import Hosted
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One reply. What a peer does not tell is None."""
+    """Hold one reply and its figures; None where a peer does not report one."""
 
     reply: list[int]
     seconds: float
@@ -48,12 +48,12 @@ class Answer:
 
 
 class Arm(Protocol):
-    """One way of decoding."""
+    """Answer prompts in one way, as a run compares them."""
 
     name: str
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
-        """The reply to a prompt. Whatever it raises, the arm is out and the others go on."""
+        """Answer a prompt. An arm that raises is out, and the others go on."""
         ...
 
     def learn(self, reply: Sequence[int]) -> None:
@@ -68,8 +68,8 @@ class Arm(Protocol):
 
 
 def rotated(arms: Sequence[Arm], turn: int) -> list[Arm]:
-    """The order of arms in a turn of the run, counted from 0: another one leads each time. A further shift per round
-    keeps the order from going in step with groups that take turns, too."""
+    """Return the order of arms in a turn of the run, counted from 0: another one leads each time. A further shift per
+    round keeps the order from going in step with groups that take turns, too."""
     start = (turn + turn // len(arms)) % len(arms)
     return [*arms[start:], *arms[:start]]
 
@@ -87,6 +87,9 @@ BASELINES = {
     "llama.cpp-lookup": "llama.cpp",
     "llama.cpp-lookup-10": "llama.cpp",
     "llama.cpp-draft": "llama.cpp",
+    "ik": "ik",
+    "ik-suffix": "ik",
+    "ik-ngram-mod": "ik",
     "flashspec": "transformers",
     "dejavuu": "transformers",
 }
@@ -101,7 +104,7 @@ PLAN = "plan:"
 
 
 def baseline_of(arm: str) -> str:
-    """The arm that decodes plainly with the same stack."""
+    """Return the arm that decodes plainly with the same stack."""
     return BASELINES.get(arm, VANILLA)
 
 
@@ -113,7 +116,7 @@ DATABASES = "databases"
 
 
 def parse_plan(text: str, names: Sequence[str]) -> Plan:
-    """A plan of the levels called `names`, of which the last is the target. Raises ArmError."""
+    """Parse a plan of the levels called `names`, of which the last is the target. Raises ArmError."""
     parts = text.split("+")
     retrieval = parts[0] == DATABASES
     levels, lengths = [], []
@@ -158,15 +161,15 @@ OWN: dict[str, Drafting | None] = {
 
 
 def plan_ms(drafter: Proposer | None, context: int) -> float | None:
-    """Milliseconds per token that a fixed plan is expected to take; None where it is not fixed."""
+    """Return the milliseconds per token that a fixed plan is expected to take, or None where it is not fixed."""
     if not isinstance(drafter, HierarchicalDrafter) or not drafter.fixed:
         return None
-    return by_renewal(drafter.hierarchy.ladder(context), drafter.fixed)
+    return by_renewal(drafter.hierarchy.stack(context), drafter.fixed)
 
 
 class Carried:
-    """What an arm of ours drafts with, and carries from reply to reply. `hosted`: the model, or a stand-in; `beside`:
-    history that is there from the beginning."""
+    """Keep what an arm of ours drafts with from reply to reply. `hosted`: the model, or a stand-in; `beside`: history
+    that is there from the beginning."""
 
     def __init__(self, name: str, hosted: Hosted, width: int | None, beside: Sequence[Source] = ()) -> None:
         self.name = name
@@ -180,7 +183,7 @@ class Carried:
         self._stack = stack_of(name, hosted)
 
     def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
-        """For the next reply; None is plain decoding."""
+        """Make the drafter of the next reply; None is plain decoding."""
         if stack := self._stack:
             retrieval = stack.plan is not None and stack.plan.retrieval
             return with_models(
@@ -191,7 +194,7 @@ class Carried:
 
     @property
     def calibration(self) -> Calibration:
-        """How estimated chances compared with what was accepted, by source; empty where nothing estimates."""
+        """Compare estimated chances with what was accepted, by source; empty where nothing estimates."""
         return self._memory.acceptance.calibration()
 
     def learn(self, reply: Sequence[int]) -> None:
@@ -210,7 +213,7 @@ class Carried:
 
 
 class OwnArm:
-    """Our engine, with a drafter per reply or, without one, plain decoding at its fastest."""
+    """Answer with our engine and a drafter per reply or, without one, plain decoding at its fastest."""
 
     def __init__(
         self, name: str, hosted: Hosted, width: int | None = None, beside: Sequence[Source] = ()
@@ -222,7 +225,7 @@ class OwnArm:
         self._held: dict[int, list[int]] = {}
 
     def another(self) -> Carried:
-        """What another user of this arm begins with."""
+        """Make what another user of this arm begins with."""
         return Carried(self.name, self._hosted, self._width, self._beside)
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
@@ -264,7 +267,7 @@ class OwnArm:
         return [self._hosted.local.sequence, *(levels.sequences if levels else ())]
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
-        """All arms share the slots of target and draft models; none profits from what another read or wrote."""
+        """Roll back what other arms read or wrote: all arms share the slots of target and draft models."""
         for sequence in self._sequences:
             held = self._held.get(id(sequence), ())
             sequence.rollback(min(common_prefix(sequence.tokens, prompt), common_prefix(held, prompt)))
@@ -288,7 +291,8 @@ class Stack:
 
 
 def stack_of(name: str, hosted: Hosted) -> Stack | None:
-    """None for arms in which the databases alone draft, or the program decides. Raises ArmError."""
+    """Return the draft models of an arm, or None where the databases alone draft or the program decides. Raises
+    ArmError."""
     if name != "hsd" and not name.startswith((DRAFT, PLAN)):
         return None
     if not hosted.levels or not hosted.levels.sequences:
@@ -313,7 +317,7 @@ def _why_none(hosted: Hosted) -> str:
 
 
 def parse_arms(text: str) -> list[str]:
-    """Names out of "A,B,...", each once. Raises RequestError with the nearest names."""
+    """Parse the names in "A,B,...", each once. Raises RequestError with the nearest names."""
     known = (*OWN, *PEERS)
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks ...`: from the command line to a run and back."""
+"""Run what a command line of `python -m benchmarks` asks for."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from benchmarks import (
 )
 from benchmarks.arms import DRAFT, OWN, PLAN, Arm, Carried, OwnArm, parse_arms
 from benchmarks.page import measure as page
-from benchmarks.peers.arm import open_peer
+from benchmarks.peers.arm import Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
 from benchmarks.vllm import measure as inside_vllm
 from hierchat.checks.questions import RequestError, spread, unknown
-from hierchat.checks.request import STOPPED, Request, answered, bar, machine, say
+from hierchat.checks.runs import STOPPED, MeasuredRun, RunOptions, answered, bar, machine, say
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -48,12 +48,15 @@ BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 
 
 def run(args: argparse.Namespace) -> int:
-    """The process's exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that differ or an error."""
+    """Run a measurement and return the exit code: 0, 2 for an error, 130 for Ctrl-C; of a session, 1 for words that
+    differ or an error."""
     if args.kind == "session":
         return session.run(
             args.questions, args.model, args.turns, args.max_new_tokens, args.temperature, args.json
         )
-    return answered(args, _KINDS[args.kind])
+    return answered(
+        lambda: _KINDS[args.kind](args), getattr(args, "backend", None), getattr(args, "json", None)
+    )
 
 
 def _decode(args: argparse.Namespace) -> int:
@@ -61,7 +64,7 @@ def _decode(args: argparse.Namespace) -> int:
     carry = args.kind == "log"
     history = getattr(args, "history", None)
     own = {"arms": names, "repeats": args.repeats, "draft": args.draft, "history": history}
-    request = Request(args, "log" if carry else "decode", own)
+    request = MeasuredRun(RunOptions.of(vars(args)), "log" if carry else "decode", own)
     questions = request.questions[: args.limit] if carry else spread(request.questions, args.limit)
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
@@ -101,14 +104,14 @@ def _open(
     result: decode.Measured,
     beside: Sequence[Source] = (),
 ) -> list[Arm]:
-    """The arms that can run; the others go to `result.absent`."""
+    """Open the arms that can run; the others go to `result.absent`."""
     arms: list[Arm] = []
     for name in names:
         try:
             if name in OWN or name.startswith((DRAFT, PLAN)):
                 arms.append(OwnArm(name, hosted, width, beside))
                 continue
-            peer = open_peer(name, entry, draft, hosted.local, threads, say)
+            peer = open_peer(name, Weights(entry, hosted, draft), threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:
@@ -119,7 +122,7 @@ def _open(
 
 def _load(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
-    request = Request(args, "load", {"arms": names, "users": args.users})
+    request = MeasuredRun(RunOptions.of(vars(args)), "load", {"arms": names, "users": args.users})
     questions = spread(request.questions, args.limit)
     hosted = request.load(places=max(args.users))
     result = decode.Measured(args.json, request.head(hosted), names)
@@ -137,10 +140,10 @@ def _load(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    request = Request(args, "record", {})
+    request = MeasuredRun(RunOptions.of(vars(args)), "record", {})
     hosted = request.load()
     said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
-    said |= {key: request.said[key] for key in CHOICE}
+    said |= {key: request.recorded[key] for key in CHOICE}
     done = record.earlier(args.json, said)
     log = any(question.day is not None for question in request.questions)  # then their order counts
     questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)
@@ -185,7 +188,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _show(result: dict[str, Any], out: Path | None) -> int:
-    """Prints the figures, and writes them where asked."""
+    """Print the figures, and write them where asked."""
     text = json.dumps(result, indent=2)
     print(text)
     if out:

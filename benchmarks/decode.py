@@ -14,9 +14,9 @@ from typing import Any
 from benchmarks.arms import Arm, rotated
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import Row, merged_repeats, summarise
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import ModelError
 from hierchat.runtime.loaded import Hosted
@@ -27,7 +27,7 @@ WARM_UP_TOKENS = 32
 
 
 class Measured:
-    """What a run has measured so far, and its file. `head`: what stands before the figures."""
+    """Hold what a run has measured so far, and its file. `head`: what stands before the figures."""
 
     def __init__(
         self, path: Path, head: dict[str, Any], names: Sequence[str], rows: Sequence[Row] = ()
@@ -40,7 +40,7 @@ class Measured:
         """Arms that cannot run, or could not go on, with the reason."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the run as it stands in the file."""
         rows = merged_repeats(self.rows)
         answered = [name for name in self.names if any(name in row["arms"] for row in self.rows)]
         return {
@@ -51,7 +51,7 @@ class Measured:
         }
 
     def write(self) -> None:
-        request.write(self.path, self.as_dict(), rows="questions")
+        runs.write(self.path, self.as_dict(), rows="questions")
 
 
 def measure(
@@ -65,7 +65,7 @@ def measure(
     carry: bool,
     repeats: int = 1,
 ) -> None:
-    """Asks what `result` lacks, and writes it after every question. `carry`: history lasts over the questions; each of
+    """Ask what `result` lacks, and write it after every question. `carry`: history lasts over the questions; each of
     the repeats begins anew.
 
     An arm that fails is out. Raises RequestError when none is left.
@@ -120,7 +120,7 @@ def measure(
 def _ask(
     arm: Arm, turns: Sequence[str], hosted: Hosted, settings: GenerationSettings
 ) -> list[dict[str, Any]]:
-    """An answer per turn; each reply becomes history at once, as in the chat."""
+    """Answer each turn; each reply becomes history at once, as in the chat."""
     talk = Dialogue(hosted, settings.max_new_tokens)
     answers = []
     for text in turns:
@@ -132,7 +132,7 @@ def _ask(
 
 
 def _restart(arm: Arm, rows: Sequence[Row]) -> None:
-    """The history that the arm had when an earlier run ended."""
+    """Give the arm the history that it had when an earlier run ended."""
     arm.forget()
     for row in rows:
         for turn in row["arms"].get(arm.name, ()):
@@ -140,7 +140,7 @@ def _restart(arm: Arm, rows: Sequence[Row]) -> None:
 
 
 def row_of(question: Question) -> Row:
-    """No arm has answered yet."""
+    """Make the row of a question that no arm has answered yet."""
     return {
         "question": question.number,
         "name": question.name,

@@ -1,4 +1,4 @@
-"""What a forward costs: by width and context, reading a prompt, getting ready, memory; beside other programs."""
+"""Measure what a forward costs: by width and context, reading a prompt, loading, memory; beside other programs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import psutil
 import torch
 
 from benchmarks.arms import TIMED
-from benchmarks.peers.arm import PeerArm, open_peer
+from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import RequestError, unknown
-from hierchat.checks.request import machine, say
+from hierchat.checks.runs import machine, say
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.latency import gigabytes_per_second
@@ -36,7 +36,7 @@ MACHINES = ((8, 60.0), (8, 100.0), (16, 60.0), (16, 100.0))
 
 
 def project(curve: Mapping[str, float], threads: int, read: int) -> list[dict[str, Any]]:
-    """For each of MACHINES the milliseconds of a forward by width, and what bounds it: "memory" or "cores".
+    """Compute for each of MACHINES the milliseconds of a forward by width, and what bounds it: "memory" or "cores".
 
     `curve`: milliseconds measured with `threads` threads; `read`: bytes that a forward reads. A forward takes the
     longer of two: reading these bytes once, and its measured time shared among the cores. It is an estimate: the
@@ -68,19 +68,20 @@ PAUSE = 0.05
 
 
 class Program(Protocol):
-    """What computes forwards of a model. Slots stay as they are between two calls with the same prompt."""
+    """Compute forwards of a model. Slots stay as they are between two calls with the same prompt."""
 
     def forwards(self, prompt: Sequence[int], segments: Sequence[Sequence[int]]) -> list[float]:
-        """Milliseconds of a forward over each segment, a chain behind the prompt, with logits for all its positions."""
+        """Time a forward over each segment, a chain behind the prompt, with logits for all its positions, in
+        milliseconds."""
         ...
 
     def reading(self, prompt: Sequence[int]) -> float:
-        """Milliseconds of reading a prompt into empty slots."""
+        """Time reading a prompt into empty slots, in milliseconds."""
         ...
 
 
 class Ours:
-    """Our own engine."""
+    """Time our own engine."""
 
     def __init__(self, sequence: CachedSequence) -> None:
         self._sequence = sequence
@@ -104,7 +105,7 @@ class Ours:
 
 
 class Theirs:
-    """Another program, one of TIMED."""
+    """Time another program, one of TIMED."""
 
     def __init__(self, peer: PeerArm) -> None:
         self._peer = peer
@@ -151,7 +152,7 @@ def side_by_side(
 
 
 def random_tokens(count: int, vocabulary: int) -> list[int]:
-    """The same for a count each time."""
+    """Return `count` random tokens, equal ones for equal counts."""
     return np.random.default_rng(count).integers(0, vocabulary, count).tolist()
 
 
@@ -163,7 +164,7 @@ OURS = "hierchat"
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """The figures. Raises RequestError, a ModelError."""
+    """Measure forwards of our engine and of peers in turn. Raises RequestError or a ModelError."""
     for name in args.peers:
         if name not in TIMED:
             raise unknown("peer whose forwards are timed", name, TIMED)
@@ -208,11 +209,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def _peers(
     names: Sequence[str], entry: ModelEntry, hosted: Hosted, threads: int, stack: ExitStack
 ) -> dict[str, PeerArm]:
-    """Other programs, started; `stack` ends them. Raises RequestError."""
+    """Start other programs; `stack` ends them. Raises RequestError."""
     found = {}
     for name in names:
         try:
-            found[name] = open_peer(name, entry, None, hosted.local, threads, say)
+            found[name] = cast(PeerArm, open_peer(name, Weights(entry, hosted), threads, say))
         except ArmError as error:
             raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
         stack.callback(found[name].close)
@@ -220,7 +221,7 @@ def _peers(
 
 
 def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """What limits a forward: by context the bytes that it reads, and how fast it does against what all threads read."""
+    """Compute what limits a forward: by context the bytes that it reads, and its rate against what all threads read."""
     most = gigabytes_per_second(runner.team.threads)
     held = len(runner.slots[0].keys) * CHUNK
     per_position = sum(part.nbytes for kind in runner.slots for part in kind) // held
@@ -238,7 +239,7 @@ def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> di
 
 
 def _profile(runner: CpuRunner, sequence: CachedSequence, width: int) -> dict[str, float]:
-    """Where the time of a forward goes, in percent, behind PROFILED tokens."""
+    """Measure where the time of a forward goes, in percent, behind PROFILED tokens."""
     Ours(sequence).reading(random_tokens(PROFILED, sequence.vocabulary))
     with runner.profile() as shares:
         for _ in range(REPEATS):

@@ -1,4 +1,4 @@
-"""`benchmarks index`: what a history costs, by its size: lookups, appending, memory, start-up, sorting and merging."""
+"""Measure what a history costs by its size: lookups, appending, memory, start-up, sorting and merging."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import HISTORY
 from hierchat.drafting.growing.suffix_sort import BREAK, merged, suffix_order
@@ -38,7 +38,7 @@ Tokens = NDArray[np.int32]
 
 
 def measure(args: argparse.Namespace) -> int:
-    """Measures, prints a table and writes the figures. Raises RequestError."""
+    """Measure, print a table and write the figures. Raises RequestError."""
     _measured(10 * REPLY, args.corpus)  # what compiles, compiles here
     figures = [
         _measured(size, args.corpus)
@@ -108,7 +108,7 @@ def _ms(seconds: float) -> float:
 
 
 def _lookups(held: Held, stream: Tokens, rng: np.random.Generator) -> tuple[list[float], list[float]]:
-    """Seconds for one place and for a whole tree, behind contexts that were there and go on."""
+    """Time one place and a whole tree, behind contexts that were there and go on."""
     drafter = Drafter(held.sources)
     found: tuple[list[float], list[float]] = ([], [])
     for place in rng.integers(CONTEXT, stream.size - 1, LOOKUPS + 20):
@@ -119,14 +119,14 @@ def _lookups(held: Held, stream: Tokens, rng: np.random.Generator) -> tuple[list
 
 
 def _appends(index: SuffixIndex, replies: Tokens) -> list[float]:
-    """Seconds for each reply; what is left to the thread goes on beside the next."""
+    """Time appending each reply; what is left to the thread goes on beside the next."""
     times = [_seconds(lambda: index.append(reply)) for reply in replies]  # noqa: B023 - called at once
     index.wait()
     return times
 
 
 def _merge(index: SuffixIndex) -> float:
-    """Seconds to merge two halves of the log."""
+    """Time merging two halves of the log."""
     tokens = index.arrays.tokens
     (breaks,) = np.nonzero(tokens == BREAK)
     half = int(breaks[breaks.size // 2]) + 1
@@ -135,7 +135,8 @@ def _merge(index: SuffixIndex) -> float:
 
 
 def _write(store: Store, replies: Tokens) -> int:
-    """A user to whom a model wrote these replies; their id. At once, where the store would take a while."""
+    """Store a user to whom a model wrote these replies, past the store's own way, which takes a while; return the
+    user's id."""
     user = store.ensure_user("bench")
     conversation = store.create_conversation(user, "bench")
     ids = range(1, len(replies) + 1)
@@ -158,21 +159,21 @@ def _write(store: Store, replies: Tokens) -> int:
 
 
 def _synthetic(size: int, rng: np.random.Generator) -> Tokens:
-    """Tokens as frequent as in language, in phrases that are: most are seldom repeated, some often."""
+    """Make tokens as frequent as in language, in phrases: most are seldom repeated, some often."""
     lengths = rng.integers(2, 41, size // 40 + 1)
     tokens = _zipf(int(lengths.sum()), VOCABULARY, rng)
     return _resampled(tokens, np.cumsum(lengths) - lengths, lengths, size, rng)
 
 
 def synthetic_history(size: int) -> Source:
-    """A history of so many made-up tokens: as frequent and as repeated as language."""
+    """Make a history of `size` tokens, as frequent and as repeated as in language."""
     rng = np.random.default_rng(size)
     tokens = np.append(_synthetic(size, rng), np.int32(BREAK))
     return Source(HISTORY, SuffixIndex.from_sorted(tokens, suffix_order(tokens)))
 
 
 def _from(corpus: Path, size: int, rng: np.random.Generator) -> Tokens:
-    """Runs of words of a text, each word a token."""
+    """Draw runs of words of a text, each word a token."""
     try:
         words = re.findall(r"\w+|\W", corpus.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -185,7 +186,7 @@ def _from(corpus: Path, size: int, rng: np.random.Generator) -> Tokens:
 
 
 def _resampled(tokens: Tokens, starts: Any, lengths: Any, size: int, rng: np.random.Generator) -> Tokens:
-    """Pieces of `tokens`, one after another, the first ones most often."""
+    """Concatenate pieces of `tokens`, the first ones drawn most often."""
     drawn = _zipf(size // int(lengths.min()) + 1, starts.size, rng)
     drawn = drawn[: int(np.searchsorted(np.cumsum(lengths[drawn]), size)) + 1]
     taken = lengths[drawn]
@@ -194,5 +195,5 @@ def _resampled(tokens: Tokens, starts: Any, lengths: Any, size: int, rng: np.ran
 
 
 def _zipf(size: int, kinds: int, rng: np.random.Generator) -> Tokens:
-    """Numbers below `kinds`, the n-th as often as 1 / n."""
+    """Draw numbers below `kinds`, the n-th as often as 1 / n."""
     return np.minimum(np.exp(rng.random(size) * np.log(kinds)) - 1, kinds - 1).astype(np.int32)

@@ -18,7 +18,7 @@ from benchmarks.decode import WARM_UP
 from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
 
@@ -27,7 +27,7 @@ Prompt = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One reply. Seconds from the request on."""
+    """Hold one reply's tokens, and its seconds from the request on."""
 
     tokens: int
     first: float
@@ -36,7 +36,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """All users once through their questions with one arm; `replies` [user]."""
+    """Hold one pass of all users through their questions with one arm; `replies` [user]."""
 
     seconds: float
     replies: list[list[Served]]
@@ -165,7 +165,7 @@ def _summary(served: Round) -> dict[str, Any]:
 
 
 def _other_words(rounds: Sequence[Round], alone: dict[int, list[int]], users: int) -> int:
-    """Replies that are not those that a single user got."""
+    """Count replies that are not those that a single user got."""
     return sum(
         reply != alone[user + number * users]
         for one in rounds

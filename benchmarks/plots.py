@@ -1,4 +1,4 @@
-"""The figures of runs as pictures, each for a light and for a dark page."""
+"""Draw the figures of runs as pictures, each for a light and for a dark page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Figures = Mapping[str, Any]
 
 
 def draw(paint: Callable[[Any], None], theme: str, size: tuple[float, float] = (9, 4.2)) -> bytes:
-    """A PNG of what `paint` puts on the axes. Raises RequestError where matplotlib is missing."""
+    """Return a PNG of what `paint` puts on the axes. Raises RequestError where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -51,7 +51,7 @@ def draw(paint: Callable[[Any], None], theme: str, size: tuple[float, float] = (
 
 
 def speed_by_arm(arms: Sequence[Figures]) -> Callable[[Any], None]:
-    """Lying bars: tokens per second of every arm, the fastest on top."""
+    """Draw lying bars: tokens per second of every arm, the fastest on top."""
     ranked = sorted(arms, key=lambda arm: arm["tokens_per_second"] or 0)
     colours = _colours(arm["arm"] for arm in arms)
 
@@ -75,13 +75,13 @@ def _said(arm: Figures) -> str:
 
 
 def best(arms: Sequence[Figures]) -> list[Figures]:
-    """The fastest few but for vanilla, which is the line at 1: so many can be told apart."""
+    """Return the fastest few but for vanilla, which is the line at 1: so many can be told apart."""
     drafting = [arm for arm in arms if arm["arm"] != "vanilla" and arm["speedup"]]
     return sorted(drafting, key=lambda arm: -arm["speedup"])[:SHOWN]
 
 
 def speed_by_group(arms: Sequence[Figures]) -> Callable[[Any], None]:
-    """Bars: speed-up over vanilla, for each group and over all."""
+    """Draw bars: speed-up over vanilla, for each group and over all."""
     groups = list(dict.fromkeys(group for arm in arms for group in arm["by_group"]))
     colours = _colours(arm["arm"] for arm in arms)
 
@@ -105,7 +105,7 @@ def speed_by_group(arms: Sequence[Figures]) -> Callable[[Any], None]:
 
 
 def speed_by_day(arms: Sequence[Figures]) -> Callable[[Any], None]:
-    """Lines: speed-up over vanilla on each day of a log."""
+    """Draw lines: speed-up over vanilla on each day of a log."""
     colours = _colours(arm["arm"] for arm in arms)
 
     def paint(axes: Any) -> None:
@@ -122,7 +122,7 @@ def speed_by_day(arms: Sequence[Figures]) -> Callable[[Any], None]:
 
 
 def tokens_by_width(widths: Mapping[str, Mapping[int, float]]) -> Callable[[Any], None]:
-    """Lines: tokens per forward against positions per forward; `widths`: by arm and width."""
+    """Draw lines: tokens per forward against positions per forward; `widths`: by arm and width."""
     colours = _colours(widths)
 
     def paint(axes: Any) -> None:
@@ -137,7 +137,7 @@ def tokens_by_width(widths: Mapping[str, Mapping[int, float]]) -> Callable[[Any]
 
 
 def latency(contexts: Mapping[str, Mapping[str, float]]) -> Callable[[Any], None]:
-    """Lines: milliseconds of a forward by its width, for each context length."""
+    """Draw lines: milliseconds of a forward by its width, for each context length."""
 
     def paint(axes: Any) -> None:
         for number, (context, by_width) in enumerate(contexts.items()):
@@ -153,7 +153,7 @@ def latency(contexts: Mapping[str, Mapping[str, float]]) -> Callable[[Any], None
 
 
 def shares(arms: Sequence[Figures]) -> Callable[[Any], None]:
-    """Stacked bars: where each arm's tokens came from."""
+    """Draw stacked bars: where each arm's tokens came from."""
     sources = list(dict.fromkeys(source for arm in arms for source in arm["sources"]))
     colours = _colours(sources)
 
@@ -170,7 +170,7 @@ def shares(arms: Sequence[Figures]) -> Callable[[Any], None]:
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name of a picture, no two alike as long as there are enough."""
+    """Choose a colour for each name of a picture, no two alike as long as there are enough."""
     wanted = list(dict.fromkeys(names))
     found = {name: COLOURS[KNOWN.index(name)] for name in wanted if name in KNOWN}
     free = cycle([colour for colour in (*COLOURS, *OTHERS) if colour not in found.values()])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.checks.questions import Dialogue, Question, RequestError, unreadable
-from hierchat.checks.request import Tell, differences
+from hierchat.checks.runs import Tell, differences
 from hierchat.config import GenerationSettings
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong
@@ -37,7 +37,7 @@ CHOICE = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One recorded reply."""
+    """Hold one recorded reply."""
 
     question: Question
     """What was asked; its turns' texts are not recorded."""
@@ -55,7 +55,7 @@ class Trace:
 
 
 def read_lines(path: Path, *, mend: bool = False) -> list[Line]:
-    """The lines of a file. `mend`: cut off a last line that a crash left half written. Raises RequestError."""
+    """Read the lines of a file. `mend`: cut off a last line that a crash left half written. Raises RequestError."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -87,14 +87,14 @@ def _is_json(text: bytes) -> bool:
 
 
 def append(path: Path, line: Line) -> None:
-    """Adds a line with one write, on disk before this returns."""
+    """Add a line with one write, on disk before this returns."""
     with path.open("ab", buffering=0) as file:
         file.write(json.dumps(line).encode() + b"\n")
         os.fsync(file.fileno())
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """All replies of a file; turns of one question belong to one Question. Raises RequestError."""
+    """Read all replies of a file; turns of one question belong to one Question. Raises RequestError."""
     questions: dict[str, Question] = {}
     traces = []
     try:
@@ -139,7 +139,7 @@ TOP = 32
 
 
 def likeliest(logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The likeliest tokens of a row, highest first, the lowest id first among equals, and their probabilities."""
+    """Return the likeliest tokens of a row, highest first, the lowest id among equals, and their probabilities."""
     count = min(count, len(logits))
     least = np.partition(logits, -count)[-count]
     ids = np.flatnonzero(logits >= least)

@@ -16,7 +16,7 @@ from typing import Any, cast
 from benchmarks.arms import Answer, Carried
 from benchmarks.decode import Measured, row_of
 from benchmarks.record import Trace
-from hierchat.checks.request import Tell
+from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.runtime.drafters import steps
@@ -27,7 +27,7 @@ WIDEST = 128
 
 
 class GivenCosts:
-    """Milliseconds of a step over 1, 2, ... positions: plain decoding's, and more for each further row."""
+    """Hold milliseconds of a step over 1, 2, ... positions: plain decoding's, and more for each further row."""
 
     def __init__(self, plain: float, row: float) -> None:
         self._step_ms = [plain + row * rows for rows in range(WIDEST)]
@@ -37,7 +37,7 @@ class GivenCosts:
 
 
 class Replayed(Measured):
-    """What has been replayed. No prompt was read, and without costs nothing took any time."""
+    """Hold what has been replayed. No prompt was read, and without costs nothing took any time."""
 
     calibration: Mapping[str, Calibration] = MappingProxyType({})
     """By arm: see own.Carried."""
@@ -54,7 +54,7 @@ class Replayed(Measured):
 
 
 def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> Hosted:
-    """What drafters need of a loaded model: what its steps cost, and the corpora."""
+    """Stand in for a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
         local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
     )
@@ -70,7 +70,7 @@ def replay(
     *,
     carry: bool,
 ) -> None:
-    """Every arm over all replies, in their order. `carry`: history lasts over the questions."""
+    """Replay all replies for every arm, in their order. `carry`: history lasts over the questions."""
     for arm in carried:  # what is compiled at its first use is not drafting
         _answer(
             Carried(arm.name, without_model(costs), arm.width).drafter(traces[0].settings), traces[0], None

@@ -88,7 +88,7 @@ def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
 
 
 def write(files: Sequence[Path], folder: Path) -> Path:
-    """Writes report.html, report.md and the plots into `folder`; returns the page. Raises RequestError."""
+    """Write report.html, report.md and the plots into `folder`; return the page. Raises RequestError."""
     runs = [(file, read(file)) for file in files]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def write(files: Sequence[Path], folder: Path) -> Path:
 
 
 def read(file: Path) -> Figures:
-    """A run's file: of `benchmarks decode`, `log`, `replay` or `forward`. Raises RequestError."""
+    """Read the file of a run of `benchmarks decode`, `log`, `replay` or `forward`. Raises RequestError."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ def read(file: Path) -> Figures:
 
 
 def tables(run: Figures) -> Iterator[tuple[Sequence[str], list[list[str]]]]:
-    """The run's tables: a head and rows of cells."""
+    """Yield the run's tables: a head and rows of cells."""
     if "contexts" in run:
         yield from tabulate.forward_tables(run)
         return
@@ -153,7 +153,7 @@ def _title(file: Path, run: Figures) -> str:
 
 
 def _said(run: Figures) -> str:
-    """How and on what it was measured."""
+    """Say how and on what a run was measured."""
     settings = {key: value for key, value in run.get("settings", {}).items() if value not in (None, [])}
     machine = run.get("machine", {})
     parts = {"model": run.get("model"), "backend": run.get("backend"), **settings, **machine}
@@ -184,7 +184,7 @@ def _pictures(file: Path, run: Figures) -> Iterator[Picture]:
 
 
 def _widths(runs: Sequence[tuple[Path, Figures]]) -> Iterator[Picture]:
-    """Runs that differ in their width, as one picture per set of questions and temperature."""
+    """Yield pictures of runs that differ in their width, one per set of questions and temperature."""
     sets: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
     for _, run in runs:
         said = run.get("settings", {})
@@ -200,7 +200,7 @@ def _widths(runs: Sequence[tuple[Path, Figures]]) -> Iterator[Picture]:
 
 
 def _draw_all(runs: Sequence[tuple[Path, Figures]], folder: Path) -> Iterator[tuple[str, str]]:
-    """Draws every picture in both themes; yields its name and caption."""
+    """Draw every picture in both themes; yield its name and caption."""
     for name, caption, paint in [*(p for file, run in runs for p in _pictures(file, run)), *_widths(runs)]:
         for theme in plots.THEMES:
             (folder / f"{name}-{theme}.png").write_bytes(plots.draw(paint, theme))

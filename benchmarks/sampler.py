@@ -1,4 +1,4 @@
-"""What choosing one token costs: python -m benchmarks.sampler"""
+"""Time choosing one token: python -m benchmarks.sampler"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def median_ms(vocabulary: int, spread: float, settings: GenerationSettings) -> float:
-    """Of one choice each at many positions, over a few rows of normal logits."""
+    """Return the median milliseconds of one choice at many positions, over a few rows of normal logits."""
     random = np.random.default_rng(0)
     rows = random.normal(0, spread, (4, vocabulary)).astype(np.float32)
     prompt, reply = random.integers(0, vocabulary, (2, TOKENS)).tolist()

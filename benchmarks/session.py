@@ -1,4 +1,4 @@
-"""One conversation of several turns, as the page would hold it: start, memory, speed, restart.
+"""Measure one conversation of several turns, as the page would hold it: start, memory, speed, restart.
 
 Each turn is asked twice, vanilla and speculative in random order (the page's Compare), so that the speed-up is
 measured turn by turn within one run, and equality of the words is checked on the way.
@@ -19,9 +19,9 @@ import psutil
 
 from hierchat.chat.frames import CompareFrame, Verdict
 from hierchat.chat.service import ChatService, NotBegun
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import RequestError, read_questions
-from hierchat.checks.request import machine, settings_of
+from hierchat.checks.runs import machine, settings_of
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError
@@ -53,12 +53,12 @@ def run(
     temperature: float,
     out: Path | None,
 ) -> int:
-    """Prints a line per turn and the medians; writes JSON where asked. Returns the exit code."""
+    """Print a line per turn and the medians; write JSON where asked. Return the exit code."""
     try:
         asked = read_turns(questions, turns)
         settings = settings_of(max_new_tokens=max_new_tokens, temperature=temperature)
         if out:
-            request.require_writable(out)
+            runs.require_writable(out)
         with tempfile.TemporaryDirectory() as folder:
             result = _session(Path(folder) / "session.db", model, asked, settings)
     except (RequestError, ModelError, StoreError) as error:
@@ -76,7 +76,7 @@ def run(
 
 
 def read_turns(path: Path | None, limit: int) -> list[str]:
-    """The first `limit` user messages, in order. Raises RequestError."""
+    """Return the first `limit` user messages, in order. Raises RequestError."""
     if path is None:
         return list(CONVERSATION[:limit])
     return [turn for question in read_questions(path) for turn in question.turns][:limit]

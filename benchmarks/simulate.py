@@ -20,7 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arms import DATABASES
-from hierchat.hierarchy.plan import MOST, Ladder, Plan, RetrievalLevel, TokenAcceptance, best_plan, by_renewal
+from hierchat.hierarchy.plan import (
+    MOST,
+    LevelStack,
+    Plan,
+    RetrievalLevel,
+    TokenAcceptance,
+    best_plan,
+    by_renewal,
+)
 from hierchat.hierarchy.planner import likely_run
 from hierchat.models.catalogue import Catalogue, read_catalogue
 
@@ -31,7 +39,7 @@ BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU by its data sheet, and how long it takes to start the kernels of one layer."""
+    """Describe a GPU by its data sheet, and how long it takes to start the kernels of one layer."""
 
     name: str
     bytes_per_ms: float
@@ -77,7 +85,7 @@ RETRIEVED_MS = 0.3
 
 
 def forward_ms(name: str, catalogue: Catalogue, machine: Machine) -> list[float]:
-    """Of forwards of a level over 1, 2, ... positions."""
+    """Compute the milliseconds of forwards of a level over 1, 2, ... positions."""
     model = name.removesuffix(COPY)
     size, layers = catalogue.entry(model).size, LAYERS[model]
     assert size
@@ -89,12 +97,12 @@ def forward_ms(name: str, catalogue: Catalogue, machine: Machine) -> list[float]
     ]
 
 
-def ladder(
+def stack(
     costs: Sequence[Sequence[float]],
     pairs: dict[tuple[int, int], float],
     shift: float,
     retrieved: tuple[float, int] | None = None,
-) -> Ladder:
+) -> LevelStack:
     """Levels with these costs, acceptances that are shifted towards 0 or 1, and what the databases bring, if they are
     there: tokens per forward over so many positions."""
     count = range(len(costs))
@@ -103,14 +111,14 @@ def ladder(
         for low in count[:-1]
     ]
     if retrieved is None:
-        return Ladder(costs, acceptance)
+        return LevelStack(costs, acceptance)
     tokens, width = retrieved
     retrieval_levels = [RetrievalLevel(likely_run(tokens), cost[width - 1] + RETRIEVED_MS) for cost in costs]
-    return Ladder(costs, acceptance, retrieval_levels)
+    return LevelStack(costs, acceptance, retrieval_levels)
 
 
 def run(out: Path | None) -> int:
-    """All families on all machines, and how long the search takes: as a table, and into `out`."""
+    """Show all families on all machines, and how long the search takes; write them into `out`."""
     result = simulate()
     _show(result)
     if out:
@@ -119,7 +127,7 @@ def run(out: Path | None) -> int:
 
 
 def simulate() -> dict[str, Any]:
-    """The figures."""
+    """Compute the figures of all families on all machines."""
     catalogue = read_catalogue()
     rows = []
     for names, pairs in FAMILIES.items():
@@ -130,7 +138,7 @@ def simulate() -> dict[str, Any]:
 
 
 def search_ms(levels: int = 6) -> float:
-    """The slowest of some searches over so many levels of random costs, with the databases."""
+    """Time searches over so many levels of random costs, with the databases; return the slowest."""
     rng, slowest = np.random.default_rng(0), 0.0
     best_plan(_random(rng, levels))  # compiled
     for _ in range(50):
@@ -141,11 +149,11 @@ def search_ms(levels: int = 6) -> float:
     return slowest
 
 
-def _random(rng: Any, levels: int) -> Ladder:
+def _random(rng: Any, levels: int) -> LevelStack:
     base = rng.uniform(0.2, 8.0, levels).cumsum()
     costs = [[float(ms * (1 + 0.05 * n)) for n in range(WIDEST)] for ms in base]
     pairs = {(low, high): float(rng.uniform(0.4, 0.95)) for high in range(levels) for low in range(high)}
-    return ladder(costs, pairs, 0.0, RETRIEVED[0])
+    return stack(costs, pairs, 0.0, RETRIEVED[0])
 
 
 def _row(
@@ -155,7 +163,7 @@ def _row(
     pairs: dict[tuple[int, int], float],
     shift: float,
 ) -> dict[str, Any]:
-    bare = ladder(costs, pairs, shift)
+    bare = stack(costs, pairs, shift)
     target = len(names) - 1
     singles = [Plan((level, target), (length,)) for level in range(target) for length in range(1, MOST + 1)]
     single = min(singles, key=lambda plan: by_renewal(bare, plan))
@@ -163,7 +171,7 @@ def _row(
     single_ms = by_renewal(bare, single)
     joined = {}
     for retrieved in RETRIEVED:
-        found = best_plan(ladder(costs, pairs, shift, retrieved))
+        found = best_plan(stack(costs, pairs, shift, retrieved))
         joined[f"{retrieved[0]}"] = {
             "plan": _said(found.plan, names),
             "ms": found.ms,

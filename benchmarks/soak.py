@@ -28,7 +28,7 @@ import psutil
 from benchmarks.page.tab import PATIENCE_SECONDS, Tab
 from hierchat.access.members import hashed
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import say
+from hierchat.checks.runs import say
 from hierchat.store import Store
 
 TOKENS = 24
@@ -40,7 +40,7 @@ _PASSWORD = "soaking wet"
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Samples of the process and the number of visits. Raises RequestError."""
+    """Sample the process over many visits. Raises RequestError."""
     with tempfile.TemporaryDirectory(prefix="hierchat-soak-", ignore_cleanup_errors=True) as folder:
         data = Path(folder)
         with Store.open(data / "hierchat.db") as store:
@@ -68,7 +68,7 @@ def _answers(address: str) -> bool:
 
 
 def _soak(address: str, key: str, server: psutil.Process, seconds: float) -> dict[str, Any]:
-    """Visits, with a rest before each sample: what is held for what goes on says nothing."""
+    """Let people and programs visit, with a rest before each sample: memory of open visits says nothing."""
     resting, ended = threading.Barrier(PAGES + 2), threading.Event()
     visits: Counter[str] = Counter()
     failed: list[Exception] = []
@@ -111,7 +111,7 @@ def _held(server: psutil.Process) -> dict[str, int]:
 
 
 def _growth(samples: list[dict[str, int]]) -> dict[str, float]:
-    """How much more the last quarter held than the third one, medians, as a share."""
+    """Compare medians of the last quarter with the third one, as a share."""
     quarter = len(samples) // 4
     third, last = (
         {key: median(one[key] for one in part) for key in part[0]}
@@ -121,7 +121,7 @@ def _growth(samples: list[dict[str, int]]) -> dict[str, float]:
 
 
 def _asks(address: str, key: str) -> Iterator[str]:
-    """One round of a program: with and without a stream, and one that it hangs up."""
+    """Do one round of a program: with and without a stream, and one that it hangs up."""
     asked = {"messages": [{"role": "user", "content": "Name three colours."}], "max_tokens": TOKENS}
     with httpx.Client(base_url=address, headers={"x-api-key": key}, timeout=PATIENCE_SECONDS) as program:
         program.get("/v1/models").raise_for_status()
@@ -135,7 +135,7 @@ def _asks(address: str, key: str) -> Iterator[str]:
 
 
 def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
-    """One visit of a person, from login to logout. Every third one vanishes in the middle of a reply."""
+    """Do one visit of a person, from login to logout. Every third one vanishes in the middle of a reply."""
     page, vanishes = Tab(address, (name, _PASSWORD), TOKENS), next(number) % 3 == 2
     yield "visits"
     for question in ("What is a list in Python?", "And a tuple?"):

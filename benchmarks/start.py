@@ -1,4 +1,4 @@
-"""The first start after an installation, and the one after it: what a newcomer waits for.
+"""Measure the first start after an installation, and the one after it: what a newcomer waits for.
 
 The program runs as a user would start it, in folders of its own that are empty the first time: models, compiled
 kernels, database. What stands in start_inside.py watches it from within.
@@ -28,7 +28,7 @@ EVERY = 0.1
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Seconds and megabytes of so many starts in the same folders. Raises RequestError."""
+    """Measure seconds and megabytes of so many starts in the same folders. Raises RequestError."""
     with tempfile.TemporaryDirectory(prefix="hierchat-start-", ignore_cleanup_errors=True) as folder:
         starts = [_start(Path(folder), args.model) for _ in range(args.starts)]
     names = ("first", *(f"start {number}" for number in range(2, args.starts + 1)))

@@ -1,4 +1,4 @@
-"""`hierchat serve` with a thread beside it that asks the first question and writes down when what was there.
+"""Run `hierchat serve` with a thread beside it that asks the first question and notes when each thing was there.
 
 Run by start.py in a process of its own; ends the process once the first reply has begun.
 """
@@ -29,7 +29,7 @@ LOOK = 0.05
 
 
 def main() -> None:
-    """`start_inside REPORT [flags of serve]`, with the time of the start in HIERCHAT_START."""
+    """Run `start_inside REPORT [flags of serve]`, with the time of the start in HIERCHAT_START."""
     report, flags = Path(sys.argv[1]), sys.argv[2:]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -78,14 +78,14 @@ def _answers(port: int) -> bool:
 
 
 def _service() -> Any:
-    """The one that the page stands on."""
+    """Return the service that the page stands on."""
     from hierchat.chat.service import ChatService
 
     return next(one for one in gc.get_objects() if isinstance(one, ChatService))
 
 
 def _ask(service: Any) -> None:
-    """The first message of a new user, until the first token of the reply."""
+    """Send the first message of a new user, and wait for the first token of the reply."""
     user = service.store.ensure_user("bench")
     chat = service.store.create_conversation(user)
     settings = service.host.settings(service.host.status.name)

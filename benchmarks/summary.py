@@ -1,4 +1,4 @@
-"""From the raw figures of a run to those that are reported."""
+"""Summarise the raw figures of a run into those that are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
 
 
 def _plan_ms(turns: Sequence[Turn]) -> dict[str, float] | None:
-    """Milliseconds per token of a fixed plan: as expected before each reply, and as measured. None for other arms."""
+    """Return milliseconds per token of a fixed plan, as expected before each reply and as measured; None for other
+    arms."""
     known = [
         turn for turn in turns if turn.get("expected_ms") is not None and turn.get("step_ms") is not None
     ]
@@ -149,7 +150,7 @@ def _mismatches(rows: Sequence[Row], arm: str, baseline: str) -> int | None:
 
 
 def _differs(plain: Sequence[Turn], other: Sequence[Turn]) -> bool:
-    """At most one reply per question: after it, the prompts differ, too."""
+    """Return whether a reply differs, at most one per question: after it, the prompts differ, too."""
     return any(
         one is None or two is None or one["reply"] != two["reply"] for one, two in zip_longest(plain, other)
     )

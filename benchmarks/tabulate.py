@@ -1,4 +1,4 @@
-"""The figures of `benchmarks forward` as tables."""
+"""Format the figures of runs as tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = list[list[str]]
 
 
 def forward_tables(run: Figures) -> Iterator[tuple[Sequence[str], Rows]]:
-    """Of each table the head and rows of cells: forwards, reading a prompt, and what limits a forward."""
+    """Yield head and rows of each table: forwards, reading a prompt, and what limits a forward."""
     programs = {"hierchat": run, **run.get("peers", {})}
     widths = list(next(iter(run["contexts"].values())))
     yield (
@@ -86,7 +86,7 @@ FILE_WIDTH = 140
 def show_tables(
     tables: Iterable[tuple[Sequence[str], list[list[str]]]], console: Console | None = None
 ) -> None:
-    """Tables of which each is a head and rows of cells."""
+    """Print tables of which each is a head and rows of cells."""
     console = console or _console()
     for head, rows in tables:
         table = _table(*head)
@@ -96,7 +96,7 @@ def show_tables(
 
 
 def show(result: dict[str, Any], console: Console | None = None) -> None:
-    """Arms, their speed-ups by group, and what could not run."""
+    """Print arms, their speed-ups by group, and what could not run."""
     console = console or _console()
     arms = result["arms"]
     if arms:
@@ -142,7 +142,7 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
 
 
 def _plans(arms: list[dict[str, Any]]) -> Table:
-    """What was expected of plans that were fixed."""
+    """Print what was expected of plans that were fixed."""
     table = _table("plan", "expected ms a token", "measured", "apart")
     for arm in arms:
         if plan := arm.get("plan_ms"):
@@ -154,7 +154,8 @@ def _plans(arms: list[dict[str, Any]]) -> Table:
 
 
 def _groups(arms: list[dict[str, Any]], by: str, called: str) -> Table:
-    """Speed-up of each arm; tokens per second where there is no vanilla, tokens per forward where nothing was timed."""
+    """Format the speed-up of each arm; tokens per second where there is no vanilla, tokens per forward where nothing
+    was timed."""
     groups = keys(arms, by)
     table = _table(f"arm, by {called}", *groups)
     for arm in arms:
@@ -178,12 +179,12 @@ def _table(first: str, *others: str) -> Table:
 
 
 def keys(arms: Sequence[Mapping[str, Any]], by: str) -> list[str]:
-    """The groups or days of all arms, in their order."""
+    """Return the groups or days of all arms, in their order."""
     return list(dict.fromkeys(key for arm in arms for key in arm.get(by, {})))
 
 
 def number(value: float | None, digits: int, none: str = "-") -> str:
-    """So many digits, or what stands for no value."""
+    """Format a number with so many digits, or return what stands for no value."""
     return none if value is None else f"{value:.{digits}f}"
 
 
@@ -197,7 +198,7 @@ _COLUMNS = (
 
 
 def vllm_tables(run: Figures) -> Iterator[tuple[Sequence[str], Rows]]:
-    """Of each table the head and rows of cells."""
+    """Yield head and rows of each table."""
     for one in run["together"]:
         arms = {**one["arms"], **{f"{name}, again": arm for name, arm in one["again"].items()}}
         yield (

@@ -1,4 +1,4 @@
-"""Whether the tokenizer that we make of a GGUF file gives the tokens that llama.cpp gives, on the same file."""
+"""Compare the tokenizer that we make of a GGUF file with llama.cpp's, on the same file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.peers.arm import LLAMA_CPP
 from benchmarks.peers.environment import ArmError, python_with
 from hierchat.checks.questions import read_questions
-from hierchat.checks.request import machine, say
+from hierchat.checks.runs import machine, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get_gguf
 from hierchat.models.load.loaded_model import load_tokenizer
@@ -51,7 +51,8 @@ ODD = (
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Each text twice: as a user types it, and with control tokens. Raises ArmError where llama.cpp cannot be had."""
+    """Tokenize each text twice: as a user types it, and with control tokens. Raises ArmError where llama.cpp cannot
+    be had."""
     entry = read_catalogue().entry(args.model)
     texts = [*ODD, *(turn for question in read_questions(args.questions) for turn in question.turns)]
     with terminal_progress() as report:

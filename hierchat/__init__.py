@@ -1,4 +1,50 @@
-"""A private chat on your own machine that decodes speculatively and proves that no word changed."""
+"""A private chat on your own machine that decodes speculatively and proves that no word changed.
+
+The engine in a script of one's own, with drafts (`prompt` takes a conversation, too; `learn` lets replies draft later
+ones):
+
+    import hierchat
+
+    model = hierchat.load("smollm2-135m")  # a name of the catalogue, a folder, or a GGUF file
+    settings = hierchat.GenerationSettings(max_new_tokens=64, temperature=0.7, seed=1)
+    prompt = model.prompt("Name five trees, each with one sentence.")
+    plain = [token for step in model.engine.generate(prompt, settings) for token in step.tokens]
+    steps = list(model.engine.generate(prompt, settings, model.drafter(settings)))
+    drafted = [token for step in steps for token in step.tokens]
+    assert drafted == plain  # drafts make it faster, and change no word
+    print(model.text(drafted), f"{len(drafted) / sum(bool(step.tokens) for step in steps):.2f} tokens per forward")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+    from hierchat.config import GenerationSettings
+    from hierchat.drafting.proposer import Proposer
+    from hierchat.engine.engine import Engine
+    from hierchat.runtime.standalone import load
 
 __version__ = "0.2.0.dev0"
 """As wheels have it; CHANGELOG.md says what it brings."""
+__all__ = ["ChatService", "Engine", "GenerationSettings", "Proposer", "load"]
+_MODULES = {
+    "ChatService": "hierchat.chat.service",
+    "Engine": "hierchat.engine.engine",
+    "GenerationSettings": "hierchat.config",
+    "Proposer": "hierchat.drafting.proposer",
+    "load": "hierchat.runtime.standalone",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is used first: some take seconds."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

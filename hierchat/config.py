@@ -68,17 +68,17 @@ def _directory(variable: str, default: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where fetched and converted models lie; HIERCHAT_CACHE moves it. Safe to delete, not created here."""
+    """Return where fetched and converted models lie; HIERCHAT_CACHE moves it. Safe to delete, not created here."""
     return _directory("HIERCHAT_CACHE", platformdirs.user_cache_dir(APP))
 
 
 def data_dir() -> Path:
-    """Where the database lies; HIERCHAT_DATA moves it. Not created here."""
+    """Return where the database lies; HIERCHAT_DATA moves it. Not created here."""
     return _directory("HIERCHAT_DATA", platformdirs.user_data_dir(APP))
 
 
 def database_file(given: Path | None = None) -> Path:
-    """The database, or the file that was named. Raises FolderError where that has no folder: only ours are made."""
+    """Return the database, or the file that was named. Raises FolderError where that has no folder."""
     if given is None:
         return data_dir() / "hierchat.db"
     path = given.expanduser().absolute()
@@ -88,17 +88,17 @@ def database_file(given: Path | None = None) -> Path:
 
 
 def models_dir() -> Path:
-    """Where models lie that were dropped on the page; they are the user's own files. Not created here."""
+    """Return where models lie that were dropped on the page; they are the user's own files. Not created here."""
     return data_dir() / "models"
 
 
 def config_dir() -> Path:
-    """Where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
+    """Return where the user's own models.yaml lies; HIERCHAT_CONFIG moves it. Not created here."""
     return _directory("HIERCHAT_CONFIG", platformdirs.user_config_dir(APP))
 
 
 def require_folders() -> None:
-    """Raises FolderError where a folder cannot be used: all may be missing, the cache must be writable."""
+    """Raise FolderError where a folder cannot be used: all may be missing, the cache must be writable."""
     for variable, folder in (
         ("HIERCHAT_CACHE", cache_dir()),
         ("HIERCHAT_DATA", data_dir()),
@@ -118,6 +118,6 @@ def require_folders() -> None:
 
 
 def shipped(name: str) -> Path:
-    """A file or folder that comes with hierchat: inside the package of a wheel, at the top of a checkout."""
+    """Find a file or folder that comes with hierchat: inside the package of a wheel, at the top of a checkout."""
     package = Path(__file__).resolve().parent
     return package / name if (package / name).exists() else package.parent / name

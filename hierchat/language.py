@@ -42,23 +42,23 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 
 
 def _(text: str) -> str:
-    """The sentence in the language of who asks. Values are named, and put in afterwards, with `format`."""
+    """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
     return _now.get()[1].gettext(text)
 
 
 def plural(one: str, several: str, n: int, **values: object) -> str:
-    """The sentence for this number, which stands in it as `n`; with further values."""
+    """Translate the sentence for this number, which stands in it as `n`; with further values."""
     return _now.get()[1].ngettext(one, several, n).format(n=n, **values)
 
 
 def later(text: str) -> str:
-    """The same text: one that is written down here, and goes through `_` where it is used."""
+    """Return the text as it is: one that is written down here, and goes through `_` where it is used."""
     return text
 
 
 @cache
 def catalogues() -> dict[str, gettext.NullTranslations]:
-    """The languages that there are, by code, English first."""
+    """Return the languages that there are, by code, English first."""
     found: dict[str, gettext.NullTranslations] = {ENGLISH: gettext.NullTranslations()}
     for path in sorted(shipped("assets").glob(f"locale/*/LC_MESSAGES/{DOMAIN}.mo")):
         with path.open("rb") as file:
@@ -67,18 +67,18 @@ def catalogues() -> dict[str, gettext.NullTranslations]:
 
 
 def name_of(code: str) -> str:
-    """What a language calls itself."""
+    """Return what a language calls itself."""
     return catalogues()[code].info().get("x-name", "English" if code == ENGLISH else code)
 
 
 def current() -> str:
-    """The code of the language that is spoken now."""
+    """Return the code of the language that is spoken now."""
     return _now.get()[0]
 
 
 @contextmanager
 def spoken(code: str) -> Iterator[None]:
-    """In this language inside. It belongs to the thread: a generator uses `each_spoken`."""
+    """Speak this language inside. It belongs to the thread: a generator uses `each_spoken`."""
     before = _now.set((code, catalogues()[code]))
     try:
         yield
@@ -88,7 +88,7 @@ def spoken(code: str) -> Iterator[None]:
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Sentences that are made inside are for `translated`."""
+    """Mark the sentences that are made inside, for `translated`."""
     before = _now.set((ENGLISH, _Marks()))
     try:
         yield
@@ -97,7 +97,7 @@ def marked() -> Iterator[None]:
 
 
 def each_spoken(code: str, steps: Iterable[T]) -> Generator[T, None, None]:
-    """The same steps, each made in this language, whichever thread asks for it."""
+    """Yield these steps, each made in this language, whichever thread asks for it."""
     make = iter(steps)
     while True:
         with spoken(code):
@@ -109,7 +109,7 @@ def each_spoken(code: str, steps: Iterable[T]) -> Generator[T, None, None]:
 
 
 def here(does: Callable[..., T]) -> Callable[..., T]:
-    """The same function in the language of now, for a thread of its own."""
+    """Wrap a function so that it speaks the language of now in another thread."""
     code = current()
 
     def done(*args: Any) -> T:
@@ -120,7 +120,7 @@ def here(does: Callable[..., T]) -> Callable[..., T]:
 
 
 def chosen(headers: Mapping[str, str]) -> str:
-    """The language of a request: the one that the browser keeps, else the first of those it accepts that there is."""
+    """Return the language of a request: the one that the browser keeps, else the first that it accepts and there is."""
     wanted = []
     try:
         if kept := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
@@ -147,7 +147,7 @@ def _weight(text: str) -> float:
 
 
 def translated(value: Any) -> Any:
-    """What was made inside of `marked`, with its sentences in the language of now: text, or lists and dictionaries."""
+    """Translate what was made inside of `marked` into the language of now: text, or lists and dictionaries."""
     if isinstance(value, str):
         return _MARKED.sub(_put, value) if _BEGINS in value else value
     if isinstance(value, dict):

@@ -28,12 +28,12 @@ _SENTENCE = "Something went wrong that hierchat did not expect."
 
 
 def log_path() -> Path:
-    """Where errors are recorded; the file is made with the first of them."""
+    """Return where errors are recorded; the file is made with the first of them."""
     return data_dir() / "logs" / f"{APP}.log"
 
 
 def set_up(verbose: bool = False) -> None:
-    """Records go to the file, and nothing to the terminal; with `verbose` they go there as well, as they are."""
+    """Send records to the file, and with `verbose` to the terminal as well, as they are."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _LogFile | _Terminal)]:
         root.removeHandler(handler)
@@ -51,13 +51,13 @@ def set_up(verbose: bool = False) -> None:
 
 
 def take_over(name: str) -> None:
-    """A library's logger that has handlers of its own writes to ours instead."""
+    """Have a library's logger that has handlers of its own write to ours instead."""
     library = logging.getLogger(name)
     library.handlers.clear()
     library.propagate = True
 
 
-def said(error: BaseException, *, here: bool = False) -> str:
+def error_message(error: BaseException, *, here: bool = False) -> str:
     """An exception as a sentence for the user: our own say what to do; any other is recorded. `here`: for the terminal
     of this machine alone, so that it may name files."""
     text = str(error).strip()
@@ -92,7 +92,7 @@ def _uncaught_in_thread(caught: threading.ExceptHookArgs) -> None:
 
 
 class _Terminal(logging.StreamHandler):
-    """Everything, for the eye alone."""
+    """Writes all records to the terminal."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -100,7 +100,7 @@ class _Terminal(logging.StreamHandler):
 
 
 class _LogFile(RotatingFileHandler):
-    """Only its owner can read it. Where it cannot be written, the program goes on without."""
+    """Writes the log, which only its owner can read. Where it cannot be written, the program goes on without."""
 
     broken = False
     """Whether the last record could not be written."""
@@ -135,7 +135,7 @@ def _open_private(path: str, flags: int) -> int:
 
 
 class _WithoutText(logging.Formatter):
-    """Records without what exceptions and other libraries say."""
+    """Writes records without what exceptions and other libraries say."""
 
     def format(self, record: logging.LogRecord) -> str:
         plain = logging.makeLogRecord(record.__dict__)
@@ -154,7 +154,7 @@ def _is_own(record: logging.LogRecord) -> bool:
 
 
 def kind(error: BaseException) -> str:
-    """An exception's class, and its code where it has one; never what it says."""
+    """Return an exception's class, and its code where it has one; never what it says."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     if isinstance(error, OSError) and error.errno:
         return f"{name} {errno.errorcode.get(error.errno, error.errno)}"
@@ -165,7 +165,7 @@ def kind(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """Where an exception was raised, and those behind it: lines of code, no values."""
+    """Return where an exception was raised, and those behind it: lines of code, no values."""
     lines: list[str] = []
     seen: set[int] = set()
     waiting: list[tuple[str, BaseException]] = [("", error)]

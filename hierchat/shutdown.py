@@ -27,7 +27,7 @@ _stops: list[threading.Event] = []
 
 
 def is_wanted() -> bool:
-    """Whether the first signal came."""
+    """Tell whether the first signal came."""
     return bool(_received)
 
 
@@ -51,14 +51,17 @@ def in_order() -> Iterator[None]:
 
 
 @contextmanager
-def by(stop: threading.Event) -> Iterator[None]:
-    """Have a signal set `stop`, and raise Ended when the block has ended: what is in the middle of something comes to
-    its end."""
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Have Ctrl-C and signals that end set `stop`, so that what is in the middle of something comes to its end.
+
+    Raises Ended when the block has ended, if a signal that ends came."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     _stops.append(stop)
     try:
         yield
     finally:
         _stops.remove(stop)
+        signal.signal(signal.SIGINT, before)
     if _received:
         raise Ended(128 + _received)
 

@@ -1,5 +1,5 @@
-"""python -m tests: gets a browser where there is none, then runs every test, two files at a time. Arguments go to
-pytest; `-n 0` runs one after the other."""
+"""python -m tests: gets a browser where there is none, compiles the kernels once, then runs every test, two files at a
+time. Arguments go to pytest; `-n 0` runs one after the other."""
 
 from __future__ import annotations
 
@@ -55,8 +55,17 @@ def is_there(variable: str, names: tuple[str, ...]) -> bool:
     return bool(os.environ.get(variable)) or any(shutil.which(name) for name in names)
 
 
+def compile_kernels() -> list[subprocess.Popen[bytes]]:
+    """Start to compile the kernels that nearly every test file needs: else each worker compiles all of them."""
+    command = [sys.executable, "-m", "hierchat.runtime.kernels"]
+    return [subprocess.Popen([*command, part], stdin=subprocess.PIPE) for part in ("engine", "drafting")]
+
+
 if __name__ == "__main__":
     os.chdir(ROOT)
+    compiling = compile_kernels()
     get_browsers()
+    for process in compiling:
+        process.wait()
     # Two: a browser test keeps a server and a browser busy, too. In alphabetical order the longest files come early.
     sys.exit(pytest.main(["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *sys.argv[1:]]))

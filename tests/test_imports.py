@@ -28,7 +28,7 @@ from hierchat.runtime.slot import ModelHost
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from hierchat.page.page_app import build_app
-from hierchat.cli import progress, serve
+from hierchat.cli import screen, serve
 
 host = ModelHost(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"logs", "jit", "language", "thoughts", "shutdown"},
+    {"logs", "jit", "language", "reasoning", "shutdown"},
     {"models"},
     {"drafting"},
     {"engine"},
@@ -90,6 +90,8 @@ def part(module: str) -> str:
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_go_downwards_only(module: str) -> None:
     mine = part(module)
+    if mine == "__init__":  # the public names, which it imports when they are used
+        return
     for other in imported(MODULES[module], at_start=False):
         theirs = part(other)
         assert RANK[theirs] < RANK[mine] or theirs == mine, f"{module} imports {other}"

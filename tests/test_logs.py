@@ -86,7 +86,7 @@ def test_the_errors_of_these_tests_do_quote() -> None:
 
 @pytest.mark.parametrize("function", RAISING)
 def test_an_unexpected_error_leaves_its_place_and_none_of_its_text(function: Callable[[], None]) -> None:
-    sentence = logs.said(caught(function))
+    sentence = logs.error_message(caught(function))
     assert sentence == (
         "Something went wrong that hierchat did not expect. The log says where, without any text of yours."
     )
@@ -96,13 +96,13 @@ def test_an_unexpected_error_leaves_its_place_and_none_of_its_text(function: Cal
 
 
 def test_what_led_to_an_error_is_there() -> None:
-    logs.said(caught(chained))
+    logs.error_message(caught(chained))
     assert recorded().count(f"in {chained.__name__}") == 2
     assert "ValueError\n" in recorded()
     assert "because of KeyError\n" in recorded()
-    logs.said(caught(in_a_group))
+    logs.error_message(caught(in_a_group))
     assert "among them OSError ENOSPC\n" in recorded()
-    logs.said(caught(unknown_column))
+    logs.error_message(caught(unknown_column))
     assert "sqlite3.OperationalError SQLITE_ERROR\n" in recorded()
 
 
@@ -110,13 +110,13 @@ def test_a_missing_library_is_named() -> None:
     def missing() -> None:
         import no_such_library  # type: ignore[import-not-found]  # noqa: F401
 
-    logs.said(caught(missing))
+    logs.error_message(caught(missing))
     assert "ModuleNotFoundError no_such_library\n" in recorded()
 
 
 def test_errors_of_our_own_say_what_to_do_and_are_not_recorded() -> None:
-    assert logs.said(FetchError("Connect to the network.")) == "Connect to the network."
-    assert "Memory ran out" in logs.said(MemoryError())
+    assert logs.error_message(FetchError("Connect to the network.")) == "Connect to the network."
+    assert "Memory ran out" in logs.error_message(MemoryError())
     assert not logs.log_path().exists()
 
 
@@ -173,7 +173,7 @@ def test_another_handler_s_formatting_is_not_taken_over(caplog: pytest.LogCaptur
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 def test_only_its_owner_can_read_it() -> None:
-    logs.said(caught(chained))
+    logs.error_message(caught(chained))
     assert stat.S_IMODE(logs.log_path().stat().st_mode) == 0o600
     assert stat.S_IMODE(logs.log_path().parent.stat().st_mode) == 0o700
 
@@ -182,7 +182,7 @@ def test_it_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_MAX_BYTES", 2_000)
     logs.set_up()
     for _ in range(100):
-        logs.said(caught(chained))
+        logs.error_message(caught(chained))
     files = sorted(logs.log_path().parent.iterdir())
     assert [file.name for file in files] == ["hierchat.log", "hierchat.log.1", "hierchat.log.2"]
     assert sum(file.stat().st_size for file in files) < 10_000
@@ -201,23 +201,23 @@ def test_a_full_disk_breaks_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     logs.log_path().parent.mkdir(parents=True)
     logs.log_path().symlink_to("/dev/full")
     for _ in range(3):
-        assert "cannot be written to record it; --verbose shows it" in logs.said(caught(chained))
+        assert "cannot be written to record it; --verbose shows it" in logs.error_message(caught(chained))
     logs.set_up()
     assert not capfd.readouterr().err
 
 
 def test_a_log_that_cannot_be_made_breaks_nothing(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data.write_text("a file in its place")
-    assert "cannot be written to record it" in logs.said(caught(chained))
+    assert "cannot be written to record it" in logs.error_message(caught(chained))
     assert not capfd.readouterr().err
     data.unlink()  # once there is room again, it goes on
-    assert "says where" in logs.said(caught(chained))
+    assert "says where" in logs.error_message(caught(chained))
     assert "in chained" in recorded()
 
 
 def test_verbose_shows_all_in_the_terminal_and_records_no_more(capsys: pytest.CaptureFixture[str]) -> None:
     logs.set_up(verbose=True)
-    logs.said(caught(chained))
+    logs.error_message(caught(chained))
     logging.getLogger("gradio").info("listening")
     assert "Traceback" in (shown := capsys.readouterr().err)
     assert SECRET in shown
@@ -245,7 +245,7 @@ def test_a_library_with_handlers_of_its_own_is_taken_over(capsys: pytest.Capture
 def test_a_command_that_fails_unexpectedly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hierchat.cli.main._run", lambda args: chained())
+    monkeypatch.setattr("hierchat.cli.options.require_folders", chained)
     assert main(["models", "list"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("hierchat: Something went wrong")

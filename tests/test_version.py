@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import hierchat
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 
 CHANGELOG = (Path(__file__).parents[1] / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.makers.catalogues`: what there is to translate, and what is translated, in assets/locale.
+"""Extract what there is to translate, and compile what is translated, in assets/locale.
 
 Reads all sentences of the code into hierchat.pot, brings each LANGUAGE/LC_MESSAGES/hierchat.po up to date with it, and
 compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Needs Babel, which is in the extra `test`.
@@ -26,7 +26,7 @@ _SCRIPTS = [("**.js", "javascript")]
 
 
 def template() -> Catalog:
-    """All that can be translated, with the files in which it stands."""
+    """Collect all that can be translated, with the files in which it stands."""
     found = Catalog(project="hierchat", header_comment="", fuzzy=False)
     for name, text in sorted(_sentences(), key=repr):
         found.add(text, locations=[(name, 0)])
@@ -34,7 +34,7 @@ def template() -> Catalog:
 
 
 def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """File and sentence; of a plural, both forms."""
+    """Yield each file and sentence; of a plural, both forms."""
     package, page = Path(__file__).resolve().parents[2] / "hierchat", shipped("assets") / "page"
     for folder, kinds in ((package, _PYTHON), (page, _SCRIPTS)):
         found = extract_from_dir(folder, method_map=kinds, keywords=_KEYWORDS)
@@ -44,7 +44,7 @@ def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
 
 
 def text_of(catalogue: Catalog) -> bytes:
-    """As a file; without line numbers and dates, which change with everything."""
+    """Format a catalogue as a file without line numbers and dates, which change with everything."""
     out = BytesIO()
     write_po(out, catalogue, width=110, sort_output=True, omit_header=False, include_lineno=False)
     lines = out.getvalue().split(b"\n")
@@ -52,7 +52,7 @@ def text_of(catalogue: Catalog) -> bytes:
 
 
 def main(languages: list[str]) -> None:
-    """Write them all."""
+    """Write all catalogues."""
     folder = shipped("assets") / "locale"
     there = {path.parent.parent.name for path in folder.glob(f"*/LC_MESSAGES/{DOMAIN}.po")}
     made = template()

@@ -34,7 +34,7 @@ DRAWS, SAMPLED_PASSES = 3, 6
 
 
 class Net(Module):
-    """What growing.acceptance_model computes, for training."""
+    """Compute what growing.acceptance_model computes, for training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Net(Module):
         return _logits(lessons, self.score(read)[..., 0], self.none(aside))
 
     def units(self, lessons: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the scores of candidates and that of "none of them" are made of."""
+        """Compute what the scores of candidates and that of "none of them" are made of."""
         hidden = torch.relu(self.inputs(lessons.inputs) + self.surroundings(lessons.around)[:, None])
         return torch.cat([hidden, lessons.inputs], -1), torch.relu(self.none_inputs(lessons.around))
 
@@ -87,7 +87,7 @@ class Net(Module):
 
 
 class SampledNet(Module):
-    """What is added where replies are sampled; the rest stays as it was fitted."""
+    """Compute what is added where replies are sampled; the rest stays as it was fitted."""
 
     def __init__(self, net: Net) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class SampledNet(Module):
 
 
 def _by_warmth(read: torch.Tensor, warm: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Of `read` [n, m, k], by weights [SAMPLING_FEATURES, k + 1] of which the last is a constant: [n, m]."""
+    """Weigh `read` [n, m, k] by weights [SAMPLING_FEATURES, k + 1], of which the last is a constant: [n, m]."""
     mixed = warm @ weights
     return (read @ mixed[:, :-1, None])[..., 0] + mixed[:, -1:]
 
@@ -142,7 +142,7 @@ def train(net: N, taught: Lessons, passes: int = PASSES, seed: int = 0) -> N:
 
 
 class Batch(NamedTuple):
-    """Some lessons."""
+    """Hold some lessons as tensors."""
 
     inputs: torch.Tensor
     around: torch.Tensor
@@ -157,7 +157,7 @@ def _batch(lessons: Lessons, rows: Any) -> Batch:
 
 
 def _thinned(lessons: Batch) -> Batch:
-    """With slots left out; who is named by none of the others is no candidate any more."""
+    """Leave out slots at random; a token that none of the others names is no candidate any more."""
     right = lessons.right
     kept = (torch.rand(len(right), SLOTS) > LEFT_OUT).float()
     kept[:, 0] = 1.0
@@ -173,7 +173,7 @@ def _loss(net: Module, lessons: Batch) -> torch.Tensor:
 
 
 def loss(net: Module, shown: Lessons) -> float:
-    """Nats per position."""
+    """Return the loss of a batch in nats per position."""
     total, count = 0.0, len(shown.right)
     with torch.no_grad():
         for start in range(0, count, 4096):

@@ -53,14 +53,14 @@ OTHER = -1
 
 
 class Chance:
-    """Settings and noise, drawn anew for each place."""
+    """Draw settings and noise anew for each place."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
         self.draw()
 
     def draw(self) -> np.uint64:
-        """Other settings, other noise: its key."""
+        """Draw other settings and other noise; return its key."""
         drawn = self._generator
         temperature = float(drawn.uniform(0.3, 1.2))
         self.settings = GenerationSettings(temperature=temperature)
@@ -156,7 +156,7 @@ def _lessons(
 
 
 def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
-    """What the acceptance model reads of row 0, behind which `token` followed."""
+    """Return what the acceptance model reads of row 0, behind which `token` followed."""
     count = int(places.candidates[0])
     inputs = np.zeros((CANDIDATES, SLOTS * INPUTS), np.float32)
     noise = np.zeros(CANDIDATES, np.float32)
@@ -172,7 +172,7 @@ def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, 
 
 
 class Shelf:
-    """The statistics of each model that wrote replies."""
+    """Load the statistics of each model that wrote replies."""
 
     def __init__(self, corpus: Path | None) -> None:
         self._corpus = corpus

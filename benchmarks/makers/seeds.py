@@ -1,6 +1,7 @@
-"""Makes texts that ship: what a model replies to prompts that were written for this project.
+"""Make texts that ship: what a model replies to prompts that were written for this project.
 
-`python -m benchmarks.makers.seeds --help`"""
+`python -m benchmarks.makers.seeds --help`
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ from rich.progress import BarColumn, Progress, TextColumn
 from hierchat.chat.prompts import REPLY, Script, scripts
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Decoding, common_prefix, loop_at_end, step_together
+from hierchat.engine.generation import (
+    Detokenizer,
+    Generation,
+    Request,
+    common_prefix,
+    loop_at_end,
+    step_batch,
+)
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load_model import load_blocks
@@ -35,7 +43,7 @@ from hierchat.texts.corpora import SUFFIX, seeds_dir
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> int:
-    """In place of what is there; how many texts it holds. Empty ones are left out."""
+    """Replace the texts that are there; return how many were written. Empty ones are left out."""
     lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts if text.strip()]
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
@@ -54,7 +62,7 @@ PACE = 300.0
 
 
 class WritingProgress:
-    """`tokens` of `total` are there. A pause of the process slows the rate for a while, nothing else."""
+    """Show that `tokens` of `total` are written. A pause of the process slows the rate for a while, nothing else."""
 
     def __init__(self, total: int, tokens: int, waiting: int) -> None:
         self.tokens = tokens
@@ -72,7 +80,7 @@ class WritingProgress:
             print(self._line(), file=sys.stderr, flush=True)
 
     def add(self, tokens: int, finished: int) -> None:
-        """Some were written; shows it now and then."""
+        """Count tokens that were written, and show them now and then."""
         self.tokens += tokens
         self._waiting -= finished
         now = time.monotonic()
@@ -88,7 +96,7 @@ class WritingProgress:
             print(self._line(), file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """The last word."""
+        """Release what was opened."""
         if self._bar:
             self._bar.stop()
         print(self._line(), file=sys.stderr, flush=True)
@@ -109,40 +117,40 @@ class WritingProgress:
 
 
 class Streams:
-    """`count` conversations, numbered from 0, each a sequence of the runner."""
+    """Decode `count` conversations, numbered from 0, each in a sequence of the runner."""
 
     def __init__(self, runner: Runner, count: int) -> None:
         self.count = count
         self._runner = runner
         self._sequences = [runner.open() for _ in range(count)]
-        self._replies: dict[int, Decoding] = {}
+        self._replies: dict[int, Generation] = {}
 
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
         """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
-        already is not read again. Raises decoding.PromptTooLong."""
-        reply = Decoding(self._sequences[stream], prompt, settings, (), _no_text)
+        already is not read again. Raises generation.PromptTooLong."""
+        reply = Generation(self._sequences[stream], Request(prompt, settings), Detokenizer(_no_text))
         self._take_over(stream, prompt[:-1])
         for _ in reply.read():
             pass
         self._replies[stream] = reply
 
     def stop(self, stream: int) -> None:
-        """The reply is finished; the stream rests until its next start."""
+        """Rest the stream until its next start: the reply is finished."""
         self._replies.pop(stream, None)
 
     def step(self) -> list[tuple[int, int]]:
-        """One more token for every stream that writes: (stream, token). A reply that ends stops its stream."""
+        """Write one more token for every active stream: (stream, token). A reply that ends stops its stream."""
         writing = sorted(self._replies.items())
         if not writing:
             return []
-        steps = step_together(self._runner, [reply for _, reply in writing])
+        steps = step_batch(self._runner, [reply for _, reply in writing])
         for stream, reply in writing:
             if reply.finish:
                 self.stop(stream)
         return [(stream, step.tokens[0]) for (stream, _), step in zip(writing, steps, strict=True)]
 
     def close(self) -> None:
-        """Give the sequences back."""
+        """Release what was opened."""
         for sequence in self._sequences:
             sequence.close()
 
@@ -158,7 +166,7 @@ class Streams:
 
 
 def _no_text(tokens: Sequence[int]) -> str:
-    """Settings without stop strings need no text."""
+    """Return no text: settings without stop strings need none."""
     return ""
 
 
@@ -171,7 +179,7 @@ MOST_TOKENS = 256
 
 @dataclass(slots=True)
 class _Talk:
-    """A conversation that a stream is holding."""
+    """Hold a conversation that a stream is writing."""
 
     script: Script
     said: list[Said] = field(default_factory=list)
@@ -179,7 +187,7 @@ class _Talk:
 
 
 class WorkFile:
-    """What is finished, one conversation a line. A line that is half there does not count."""
+    """Keep what is finished, one conversation a line. A torn line does not count."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -187,11 +195,11 @@ class WorkFile:
         path.touch()
 
     def mend(self) -> None:
-        """Drops the line that a crash cut off; nobody else may be writing."""
+        """Drop the line that a crash cut off; no other process may be writing."""
         os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """What is there, in the order in which it was written."""
+        """Return the conversations in the order in which they were written."""
         with self.path.open(encoding="utf-8") as lines:
             for line in lines:
                 if line.endswith("\n"):
@@ -237,7 +245,7 @@ class Writer:
             going = self._tell(len(written), finished)
 
     def _begin(self, stream: int, waiting: Iterator[Script]) -> None:
-        """The stream takes up the next conversation whose first prompt fits."""
+        """Start the next conversation whose first prompt fits in a stream."""
         for script in waiting:
             talk = _Talk(script)
             if self._ask(stream, talk):
@@ -245,7 +253,7 @@ class Writer:
                 return
 
     def _ask(self, stream: int, talk: _Talk) -> bool:
-        """The next turn of a conversation; False where there is none, or it does not fit."""
+        """Ask the next turn of a conversation; False where there is none, or it does not fit."""
         turn = len(talk.replies)
         if turn == len(talk.script.turns):
             return False
@@ -264,7 +272,7 @@ class Writer:
         return True
 
     def _take(self, stream: int, token: int) -> bool:
-        """A reply gains a token; whether that finished its conversation."""
+        """Add a token to a reply; return whether that finished its conversation."""
         talk = self._talks[stream]
         reply = talk.replies[-1]
         reply.append(token)
@@ -290,7 +298,7 @@ CONTEXT = 1024
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Write the texts and return the exit code."""
     args = _parser().parse_args()
     try:
         entry = read_catalogue().entry(args.model)

@@ -1,1 +1,1 @@
-"""`benchmarks page`: the page in a real browser, over the real store and without a model."""
+"""Measure the page in a real browser, over the real store and without a model."""

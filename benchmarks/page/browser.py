@@ -1,4 +1,4 @@
-"""A headless Chromium, where there is one. Playwright is imported when it is used: the program does without it."""
+"""Start a headless Chromium. Playwright is imported when it is used: the program does without it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _NAMES = (
 )
 
 
-def chromium() -> str | None:
-    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome; None means Playwright's own."""
-    named = (os.environ.get("HIERCHAT_CHROMIUM"), *_NAMES)
+def chromium(first: str | None = None) -> str | None:
+    """Find HIERCHAT_CHROMIUM, `first`, a system Chromium or Chrome; None means Playwright's own."""
+    named = (os.environ.get("HIERCHAT_CHROMIUM"), first, *_NAMES)
     return next((found for name in named if name and (found := shutil.which(name))), None)
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A fresh one. Raises RequestError where there is none."""
+    """Start a fresh browser. Raises RequestError where there is none."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

@@ -30,7 +30,7 @@ from benchmarks.page.measure import BUSY_PERCENT, BUSY_SECONDS, WIDTH
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import against_plain
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import say
+from hierchat.checks.runs import say
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def _service(database: Path, model: str) -> Iterator[ChatService]:
-    """Over this database, with the model loaded. Raises RequestError."""
+    """Serve this database with the model loaded. Raises RequestError."""
     host = ModelHost(read_catalogue())
     if model not in host.names:
         raise RequestError(f"No model is called {model!r}. There are: {', '.join(host.names)}.")
@@ -80,7 +80,7 @@ def _service(database: Path, model: str) -> Iterator[ChatService]:
 
 
 def _chats(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The chats of the log that are to be played, in its order."""
+    """Yield the chats of the log that are to be played, in its order."""
     taken: Counter[int] = Counter()
     for line in args.log.read_text(encoding="utf-8").splitlines():
         chat = json.loads(line)
@@ -117,7 +117,7 @@ def _play(service: ChatService, args: argparse.Namespace) -> None:
 
 
 def _move(database: Path, conversation: int, days: int) -> None:
-    """Have a chat lie so many days earlier; nothing else of it is changed."""
+    """Move a chat to so many days earlier; nothing else of it changes."""
     with closing(sqlite3.connect(database, timeout=30)) as db, db:
         before = {"seconds": days * DAY_SECONDS, "id": conversation}
         db.execute(
@@ -131,7 +131,7 @@ def _move(database: Path, conversation: int, days: int) -> None:
 
 
 def _picture(service: ChatService, to: Path) -> None:
-    """Insights over all days, as a visitor sees it."""
+    """Take a picture of Insights over all days."""
     from hierchat.page.page_app import build_app, serve
 
     app = build_app(service, str(service.store.path))

@@ -1,4 +1,4 @@
-"""What somebody at the page waits for, and whether anything moves while a reply is written."""
+"""Measure what somebody at the page waits for, and whether anything moves while a reply is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.page.browser import browser
 from benchmarks.page.scripted import loader
 from hierchat.chat.service import ChatService
 from hierchat.checks.questions import RequestError
-from hierchat.checks.request import machine, say
+from hierchat.checks.runs import machine, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import LOCAL_USER, Store
@@ -41,7 +41,7 @@ BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 
 
 def measure(args: argparse.Namespace) -> int:
-    """Measures, prints a table and writes the figures. Raises RequestError."""
+    """Measure, print a table and write the figures. Raises RequestError."""
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
@@ -105,7 +105,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
 
 @contextmanager
 def _visiting(chromium: Browser, address: str) -> Iterator[Page]:
-    """The page as a new visitor gets it, once it can be used."""
+    """Open the page as a new visitor, and yield it once it can be used."""
     context = chromium.new_context(viewport={"width": WIDTH, "height": HEIGHT})
     context.set_default_timeout(GIVE_UP_MS)
     context.add_init_script(path=SEEN)
@@ -119,7 +119,7 @@ def _visiting(chromium: Browser, address: str) -> Iterator[Page]:
 
 
 def _opening(chromium: Browser, address: str, repeats: int) -> dict[str, Any]:
-    """The first visit of a browser that knows nothing of the page, and the next one."""
+    """Time the first visit of a browser that knows nothing of the page, and the next one."""
     found: dict[str, list[dict[str, float]]] = {"first": [], "again": []}
     for _ in range(repeats):
         with _visiting(chromium, address) as page:
@@ -133,7 +133,7 @@ def _opening(chromium: Browser, address: str, repeats: int) -> dict[str, Any]:
 
 
 def _chats(chromium: Browser, address: str, messages: int, repeats: int) -> dict[str, Any]:
-    """From the click in the list until a chat is painted."""
+    """Time opening a chat, from the click in the list until it is painted."""
     found: dict[str, list[float]] = {"long": [], "short": []}
     with _visiting(chromium, address) as page:
         for _ in range(repeats):
@@ -143,7 +143,7 @@ def _chats(chromium: Browser, address: str, messages: int, repeats: int) -> dict
 
 
 def _import(chromium: Browser, address: str, megabytes: int) -> dict[str, Any]:
-    """From the choice of a file until the page says what came of it."""
+    """Time an import, from the choice of a file until the page says what came of it."""
     with tempfile.TemporaryDirectory(prefix="hierchat-page-") as folder:
         path = Path(folder) / "conversations.json"
         chats, messages = scripted.write_conversations(path, megabytes * 1_000_000)
@@ -186,7 +186,7 @@ def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]
 
 
 def _used() -> dict[str, float]:
-    """Seconds of a processor that this process, which serves the page, and the browser have used so far."""
+    """Return the processor seconds that this process, which serves the page, and the browser have used so far."""
     own = psutil.Process()
     browser = 0.0
     for process in own.children(recursive=True):

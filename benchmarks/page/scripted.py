@@ -1,4 +1,4 @@
-"""What answers in place of a model: always the same reply, at an even pace, a few characters a step."""
+"""Answer in place of a model: always one reply, at an even pace, a few characters a step."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ STEP_CHARACTERS = 12
 
 
 class Characters:
-    """A tokenizer whose tokens are characters; none of them is a mark."""
+    """Tokenize into characters; none of them is a mark."""
 
     chat_template = ""
     added_tokens_decoder: Mapping[int, Any] = {}
 
     def get_vocab(self) -> dict[str, int]:
-        """No more than what a chat's marks are looked up in."""
+        """Return no more than what a chat's marks are looked up in."""
         return {}
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         return {"input_ids": [ord(character) for character in text]}
 
     def decode(self, tokens: Sequence[int], **_: Any) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return "".join(map(chr, tokens))
 
     def apply_chat_template(self, chat: Sequence[dict[str, str]], *, tokenize: bool = True, **_: Any) -> Any:
-        """Messages one below the other."""
+        """Join messages, one below the other."""
         text = "\n".join(f"{message['role']}: {message['content']}" for message in chat)
         return self(text) if tokenize else text
 
 
 class ScriptedEngine:
-    """An engine elsewhere, as chat and page see it: it drafts nothing and measures nothing."""
+    """Stand in for a remote engine that drafts nothing and measures nothing."""
 
     context_length = WINDOW
     exact: bool | None = None
@@ -69,7 +69,7 @@ class ScriptedEngine:
         begun: int = 0,
         user: int | None = None,
     ) -> Generator[Step, None, None]:
-        """The reply, whatever was asked."""
+        """Yield the reply, whatever was asked."""
         read = len(prompt_ids) - begun
         yield Step(prompt_read=read, prompt_tokens=read)
         for at in range(begun, len(self._tokens), STEP_CHARACTERS):
@@ -89,7 +89,7 @@ class ScriptedEngine:
 
 
 def loader(reply: str) -> Any:
-    """What a ModelHost loads."""
+    """Make the loader of a ModelHost."""
 
     def load(name: str, report: Report) -> Hosted:
         return Hosted(
@@ -135,12 +135,12 @@ PER_CHAT = 20
 
 
 def reply(number: int) -> str:
-    """One of some hundred characters; two in a row differ in what they hold."""
+    """Return a reply of some hundred characters; two in a row differ in what they hold."""
     return f"Reply {number}.\n\n{PARAGRAPH}\n\n{PARTS[number % len(PARTS)]}\n\n{PARAGRAPH}"
 
 
 def add_chat(store: Store, user: int, title: str, messages: int) -> int:
-    """A chat of so many messages whose replies were measured; its id."""
+    """Store a chat of so many messages whose replies were measured; return its id."""
     chat = store.create_conversation(user, title)
     parent = None
     figures = TurnFigures(
@@ -169,7 +169,7 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
 
 
 def write_conversations(path: Path, size: int) -> tuple[int, int]:
-    """A conversations.json of at least `size` bytes; its chats, and their messages."""
+    """Write a conversations.json of at least `size` bytes; return how many chats and messages it holds."""
     written = 0
     with path.open("w", encoding="utf-8") as out:
         out.write("[")

@@ -1,4 +1,4 @@
-"""Visits the page without a browser, by Gradio's own protocol: for what is to be done often, or by many at once."""
+"""Visit the page without a browser, by Gradio's own protocol: for what is done often, or by many at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _API = "/gradio_api"
 
 
 class Tab:
-    """Says to the server what Gradio's script would say, as one tab of a browser."""
+    """Send the server what Gradio's script would send, as one tab of a browser."""
 
     def __init__(self, address: str, account: tuple[str, str] | None = None, most_tokens: int = 1024) -> None:
         """Opens the page. `account`: name and password, where there is a login; `most_tokens`: of a reply."""
@@ -40,24 +40,24 @@ class Tab:
 
     @property
     def chat(self) -> int:
-        """The number of the chat on the screen."""
+        """Return the number of the chat on the screen."""
         return int(self._values[self._ids["hc-bus"]])
 
     def fire(
         self, place: str, event: str, value: Any = None, messages: int | None = None, **data: Any
     ) -> None:
-        """What a click or a key does, to its end, or until so many `messages` have come. `value`: of the component."""
+        """Do what a click or a key does, to its end or until `messages` messages came. `value`: of the component."""
         if value is not None:
             self._values[self._ids[place]] = value
         self._call(self._acts[self._ids[place], event], data, messages)
 
     def pulse(self) -> None:
-        """What an open page asks once a second."""
+        """Ask what an open page asks once a second."""
         (act,) = (act for (_, event), act in self._acts.items() if event == "tick" and not act["queue"])
         self._http.post(f"{_API}/run/predict", json=self._sent(act)).raise_for_status()
 
     def leave(self, *, logout: bool = False) -> None:
-        """The tab is closed."""
+        """Close the tab."""
         self._beat.close()
         if logout:
             self._http.post("/logout")

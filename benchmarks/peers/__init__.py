@@ -1,1 +1,1 @@
-"""Other programs as arms. Each runs in a process of its own (programs/) and answers one JSON line at a time."""
+"""Run other programs as arms, each in a process of its own (programs/) that answers one JSON line at a time."""

@@ -1,4 +1,4 @@
-"""A peer as an arm: a process that is asked one JSON line at a time. programs/main.py is the other side."""
+"""Ask a peer process one JSON line at a time. programs/main.py is the other side."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.arms import Answer
 from benchmarks.peers.environment import ArmError, Packages, python_with
+from benchmarks.peers.ik import IkArm
 from hierchat.config import GenerationSettings
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.device_memory import best_device, dtype_on
 from hierchat.models.fetch.bring import get, get_gguf
+from hierchat.runtime.loaded import Hosted
 
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""
 
 
 class PeerArm:
-    """A peer process. Raises ArmError when it does not start, dies, or says what went wrong."""
+    """Answer by a peer process. Raises ArmError when it does not start, dies, or reports an error."""
 
     def __init__(self, name: str, command: Sequence[str | Path], engine: LocalEngine, threads: int) -> None:
         self.name = name
@@ -77,7 +80,7 @@ class PeerArm:
         return heard["seconds"], heard["served"]
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """One request, and what the process says to it (programs/main.py)."""
+        """Send one request and return the answer (programs/main.py)."""
         assert self._process.stdin
         with suppress(BrokenPipeError):  # then it has died, and what it left says why
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -96,7 +99,7 @@ class PeerArm:
         return heard
 
     def _last_words(self) -> str:
-        """Why it ended: its exit code, and the last line that it wrote to standard error."""
+        """Say why the process ended: its exit code, and the last line that it wrote to standard error."""
         self.close()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
@@ -160,12 +163,21 @@ NO_DRAFT = "no draft model with the same tokens was named (--draft NAME)"
 Say = Callable[[str], None]
 
 
-def open_peer(
-    name: str, entry: ModelEntry, draft: ModelEntry | None, engine: LocalEngine, threads: int, say: Say
-) -> PeerArm:
-    """Starts a peer on the same weights; `draft`: a smaller model for those that take one. Raises ArmError, or a
-    ModelError where weights cannot be had."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a peer computes: the model of `hosted`, and a smaller one for those that take a draft model."""
+
+    entry: ModelEntry
+    hosted: Hosted
+    draft: ModelEntry | None = None
+
+
+def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | IkArm:
+    """Start a peer on the same weights. Raises ArmError, or a ModelError where weights cannot be had."""
     program, _, method = name.partition("-")
+    entry, draft, engine = weights.entry, weights.draft, weights.hosted.local
+    if program == "ik":
+        return IkArm(name, method, _gguf(entry), weights.hosted, threads)
     options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
     if program == "llama.cpp":
         model, own = _on_gguf(entry, method, draft)
@@ -180,7 +192,7 @@ def open_peer(
 
 
 def _on_gguf(entry: ModelEntry, method: str, draft: ModelEntry | None) -> tuple[Path, dict[str, Any]]:
-    """File and options of llama.cpp. Raises ArmError."""
+    """Return file and options of llama.cpp. Raises ArmError."""
     if best_device() != "cpu":
         raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
     if method != "draft":
@@ -198,7 +210,7 @@ def _gguf(entry: ModelEntry) -> Path:
 
 
 def _on_torch(program: str, method: str, draft: ModelEntry | None) -> dict[str, Any]:
-    """Options of programs over transformers. Raises ArmError."""
+    """Return options of programs over transformers. Raises ArmError."""
     if method == "assisted" and draft is None:
         raise ArmError(NO_DRAFT)
     device = best_device()

@@ -1,4 +1,4 @@
-"""Virtual environments in the cache, made once: what is in them shares no package with hierchat."""
+"""Make virtual environments in the cache, once: what is in them shares no package with hierchat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hierchat.config import cache_dir
 
 
 class ArmError(RequestError):
-    """One arm cannot run here, or can no longer; the others go on."""
+    """Signal that one arm cannot run here, or can no longer; the others go on."""
 
 
 BUILD_SECONDS = 7200
@@ -43,12 +43,12 @@ class Packages:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """As pip wants them."""
+        """Return the requirements in pip's form."""
         return (f"{self.name}=={self.version}", *self.others)
 
 
 def python_with(packages: Packages, say: Say) -> Path:
-    """The Python that has them; made where there is none. Raises ArmError that says why it cannot be had."""
+    """Return the Python that has these packages; make it where there is none. Raises ArmError."""
     folder = cache_dir() / "peers" / f"{packages.name}-{packages.version}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def python_with(packages: Packages, say: Say) -> Path:
 
 
 def find_python(least: tuple[int, int]) -> Path:
-    """A Python of at least this version: our own, one on the path, or one that pyenv holds. Raises ArmError."""
+    """Find a Python of at least this version: our own, one on the path, or one of pyenv. Raises ArmError."""
     if sys.version_info[:2] >= least:
         return Path(sys.executable)
     names = [f"{least[0]}.{minor}" for minor in range(least[1], least[1] + NEWER)]
@@ -77,7 +77,7 @@ def find_python(least: tuple[int, int]) -> Path:
 
 
 def run(command: list[str], log: Path, what: str, variables: Mapping[str, str] | None = None) -> None:
-    """One step of an installation; its output goes to `log`. Raises ArmError."""
+    """Run one step of an installation; its output goes to `log`. Raises ArmError."""
     with log.open("a") as written:
         try:
             done = subprocess.run(
@@ -94,7 +94,7 @@ def run(command: list[str], log: Path, what: str, variables: Mapping[str, str] |
 
 
 def _has_them(python: Path, packages: Packages) -> bool:
-    """Whether an earlier installation is whole."""
+    """Return whether an earlier installation is whole."""
     check = packages.check.format(version=packages.version)
     return python.exists() and subprocess.run([python, "-c", check], capture_output=True).returncode == 0
 

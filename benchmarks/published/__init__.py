@@ -1,4 +1,4 @@
-"""Published ways of drafting, behind our own verification: what hierchat is compared with. One file each."""
+"""Collect published ways of drafting, behind our own verification, one file each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""arctic-inference's own suffix cache, the one that vLLM drafts with, built from its source distribution.
+"""Draft with arctic-inference's own suffix cache, the one that vLLM uses, built from its source distribution.
 
-Its trees over prompt and replies (C++) take the place of ours in `suffix`: the same method, as its authors wrote it."""
+Its trees over prompt and replies (C++) take the place of ours in `suffix`: the same method, as its authors wrote it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _WANTED = ("arctic_inference/__init__.py", "arctic_inference/suffix_decoding/", 
 
 
 def arctic_folder() -> Path:
-    """A folder to import arctic_inference.suffix_decoding from. Raises ArmError that says why it cannot be had."""
+    """Return a folder to import arctic_inference.suffix_decoding from. Raises ArmError."""
     folder = cache_dir() / "peers" / f"arctic-suffix-{VERSION}-{sys.implementation.cache_tag}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
@@ -77,7 +78,7 @@ def _build(folder: Path) -> None:
 
 
 def _unpack(folder: Path) -> None:
-    """The parts that are needed of the source distribution."""
+    """Unpack the needed parts of the source distribution."""
     try:
         answer = requests.get(SOURCE, timeout=SECONDS)
         answer.raise_for_status()
@@ -94,7 +95,7 @@ def _unpack(folder: Path) -> None:
 
 
 class Arctic:
-    """Drafts of a tree whose size follows the length of the match. Raises ArmError where it cannot be built."""
+    """Draft a tree whose size follows the length of the match. Raises ArmError where it cannot be built."""
 
     top = 0
 
@@ -148,7 +149,7 @@ class Arctic:
         self._learned = []
 
     def _add(self, text: NDArray[np.int32]) -> int:
-        """A text of its own among the earlier replies."""
+        """Add a text of its own to the earlier replies."""
         number = next(self._numbers)
         self._cache.start_request(number, np.zeros(0, np.int32))
         self._cache.add_active_response(number, np.ascontiguousarray(text, np.int32))
@@ -156,7 +157,7 @@ class Arctic:
         return number
 
     def _end(self) -> None:
-        """The reply that was being written is no more; `learn` gets it whole."""
+        """Drop the reply that was being written; `learn` gets it whole."""
         if self._now is not None:
             self._cache.stop_request(self._now)
             self._cache.evict_cached_response(self._now)

@@ -1,4 +1,4 @@
-"""What the published drafters share: their contract, and trees out of chains and branches."""
+"""Share what the published drafters have in common: their contract, and trees out of chains and branches."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Published(Proposer, Protocol):
     keeps between them."""
 
     def learn(self, reply: Sequence[int]) -> None:
-        """A reply is finished and becomes history."""
+        """Add a finished reply to the history."""
         ...
 
     def forget(self) -> None:
-        """History starts anew; the corpus stays."""
+        """Clear the history; the corpus stays."""
         ...
 
 
 def chain(tokens: Sequence[int], source: str, limit: int | None) -> DraftTree:
-    """One branch."""
+    """Make a tree of one branch."""
     return merged([tokens], [source], limit)
 
 
 def merged(branches: Iterable[Sequence[int]], sources: Iterable[str], limit: int | None) -> DraftTree:
-    """Branches as one tree of at most `limit` nodes: a beginning that two share stands there once."""
+    """Merge branches into one tree of at most `limit` nodes; a common beginning stands there once."""
     nodes: dict[tuple[int, int], int] = {}
     named: list[str] = []
     for branch, source in zip(branches, sources, strict=True):

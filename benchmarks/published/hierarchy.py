@@ -38,7 +38,7 @@ Branch = tuple[int, ...]
 
 
 class HierarchyDrafting:
-    """Drafts of branches of four tokens."""
+    """Draft branches of four tokens."""
 
     top = 0
 
@@ -130,19 +130,19 @@ class HierarchyDrafting:
 
 
 def _phrases(text: Sequence[int], new: int) -> Iterator[tuple[int, Branch]]:
-    """The 5-grams that end in the last `new` tokens: the first token, and the four behind it."""
+    """Return the 5-grams that end in the last `new` tokens: the first token, and the four behind it."""
     for end in range(max(len(text) - new, LENGTH) + 1, len(text) + 1):
         yield text[end - LENGTH - 1], tuple(text[end - LENGTH : end])
 
 
 class _Corpus:
-    """A text's suffix array."""
+    """Look up a text by its suffix array."""
 
     def __init__(self, texts: SortedTexts) -> None:
         self._tokens, self._order = texts.tokens, texts.order
 
     def after(self, ending: Sequence[int]) -> Counter[Branch]:
-        """Branches that follow the `ending`, with how often they do."""
+        """Return branches that follow the `ending`, with their counts."""
         size = len(ending)
 
         def words(place: np.int32) -> list[int]:

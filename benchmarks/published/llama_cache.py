@@ -1,4 +1,5 @@
-"""llama.cpp's lookup decoding (common/ngram-cache.cpp, examples/lookup): n-grams counted in three caches.
+"""Draft as llama.cpp's lookup decoding does (common/ngram-cache.cpp, examples/lookup): n-grams counted in three
+caches.
 
 What followed the last 1 to 4 tokens is counted in the *context* cache (prompt and reply) and in the *dynamic* one
 (earlier replies), what followed the last 2 in the *static* one (a corpus). For the longest n-gram first, the most
@@ -29,7 +30,7 @@ Cache = dict[tuple[int, ...], Counts]
 
 
 class LlamaCache:
-    """Drafts of one chain."""
+    """Draft one chain."""
 
     top = 0
 
@@ -71,7 +72,7 @@ class LlamaCache:
 
 
 def _count(cache: Cache, text: Sequence[int], new: int) -> None:
-    """The last `new` tokens of a text as successors of what stands before them."""
+    """Count the last `new` tokens of a text as successors of what stands before them."""
     for size in range(1, LONGEST + 1):
         for at in range(max(len(text) - new, size), len(text)):
             counts = cache.setdefault(tuple(text[at - size : at]), {})
@@ -81,7 +82,7 @@ def _count(cache: Cache, text: Sequence[int], new: int) -> None:
 def _likely(
     cache: Cache, ending: Sequence[int], static: Mapping[int, int], thresholds: Sequence[tuple[int, int]]
 ) -> int | None:
-    """What follows the longest n-gram that has a successor beyond doubt."""
+    """Return what follows the longest n-gram that has a successor beyond doubt."""
     for size in range(len(ending), 0, -1):
         counts = cache.get(tuple(ending[-size:]))
         token = _best(counts, static, thresholds[size - 1]) if counts else None
@@ -100,7 +101,7 @@ def _best(counts: Mapping[int, int], static: Mapping[int, int], threshold: tuple
 
 
 class _Static:
-    """What followed each pair of tokens in a corpus, and how often: sorted triples."""
+    """Count what followed each pair of tokens in a corpus, as sorted triples."""
 
     def __init__(self, statistics: Sequence[SortedTexts]) -> None:
         pieces = [_triples(texts.tokens) for texts in statistics]
@@ -120,7 +121,7 @@ _BITS = 21
 
 
 def _triples(tokens: NDArray[np.int32]) -> NDArray[np.int64]:
-    """All three tokens in a row, as one number; none across a BREAK."""
+    """Encode all three tokens in a row as one number; none across a BREAK."""
     wide = tokens.astype(np.int64)
     first, second, third = wide[:-2], wide[1:-1], wide[2:]
     return (first << 2 * _BITS | second << _BITS | third)[(first >= 0) & (second >= 0) & (third >= 0)]

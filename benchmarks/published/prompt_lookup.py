@@ -22,7 +22,7 @@ _SPARE = 4096
 
 
 class PromptLookup:
-    """Drafts of one chain."""
+    """Draft one chain."""
 
     top = 0
 

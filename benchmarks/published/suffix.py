@@ -30,7 +30,7 @@ kernel = Kernels(__file__)
 
 @kernel
 def extend(tokens: Any, previous: Any, newest: Any, held: Any, new: Any) -> None:
-    """`new` tokens behind the `held` ones; what is negative separates texts."""
+    """Append `new` tokens behind the `held` ones; negative ones separate texts."""
     for place in range(len(new)):
         token = new[place]
         tokens[held + place] = token
@@ -126,7 +126,7 @@ def _grow(
     above: Any,
     likely: Any,
 ) -> tuple[int, float]:
-    """A tree of at most `room` nodes that follows the text at `ends`."""
+    """Grow a tree of at most `room` nodes that follows the text at `ends`."""
     counts, goes = scratch[0], scratch[1]
     members = np.empty(len(ends) * (room + 2), np.int32)
     members[: len(ends)] = ends
@@ -190,7 +190,7 @@ DEPTH = 64
 
 
 class Suffix:
-    """Drafts of a tree whose size follows the length of the match."""
+    """Draft a tree whose size follows the length of the match."""
 
     top = 0
 
@@ -234,7 +234,7 @@ class Suffix:
 
 
 class _Text:
-    """Tokens with, for each, the place of the same token before it."""
+    """Hold tokens and, for each, the place of an equal token before it."""
 
     def __init__(self) -> None:
         self._tokens, self._previous = np.empty(0, np.int32), np.empty(0, np.int32)
@@ -261,18 +261,18 @@ class _Text:
         self._held = end
 
     def cut(self, kept: int) -> None:
-        """Only the first tokens stay."""
+        """Keep only the first tokens."""
         withdraw(self._tokens, self._previous, self._newest, self._held, kept)
         self._held = kept
 
     def ending(self) -> NDArray[np.int32]:
-        """The last tokens: no more than are looked for."""
+        """Return the last tokens, no more than are looked for."""
         return self._tokens[max(0, self._held - DEPTH) : self._held]
 
     def draft(
         self, ending: NDArray[np.int32], most: int, factor: float, source: str
     ) -> tuple[float, DraftTree]:
-        """What follows the ending in this text, with its score."""
+        """Draft what follows the ending in this text, with its score."""
         tokens, parents = np.empty((2, most), np.int32)
         chances = np.empty(most, np.float32)
         size, score = propose(

@@ -32,7 +32,7 @@ WIDTH = 32
 
 
 class TokenRecycling:
-    """Drafts of a static tree."""
+    """Draft a static tree."""
 
     top = 8
 

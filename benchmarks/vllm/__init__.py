@@ -1,1 +1,1 @@
-"""`benchmarks vllm`: the drafter inside vLLM (docs/vllm.md) beside vLLM's own ways to draft."""
+"""Measure the drafter inside vLLM (docs/vllm.md) beside vLLM's own ways to draft."""

@@ -1,10 +1,11 @@
-"""Arms that take turns over each group of questions, greedy.
+"""Measure servers as arms that take turns over each group of questions, greedy.
 
 Each question is new to all of them: what `history` and the other servers know of it is what they wrote in answer to
 those before. Then those that remember are asked the same again: the best there can be is seen.
 
 Reading the prompts takes all arms the same time. It is measured alone, with replies of one token, so that the figures
-can be told with it and without."""
+can be told with it and without.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks.vllm.servers import OwnServer, Server
 from hierchat.checks.questions import RequestError, read_questions, spread
-from hierchat.checks.request import Tell, bar, machine, say
+from hierchat.checks.runs import Tell, bar, machine, say
 
 NAMED: Mapping[str, Mapping[str, int]] = {
     "none": {"hierchat_drafts": 0},
@@ -39,7 +40,7 @@ ROUNDS = 3
 
 @dataclass
 class Arm:
-    """What one arm did with so many requests at once."""
+    """Add up what one arm did with so many requests at once."""
 
     seconds: float = 0.0
     tokens: int = 0
@@ -97,8 +98,7 @@ class Bench:
             self._write(question, name, "first")
 
     def measure(self, questions: Sequence[str], count: int, tell: Tell, *, again: bool) -> dict[str, Any]:
-        """The figures for `count` requests at once. `again`: ask those that remember a second time. Raises
-        RequestError."""
+        """Measure all arms. Raises RequestError, ModelError and ArmError."""
         arms = self._pass(questions, count, (READING, *self.arms), "", tell)
         second = self._pass(questions, count, (LEARNS, *self._peers), " again", tell) if again else {}
         plain, reading = arms["none"], arms.pop(READING).seconds
@@ -123,7 +123,7 @@ class Bench:
         return arms
 
     def _ask(self, arm: Arm, name: str, group: Sequence[str], turn: str, threads: ThreadPoolExecutor) -> None:
-        """A group, as many at once as there are threads, added to the figures of its arm."""
+        """Ask a group, as many at once as there are threads, and add it to the figures of its arm."""
         peer = self._peers.get(name)
         before = peer.drafted() if peer else None
         replies = [f"{turn} {name} {at}" for at in range(len(group))]
@@ -174,7 +174,7 @@ Servers = AbstractContextManager[tuple[OwnServer, dict[str, Server]]]
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """The figures. Raises RequestError, ModelError and ArmError."""
+    """Measure all arms. Raises RequestError, ModelError and ArmError."""
     found = read_questions(args.questions)
     log = any(one.day is not None for one in found)  # then their order counts
     if log and len(args.together) > 1:
@@ -219,7 +219,7 @@ def _started(args: argparse.Namespace) -> Servers:
 
 @contextmanager
 def _running(args: argparse.Namespace) -> Iterator[tuple[OwnServer, dict[str, Server]]]:
-    """Servers that were started before, with the secrets that the environment has."""
+    """Open servers that were started before, with the secrets that the environment has."""
     port, token = (os.environ.get(f"HIERCHAT_DRAFTER_{name}", "") for name in ("PORT", "TOKEN"))
     if not (port.isdigit() and token):
         raise RequestError(

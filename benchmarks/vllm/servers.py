@@ -1,4 +1,4 @@
-"""The servers that are measured: vLLM with our drafter and its channel, and others over the same model."""
+"""Start and ask the servers to be measured: vLLM with our drafter and its channel, and others over the same model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import httpx
 from benchmarks.published.arctic import arctic_folder
 from hierchat.checks.questions import RequestError, unknown
 from hierchat.config import data_dir
-from hierchat.engine.remote.drafted import Channel, DrafterError
+from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
 from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmEnded, prepare
 
 SECONDS = 600.0
@@ -25,7 +25,7 @@ _COUNTED = ("num_draft_tokens", "num_accepted_tokens")
 
 
 class Server:
-    """A vLLM that answers over HTTP."""
+    """Ask a vLLM over HTTP."""
 
     def __init__(self, url: str, key: str) -> None:
         """Raises RequestError where nobody answers."""
@@ -77,7 +77,7 @@ class Server:
 
 
 class OwnServer(Server):
-    """vLLM with our drafter."""
+    """Ask vLLM with our drafter."""
 
     def __init__(self, url: str, key: str, port: int, token: str) -> None:
         """`port` and `token`: of the drafter's channel. Raises RequestError."""
@@ -85,7 +85,7 @@ class OwnServer(Server):
         self._run = uuid4().hex  # so that one run's replies are not another's
         self._users: set[str] = set()
         try:
-            self._channel = Channel(port, token)
+            self._channel = DrafterChannel(port, token)
             self.about = self._channel.hello()
         except DrafterError as error:
             raise RequestError(
@@ -93,7 +93,7 @@ class OwnServer(Server):
             ) from error
 
     def write_for(self, user: str, question: str, most: int, reply: str, **named: int) -> list[int]:
-        """A reply for one of the bench's users, "": nobody; `named`: further vllm_xargs."""
+        """Write a reply for one of the bench's users, "": nobody; `named`: further vllm_xargs."""
         whose = self._whose(user)
         self._users.add(whose)
         return self.write(
@@ -101,14 +101,14 @@ class OwnServer(Server):
         )
 
     def step_ms(self, widest: int) -> list[float]:
-        """What the drafter thinks that forwards over 1 to `widest` rows take. Raises RequestError."""
+        """Return what the drafter expects that forwards over 1 to `widest` rows take. Raises RequestError."""
         try:
             return list(self._channel.figures()["step_ms"])[:widest]
         except DrafterError as error:
             raise RequestError(str(error)) from error
 
     def figures(self, user: str, reply: str) -> dict[str, Any]:
-        """What the drafter tells of a reply. Raises RequestError."""
+        """Return what the drafter reports of a reply. Raises RequestError."""
         try:
             return self._channel.reply(self._whose(user), self._run + reply, 0)
         except DrafterError as error:
@@ -126,7 +126,7 @@ class OwnServer(Server):
             self._channel.close()
 
     def _whose(self, user: str) -> str:
-        """What the drafter calls one of the bench's users."""
+        """Return what the drafter calls one of the bench's users."""
         return f"bench {self._run} {user}" if user else ""
 
 

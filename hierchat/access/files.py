@@ -36,29 +36,29 @@ _NAME = 80
 _NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
 
 
-class Gone(Exception):
+class TicketExpired(Exception):
     """A ticket that is good for nothing any more. The message is for the page."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _WaitingFile:
     path: Path
     owner: str
     timer: threading.Timer
 
 
 class Files:
-    """The files that wait."""
+    """Holds the files that wait for their use."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` (None: one beside the user's data) is made with the first file."""
         self._folder = folder
         self._lock = threading.Lock()
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _WaitingFile] = {}
         self._own: Path | None = None
 
     def place(self, name: str) -> Path:
-        """Where a file of this name can be written: in a new folder of its own."""
+        """Return where a file of this name can be written: in a new folder of its own."""
         found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
         found = " ".join(found.split()).strip(" .") or "file"
         folder = self._process_folder() / secrets.token_hex(16)
@@ -66,27 +66,27 @@ class Files:
         return folder / found
 
     def hold(self, path: Path, owner: str) -> str:
-        """The ticket of a file that stands at its place now."""
+        """Return the ticket of a file that stands at its place now."""
         ticket = secrets.token_urlsafe(24)
         timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
         timer.daemon = True
         with self._lock:
-            self._held[ticket] = _Held(path, owner, timer)
+            self._held[ticket] = _WaitingFile(path, owner, timer)
         timer.start()
         return ticket
 
     def take(self, ticket: str, owner: str) -> Path:
-        """The file, which is the caller's to `remove` now. Raises Gone."""
+        """Return the file, which is the caller's to `remove` now. Raises TicketExpired."""
         with self._lock:
             held = self._held.get(ticket)
             if held is None or held.owner != owner:
-                raise Gone(_("This file is not here any more. Choose it, or export it, again."))
+                raise TicketExpired(_("This file is not here any more. Choose it, or export it, again."))
             del self._held[ticket]
         held.timer.cancel()
         return held.path
 
     def remove(self, path: Path) -> None:
-        """The file and its folder."""
+        """Remove the file and its folder."""
         shutil.rmtree(path.parent, ignore_errors=True)
 
     def forget(self, owner: str) -> None:
@@ -133,13 +133,13 @@ class Files:
 
 
 def own_name() -> str:
-    """A new name for a file or folder of this process."""
+    """Make a name for a file or folder of this process."""
     pid, started = this_process()
     return f"{pid}-{started}-{secrets.token_hex(8)}"
 
 
 def in_use(name: str) -> bool:
-    """Whether the process still runs that has a file or folder of this name."""
+    """Tell whether the process still runs that has a file or folder of this name."""
     with suppress(ValueError):
         pid, started, _ = name.split("-")
         return is_running(int(pid), float(started))
@@ -150,7 +150,7 @@ files = Files()
 
 
 async def take_in(request: Request) -> Response:
-    """A file of the page, as the body of the request: written as it comes, and never whole in memory."""
+    """Take in a file of the page, the body of the request: written as it comes, and never whole in memory."""
     path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
     try:
         with path.open("xb") as out:
@@ -163,10 +163,10 @@ async def take_in(request: Request) -> Response:
 
 
 async def give_out(request: Request) -> Response:
-    """The file of a ticket, once."""
+    """Answer with the file of a ticket, once."""
     try:
         path = files.take(request.path_params["ticket"], _owner(request))
-    except Gone as gone:
+    except TicketExpired as gone:
         return PlainTextResponse(f"{gone}\n", 404, {"Cache-Control": "no-store"})
     return FileResponse(
         path,
@@ -195,8 +195,8 @@ _PIECE = 2**22
 """Bytes that are written at a time."""
 
 
-class Refused(Exception):
-    """The file is not taken; status and sentence are for the page."""
+class UploadRefused(Exception):
+    """A file that is not taken; status and sentence are for the page."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -208,11 +208,11 @@ async def take_model(request: Request) -> Response:
     page is heard, and none that is shared by a public link."""
     try:
         if not is_owner(request.scope):
-            raise Refused(403, _("Only the owner of this hierchat adds models."))
+            raise UploadRefused(403, _("Only the owner of this hierchat adds models."))
         if request.app.get_blocks().share_url:
-            raise Refused(403, _("This page is shared by a public link, so it takes no files."))
+            raise UploadRefused(403, _("This page is shared by a public link, so it takes no files."))
         return PlainTextResponse(await _take(request, request.path_params["name"]), 201)
-    except Refused as refused:
+    except UploadRefused as refused:
         return PlainTextResponse(str(refused), refused.status)
     except ClientDisconnect:
         return PlainTextResponse("", 400)
@@ -233,10 +233,10 @@ def sweep() -> None:
 
 async def _take(request: Request, name: str) -> str:
     if not _MODEL_NAME.fullmatch(name):
-        raise Refused(400, _("Only GGUF files with plain names are taken. Rename the file."))
+        raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
     target = models_dir() / name
     if target.exists():
-        raise Refused(
+        raise UploadRefused(
             409,
             _("There is a file {name} in {folder} already. Add it by its path, or rename this.").format(
                 name=name, folder=models_dir()
@@ -256,9 +256,9 @@ async def _take(request: Request, name: str) -> str:
 
 
 def _require_room(target: Path, size: int) -> None:
-    """Raises Refused where the disk cannot take so many bytes more."""
+    """Raise UploadRefused where the disk cannot take so many bytes more."""
     if size + _SPARE > shutil.disk_usage(target.parent).free:
-        raise Refused(
+        raise UploadRefused(
             507,
             _("The disk that holds {folder} has too little room for {name}.").format(
                 folder=models_dir(), name=target.name
@@ -267,19 +267,20 @@ def _require_room(target: Path, size: int) -> None:
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:
-    """Raises Refused as soon as it shows that this is no GGUF file, or that the disk gets full."""
+    """Write the body into `part`. Raises UploadRefused as soon as it shows that this is no GGUF file, or that the disk
+    gets full."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
         async for chunk in request.stream():
             waiting += chunk
             if not checked and len(waiting) >= len(_MAGIC):
                 if waiting[: len(_MAGIC)] != _MAGIC:
-                    raise Refused(415, _("This is no GGUF file, whatever its name says."))
+                    raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
                 checked = True
             if len(waiting) >= _PIECE:
                 _require_room(target, len(waiting))  # who sends in chunks says no length
                 await to_thread.run_sync(file.write, bytes(waiting))
                 waiting.clear()
         if not checked:
-            raise Refused(415, _("This is no GGUF file, whatever its name says."))
+            raise UploadRefused(415, _("This is no GGUF file, whatever its name says."))
         await to_thread.run_sync(file.write, bytes(waiting))

@@ -1,4 +1,4 @@
-"""A page of our own with a form, before everything else: it works without scripts, and nothing in it is fetched."""
+"""The pages of the login: forms that work without scripts, and fetch nothing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hierchat.language import current
 _MOST_BYTES = 4096
 
 
-class TooLong(ValueError):
+class FormTooLong(ValueError):
     """More was sent than anybody types."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """A line to type into. `autocomplete`: as browsers know what belongs there; of a password it tells which."""
 
     name: str
@@ -33,24 +33,24 @@ class Field:
 
     @property
     def secret(self) -> bool:
-        """Whether it is typed unseen."""
+        """Tell whether it is typed unseen."""
         return self.autocomplete.endswith("password")
 
 
-async def typed(request: Request, *names: str) -> list[str]:
-    """What was sent in these fields, without blanks around it; empty where nothing was. Raises TooLong."""
+async def form_values(request: Request, *names: str) -> list[str]:
+    """Read these fields of a form, without blanks around them; empty where nothing was sent. Raises FormTooLong."""
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BYTES:
-            raise TooLong
+            raise FormTooLong
     given = parse_qs(body.decode("latin-1"), encoding="utf-8")
     return [given.get(name, [""])[-1].strip() for name in names]
 
 
-def page(
+def form_page(
     title: str,
-    fields: Sequence[Field],
+    fields: Sequence[FormField],
     action: str,
     about: str,
     said: str = "",
@@ -58,15 +58,16 @@ def page(
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """`action`: the button's name; `about`: HTML below the form; `said`: how the last try went. Without fields there is
-    no form: it is done. The first empty field has the focus."""
+    """Draw a page with a form; without fields there is no form: it is done. The first empty field has the focus.
+
+    `action`: the button's name; `about`: HTML below the form; `said`: how the last try went."""
     palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")
     icon = base64.b64encode((shipped("assets") / "icon.svg").read_bytes()).decode()
     told = f'<p id="said" role="{"alert" if fields else "status"}">{html.escape(said)}</p>' if said else ""
     first = next((field for field in fields if not field.value), None)
     lines = "\n".join(_line(field, focus=field is first, described=bool(said)) for field in fields)
     form = f'<form method="post">\n{told}\n{lines}\n<button>{html.escape(action)}</button>\n</form>'
-    filled = Template((shipped("assets") / "door.html").read_text(encoding="utf-8")).substitute(
+    filled = Template((shipped("assets") / "form.html").read_text(encoding="utf-8")).substitute(
         language=current(),
         title=html.escape(title),
         heading=html.escape(heading),
@@ -81,7 +82,7 @@ def page(
     return HTMLResponse(filled, status, {"Cache-Control": "no-store", "Referrer-Policy": "same-origin"})
 
 
-def _line(field: Field, *, focus: bool, described: bool) -> str:
+def _line(field: FormField, *, focus: bool, described: bool) -> str:
     kind = (
         'type="password"'
         if field.secret

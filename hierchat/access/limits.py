@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON is looked at before it is parsed, for a few bytes of it can cost much."""
+"""Limits of requests: their size, their JSON, how many at once, connections, and whose page they name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access.files import MOST_BYTES as MOST_OF_A_FILE
+from hierchat.access.hosts import is_loopback
 from hierchat.access.login import USER, network
-from hierchat.access.origins import is_loopback
 from hierchat.language import _
 
 if TYPE_CHECKING:
@@ -39,49 +39,49 @@ _ESCAPE = re.compile(
 )
 
 
-class Unsound(ValueError):
-    """A body that nobody works with. The message is a sentence for whoever sent it."""
+class InvalidJson(ValueError):
+    """A body that is not parsed. The message is a sentence for whoever sent it."""
 
 
-def parsed(body: bytes) -> Any:
-    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises Unsound."""
+def parse_json(body: bytes) -> Any:
+    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises InvalidJson."""
     try:
         text = body.decode("utf-8-sig")
         _require_bounded(text)
         if any(escape[1] for escape in _ESCAPE.finditer(text)):
-            raise Unsound("The text holds half a character (a lone surrogate), which UTF-8 cannot hold.")
+            raise InvalidJson("The text holds half a character (a lone surrogate), which UTF-8 cannot hold.")
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
-    except Unsound:
+    except InvalidJson:
         raise
     except (ValueError, RecursionError) as error:
-        raise Unsound("The body is no JSON.") from error
+        raise InvalidJson("The body is no JSON.") from error
 
 
-def mended(body: bytes) -> bytes:
-    """`body` with "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
+def without_surrogates(body: bytes) -> bytes:
+    """Put "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
     text = body.decode("utf-8", "replace")
     return _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
 
 
 def _require_bounded(text: str) -> None:
-    """Raises Unsound. What is in strings counts for nothing, but looking for strings takes time."""
+    """Raise InvalidJson where there is too much. Strings are skipped, but only looked for where that may matter."""
     opened = text.count("[") + text.count("{")
     if opened <= DEEPEST and opened + text.count(",") <= MOST_VALUES:
         return
     outside = _STRING.sub("", text)
     if outside.count("[") + outside.count("{") + outside.count(",") > MOST_VALUES:
-        raise Unsound(f"The body holds more than {MOST_VALUES:,} values.")
+        raise InvalidJson(f"The body holds more than {MOST_VALUES:,} values.")
     depth = 0
     for bracket in _BRACKET.finditer(outside):
         depth += 1 if bracket[0] in "[{" else -1
         if depth > DEEPEST:
-            raise Unsound(f"The body is nested more than {DEEPEST} levels deep.")
+            raise InvalidJson(f"The body is nested more than {DEEPEST} levels deep.")
 
 
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise Unsound(f"{number[:20]} is no number that JSON has.")
+        raise InvalidJson(f"{number[:20]} is no number that JSON has.")
     return value
 
 
@@ -105,11 +105,11 @@ _STREAMS = re.compile(r"/gradio_api/(?:queue/data|heartbeat/)|/transfer/|/models
 
 
 def most_bytes(path: str) -> int:
-    """The most that a request to this path may bring."""
+    """Return the most bytes that a request to this path may bring."""
     return next(most for pattern, most in LIMITS if re.fullmatch(pattern, path, re.DOTALL))
 
 
-class Bodies:
+class BodySizeMiddleware:
     """Answers 413 to a request that is too long, as soon as that shows."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -153,7 +153,7 @@ class Bodies:
                 raise
 
 
-class Sound:
+class JsonMiddleware:
     """Answers 400 to JSON that no page sends, before Gradio parses it. `functions`: their numbers."""
 
     def __init__(self, app: ASGIApp, functions: Callable[[], Container[object]]) -> None:
@@ -170,8 +170,8 @@ class Sound:
         try:
             mended_body, said = await to_thread.run_sync(_checked, body, limiter=self._threads)
             if _CALLS.match(scope["path"]) and not self._calls(said):
-                raise Unsound("The page has no such function. Load it again.")
-        except Unsound as error:
+                raise InvalidJson("The page has no such function. Load it again.")
+        except InvalidJson as error:
             return await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
         await self._app(scope, again(mended_body, receive), send)
 
@@ -180,7 +180,7 @@ class Sound:
         return isinstance(number, int) and number in self._functions()
 
 
-class Turns:
+class ConcurrencyMiddleware:
     """Lets each client have some requests in work; more of them wait for its own. Others do not wait with it."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -206,7 +206,7 @@ class Turns:
 
 
 async def whole(receive: Receive) -> bytes | None:
-    """A request's body; None where it broke off."""
+    """Read a request's body; None where it broke off."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -232,8 +232,8 @@ def again(body: bytes, receive: Receive) -> Receive:
 
 
 def _checked(body: bytes) -> tuple[bytes, Any]:
-    body = mended(body)
-    return body, parsed(body) if body else None
+    body = without_surrogates(body)
+    return body, parse_json(body) if body else None
 
 
 def _once(what: Callable[[], None]) -> Callable[[], None]:
@@ -268,16 +268,16 @@ _REFUSAL = (
 )
 
 
-def bound(config: Config) -> None:
+def limit_connections(config: Config) -> None:
     """Have the running server of this configuration hold to these limits from now on."""
     held: Counter[str] = Counter()
     kind = cast(Any, config.http_protocol_class)
-    config.http_protocol_class = type("Bounded", (_Bounded, kind), {"held": held})
+    config.http_protocol_class = type("Bounded", (_LimitedConnection, kind), {"held": held})
     config.ws_protocol_class = None  # nothing here speaks it, and it would take connections out of the count
 
 
-class _Bounded(asyncio.Protocol):
-    """In front of uvicorn's protocol for one connection."""
+class _LimitedConnection(asyncio.Protocol):
+    """Stands in front of uvicorn's protocol for one connection."""
 
     held: Counter[str]
     """Connections by address; under "" those from elsewhere together."""
@@ -333,7 +333,7 @@ class _Bounded(asyncio.Protocol):
         self._watch()
 
     def _owed(self) -> tuple[object, ...] | None:
-        """What changes as soon as the client does what it has to; None where it has nothing to do."""
+        """Return a value that changes as soon as the client does what it has to; None where it has nothing to do."""
         of_uvicorn = cast(Any, self)
         cycle = of_uvicorn.cycle
         if self._transport.get_write_buffer_size():  # the system's own buffer is full, too
@@ -363,8 +363,8 @@ _OTHERS = "This page is not yours.\n"
 _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
 
 
-class OwnPages:
-    """Stands behind the login."""
+class PageOwnerMiddleware:
+    """Answers 403 to requests for another user's page. Stands behind the login."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -406,7 +406,7 @@ def _in_query(scope: Scope) -> list[str]:
 
 
 def _in_body(body: bytes) -> str:
-    """As Gradio reads it; empty where there is none."""
+    """Return the session hash as Gradio reads it; empty where there is none."""
     try:
         given = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The login: a page of our own before everything else, which works without scripts."""
+"""The login: its page, which works without scripts, the password page, and waits after wrong passwords."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from hierchat.access.form import Field, TooLong, page, typed
+from hierchat.access.form import FormField, FormTooLong, form_page, form_values
+from hierchat.access.hosts import AllowedHosts
+from hierchat.access.login_sessions import LIFE_SECONDS, LoginSession, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
-from hierchat.access.origins import Origins
-from hierchat.access.sessions import LIFE_SECONDS, LoggedIn, LogIns
 from hierchat.language import _, later, plural
 from hierchat.store import StoreError
 from hierchat.store.names import normal
@@ -25,8 +25,10 @@ from hierchat.store.names import normal
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
 
 
-class Refused(Exception):
-    """`looked_at`: the password was wrong; else it came too early. `wait`: seconds until the next attempt counts."""
+class LoginRefused(Exception):
+    """A login that did not succeed: the password was wrong (`looked_at`), or it came too early.
+
+    `wait`: seconds until the next attempt counts."""
 
     def __init__(self, *, looked_at: bool, wait: float) -> None:
         super().__init__(wait)
@@ -35,7 +37,7 @@ class Refused(Exception):
         self._looked_at = looked_at
 
     def sentence(self, wrong: str) -> str:
-        """For the page; `wrong` where the password was looked at."""
+        """Return the sentence for the page; `wrong` where the password was looked at."""
         said = wrong if self._looked_at else _("Too many attempts.")
         if not self.seconds:
             return said
@@ -55,16 +57,16 @@ Guess = Callable[[Request, str, str], Awaitable[Member]]
 """Whose a name and a password are that somebody gave. Raises Refused and StoreError."""
 
 
-class PasswordDoor:
-    """The page. The password as it is now is asked for, as slowly as at the login."""
+class PasswordPage:
+    """Serves the page that changes a password. The present one is checked as slowly as at the login."""
 
-    def __init__(self, log_ins: LogIns, guess: Guess, threads: CapacityLimiter) -> None:
+    def __init__(self, log_ins: LoginSessions, guess: Guess, threads: CapacityLimiter) -> None:
         self._log_ins = log_ins
         self._guess = guess
         self._threads = threads
 
-    async def answer(self, request: Request, session: LoggedIn) -> Response:
-        """To whoever has this session. A guest has no password of their own."""
+    async def answer(self, request: Request, session: LoginSession) -> Response:
+        """Answer whoever has this session. A guest has no password of their own."""
         if session.member.account is None:
             return RedirectResponse("./", 303)
         if request.method in ("GET", "HEAD"):
@@ -74,11 +76,11 @@ class PasswordDoor:
                 _("Open this page to change the password.") + "\n", 405, {"Allow": "GET, HEAD, POST"}
             )
         try:
-            now, new, again = await typed(request, "password", "new", "again")
+            now, new, again = await form_values(request, "password", "new", "again")
             return await self._change(request, session, now, new, again)
-        except TooLong:
+        except FormTooLong:
             return _page(_("That is too long for a password."), 413)
-        except Refused as refused:
+        except LoginRefused as refused:
             answer = _page(refused.sentence(_("That is not the password that you have now.")), refused.status)
             answer.headers.update(refused.headers)
             return answer
@@ -87,23 +89,25 @@ class PasswordDoor:
         except StoreError as error:
             return _page(str(error), 503)
 
-    async def _change(self, request: Request, session: LoggedIn, now: str, new: str, again: str) -> Response:
+    async def _change(
+        self, request: Request, session: LoginSession, now: str, new: str, again: str
+    ) -> Response:
         if new != again:
             return _page(_("The new password was typed in two ways. Type it again."), 400)
         stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
         await self._guess(request, session.name, now)
         await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
         said = _("Your password is another one now. Other browsers that were logged in are logged out.")
-        return page(_("Password"), [], "", _back(), said, heading=_("Password"))
+        return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
 
 
 def _page(said: str = "", status: int = 200) -> Response:
     fields = [
-        Field("password", _("Password now"), "current-password"),
-        Field("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
-        Field("again", _("New password again"), "new-password"),
+        FormField("password", _("Password now"), "current-password"),
+        FormField("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
+        FormField("again", _("New password again"), "new-password"),
     ]
-    return page(_("Password"), fields, _("Change it"), _back(), said, status, heading=_("Password"))
+    return form_page(_("Password"), fields, _("Change it"), _back(), said, status, heading=_("Password"))
 
 
 def _back() -> str:
@@ -117,7 +121,7 @@ FORGET_SECONDS = 15 * 60
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class AttemptGroup:
     """Attempts that are counted together: some are free, then each wait is twice the last one."""
 
     name: str
@@ -125,44 +129,48 @@ class Lane:
     longest_seconds: float = 60
 
 
-HERE = Lane("this machine")
+HERE = AttemptGroup("this machine")
 # All from elsewhere together. Short waits: who floods it must not lock everybody out for long.
-ELSEWHERE = Lane("elsewhere", free=20, longest_seconds=8)
+ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
-def of_account(name: str, here: bool) -> Lane:
-    """Attempts at one name, whether or not there is such an account: those from elsewhere at most two a minute, from
-    however many addresses. No longer, since whoever floods it makes its owner wait, too."""
-    return Lane(f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30)
+def of_account(name: str, here: bool) -> AttemptGroup:
+    """Return the group of attempts at one name, whether or not there is such an account.
+
+    From elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes
+    its owner wait, too."""
+    return AttemptGroup(
+        f"account {normal(name)} {HERE.name if here else ELSEWHERE.name}", free=8, longest_seconds=30
+    )
 
 
 class Throttle:
-    """Wrong attempts by lane."""
+    """Counts wrong attempts by group."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._wrong: dict[str, tuple[int, float]] = {}
         """Lane -> how many, and when the last one was."""
 
-    def wait(self, lanes: list[Lane]) -> float:
-        """Seconds until the next attempt counts; 0 if it does now."""
+    def wait(self, lanes: list[AttemptGroup]) -> float:
+        """Return the seconds until the next attempt counts; 0 if it does now."""
         return max(self._wait(lane) for lane in lanes)
 
-    def failed(self, lanes: list[Lane]) -> None:
-        """One more wrong attempt."""
+    def failed(self, lanes: list[AttemptGroup]) -> None:
+        """Count one more wrong attempt."""
         now = self._clock()
         self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
         for lane in lanes:
             count, _ = self._wrong.get(lane.name, (0, now))
             self._wrong[lane.name] = (count + 1, now)
 
-    def succeeded(self, lanes: list[Lane]) -> None:
-        """The right password: the waits of these lanes begin anew, but for what all share."""
+    def succeeded(self, lanes: list[AttemptGroup]) -> None:
+        """Begin the waits of these groups anew after the right password, but for what all share."""
         for lane in lanes:
             if lane is not ELSEWHERE:
                 self._wrong.pop(lane.name, None)
 
-    def _wait(self, lane: Lane) -> float:
+    def _wait(self, lane: AttemptGroup) -> float:
         count, last = self._wrong.get(lane.name, (0, 0.0))
         if count < lane.free:
             return 0.0
@@ -171,7 +179,7 @@ class Throttle:
 
 
 def network(client: str) -> str:
-    """Whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
+    """Return the network whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -184,7 +192,7 @@ def network(client: str) -> str:
 USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
 SESSION = "hierchat.session"
-"""Where their LoggedIn stands there."""
+"""Where the LoginSession stands there."""
 WRONG = later("Name and password do not match.")
 _GUESTS = later(
     "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
@@ -194,19 +202,19 @@ _ACCOUNTS = later("Whoever runs hierchat here makes accounts, and new passwords 
 
 
 def is_owner(scope: Scope) -> bool:
-    """Whether an owner asks: without a login, whoever sits at this machine."""
-    session: LoggedIn | None = scope.get(SESSION)
+    """Tell whether an owner asks: without a login, whoever sits at this machine."""
+    session: LoginSession | None = scope.get(SESSION)
     return session is None or session.owner
 
 
-class Login:
+class LoginMiddleware:
     """Lets nobody in without a session; `starting` lets Gradio's own call at launch through."""
 
     def __init__(
         self,
         app: ASGIApp,
-        log_ins: LogIns,
-        origins: Origins,
+        log_ins: LoginSessions,
+        origins: AllowedHosts,
         starting: Callable[[], bool] = lambda: False,
     ) -> None:
         self._app = app
@@ -219,7 +227,7 @@ class Login:
         self._guessing = Lock()
         # Of its own: replies that wait may hold all threads that handlers have.
         self._threads = CapacityLimiter(4)
-        self._passwords = PasswordDoor(log_ins, self._guess, self._threads)
+        self._passwords = PasswordPage(log_ins, self._guess, self._threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -246,20 +254,20 @@ class Login:
         else:
             await WebSocketClose(1008)(scope, receive, send)
 
-    async def _login(self, request: Request, session: LoggedIn | None) -> Response:
+    async def _login(self, request: Request, session: LoginSession | None) -> Response:
         if request.method in ("GET", "HEAD"):
             return _to_page(request) if session else await self._page()
         if request.method != "POST":
             return PlainTextResponse(_("Open this page to log in.") + "\n", 405, {"Allow": "GET, HEAD, POST"})
         try:
-            name, password = await typed(request, "username", "password")
-        except TooLong:
+            name, password = await form_values(request, "username", "password")
+        except FormTooLong:
             return await self._page(_("That is too long for a name and a password."), status=413)
         if not name or not password:
             return await self._page(_("Type the name and the password."), name, 400)
         try:
             return await self._answer(request, name, password)
-        except Refused as refused:
+        except LoginRefused as refused:
             answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
             answer.headers.update(refused.headers)
             return answer
@@ -267,7 +275,7 @@ class Login:
             return await self._page(str(error), name, 503)
 
     async def _answer(self, request: Request, name: str, password: str) -> Response:
-        """To a name and a password. Raises Refused and StoreError."""
+        """Answer a name and a password. Raises LoginRefused and StoreError."""
         member = await self._guess(request, name, password)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
@@ -279,17 +287,17 @@ class Login:
         return answer
 
     async def _guess(self, request: Request, name: str, password: str) -> Member:
-        """Whose name and password these are. Raises Refused and StoreError."""
+        """Return whose name and password these are. Raises LoginRefused and StoreError."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
-                raise Refused(looked_at=False, wait=wait)
+                raise LoginRefused(looked_at=False, wait=wait)
             member = await to_thread.run_sync(
                 self._log_ins.members.recognise, name, password, limiter=self._threads
             )
             if member is None:
                 self._throttle.failed(lanes)
-                raise Refused(looked_at=True, wait=self._throttle.wait(lanes))
+                raise LoginRefused(looked_at=True, wait=self._throttle.wait(lanes))
             self._throttle.succeeded(lanes)
         return member
 
@@ -303,17 +311,17 @@ class Login:
         answer.delete_cookie(_cookie(request.scope), httponly=True, samesite="lax")
         return answer
 
-    def _lanes(self, request: Request, name: str) -> list[Lane]:
+    def _lanes(self, request: Request, name: str) -> list[AttemptGroup]:
         here = self._origins.is_local(request.scope)
         # The guest password is too long to be guessed: nobody shall make guests wait.
         account = [of_account(name, here)] if name != GUEST_LOGIN else []
         if here:
             return [HERE, *account]  # of its own: nobody elsewhere can lock out who sits at the machine
         client = request.client.host if request.client else ""
-        return [Lane(network(client)), *account, ELSEWHERE]
+        return [AttemptGroup(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
-        """Where a browser is, in words."""
+        """Say where a browser is."""
         if self._origins.is_shared(request.scope):
             return later("over the public link")
         if self._origins.is_local(request.scope):
@@ -329,10 +337,10 @@ class Login:
             guests = False
         about = _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS)
         fields = [
-            Field("username", _("Name"), "username", name),
-            Field("password", _("Password"), "current-password"),
+            FormField("username", _("Name"), "username", name),
+            FormField("password", _("Password"), "current-password"),
         ]
-        return page(_("Log in"), fields, _("Log in"), html.escape(about), said, status)
+        return form_page(_("Log in"), fields, _("Log in"), html.escape(about), said, status)
 
 
 def _cookie(scope: Scope) -> str:

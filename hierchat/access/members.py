@@ -30,7 +30,7 @@ _HASHER = PasswordHasher()
 
 
 def hashed(password: str) -> str:
-    """What is stored of a password. Raises AccountError where it is too short or too long."""
+    """Hash a password for the store. Raises AccountError where it is too short or too long."""
     password = _same(password)
     if not LEAST <= len(password) <= MOST:
         raise AccountError(
@@ -40,7 +40,7 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str | None) -> bool:
-    """Whether it is the one that `stored` was made from. With None, takes as long and never is: so the time does not
+    """Tell whether `stored` was made from this password. With None, takes as long and never is: so the time does not
     tell whether there is an account."""
     try:
         return _HASHER.verify(stored or _nobody(), _same(password)) and stored is not None
@@ -54,7 +54,7 @@ def _nobody() -> str:
 
 
 def _same(password: str) -> str:
-    """Devices spell an accented letter in two ways, and add blanks when pasting."""
+    """Normalise a password: devices spell an accented letter in two ways, and add blanks when pasting."""
     return unicodedata.normalize("NFC", password).strip()
 
 
@@ -64,7 +64,7 @@ GUEST_LOGIN = "guest"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who gave the right password. `name`: of the user in the store; a guest's is made for this one login."""
+    """A person who gave the right password. `name`: of the user in the store; a guest's is made for this one login."""
 
     name: str
     account: Account | None = None
@@ -72,14 +72,14 @@ class Member:
 
 
 class Members:
-    """Over a store. Each call may take a tenth of a second: not for the event loop."""
+    """Looks members up in a store. Each call may take a tenth of a second: not for the event loop."""
 
     def __init__(self, store: Store, guest_password: str) -> None:
         self._store = store
         self._guest_password = guest_password
 
     def recognise(self, name: str, password: str) -> Member | None:
-        """None where name and password do not match. Raises StoreError."""
+        """Return who has this name and password; None where they do not match. Raises StoreError."""
         if self.guests_come:
             # Both are compared, each in a time that tells nothing.
             pairs = ((name, GUEST_LOGIN), (password, self._guest_password))
@@ -90,14 +90,14 @@ class Members:
         return Member(account.name, account) if account and right else None
 
     def change_password(self, member: Member, stored: str) -> Member:
-        """The same with the account as it is now; `stored`: the hash of another password. Raises StoreError."""
+        """Store the hash of another password, and return the member with its new account. Raises StoreError."""
         return Member(member.name, self._store.set_password(member.name, stored))
 
     def still(self, member: Member) -> bool:
-        """Whether the password that was given would still do. Raises StoreError."""
+        """Tell whether the password that was given would still do. Raises StoreError."""
         return member.account is None or self._store.account(member.name) == member.account
 
     @property
     def guests_come(self) -> bool:
-        """Whether there are no accounts, so that the guest password counts. Raises StoreError."""
+        """Tell whether there are no accounts, so that the guest password counts. Raises StoreError."""
         return not self._store.accounts()

@@ -1,4 +1,4 @@
-"""/v1/messages: the same in Anthropic's form."""
+"""/v1/messages: chat completions in Anthropic's form."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Ended, all_blocks, changes, model
+from hierchat.api.chat_completions import Block, Finished, all_blocks, changes, model
+from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
-from hierchat.api.keys import Refused, refused
-from hierchat.api.messages import ChatRequest, wanted
-from hierchat.api.requests import Desk, Running, fields, figures, streamed, tokens_used
+from hierchat.api.keys import ApiError, as_api_error
+from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields, figures, tokens_used
 
 _KINDS = {
     401: "authentication_error",
@@ -27,7 +27,7 @@ _KINDS = {
 
 
 class CacheControl(Strict):
-    """Says what others should keep: prefixes are reused here by themselves."""
+    """A hint to keep a prefix, which is ignored: prefixes are reused here by themselves."""
 
     type: str
     ttl: str = ""
@@ -41,20 +41,20 @@ class TextBlock(Strict):
 
 
 class ThinkingBlock(Strict):
-    """What the model thought; it has no need of the signature."""
+    """A thought of the model; the signature means nothing here."""
 
     type: Literal["thinking"]
     thinking: str
     signature: str = ""
 
 
-class Thinking(Strict):
+class ThinkingOptions(Strict):
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = None
     display: str = ""
 
 
-class ToolUse(Strict):
+class ToolUseBlock(Strict):
     type: Literal["tool_use"]
     id: str
     name: str
@@ -62,7 +62,7 @@ class ToolUse(Strict):
     cache_control: CacheControl | None = None
 
 
-class ToolResult(Strict):
+class ToolResultBlock(Strict):
     type: Literal["tool_result"]
     tool_use_id: str
     content: str | list[TextBlock] = ""
@@ -70,10 +70,13 @@ class ToolResult(Strict):
     cache_control: CacheControl | None = None
 
 
-class Turn(Strict):
+class MessageParam(Strict):
     role: Literal["user", "assistant"]
     content: (
-        str | list[Annotated[TextBlock | ThinkingBlock | ToolUse | ToolResult, Field(discriminator="type")]]
+        str
+        | list[
+            Annotated[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+        ]
     )
 
 
@@ -92,11 +95,11 @@ class ToolChoice(Strict):
 
 
 class MessagesRequest(Strict):
-    """The fields."""
+    """A request to /v1/messages."""
 
     model: str = ""
     max_tokens: int = Field(ge=1)
-    messages: list[Turn] = Field(min_length=1)
+    messages: list[MessageParam] = Field(min_length=1)
     system: str | list[TextBlock] = ""
     stop_sequences: list[str] = Field(default_factory=list)
     stream: bool = False
@@ -105,17 +108,17 @@ class MessagesRequest(Strict):
     top_k: int | None = None
     tools: list[ToolDescription] = Field(default_factory=list)
     tool_choice: ToolChoice = ToolChoice(type="auto")
-    thinking: Thinking = Thinking(type="disabled")
+    thinking: ThinkingOptions = ThinkingOptions(type="disabled")
     metadata: dict[str, Any] = Field(default_factory=dict)
     service_tier: Literal["auto", "standard_only"] = "auto"
 
     @property
     def thinks(self) -> bool:
-        """Whether thoughts were asked for: they are told then."""
+        """Tell whether thoughts are to be sent."""
         return self.thinking.type != "disabled"
 
     def as_chat(self) -> ChatRequest:
-        """The same as a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
         kept = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
         choices: dict[str, Any] = {"any": "required", "auto": "auto", "none": "none"}
         named = {"type": "function", "function": {"name": self.tool_choice.name}}
@@ -151,10 +154,10 @@ def _messages(asked: MessagesRequest) -> list[dict[str, Any]]:
         thought = thought if turn.role == "assistant" else ""
         calls = []
         for block in turn.content:
-            if isinstance(block, ToolResult):
+            if isinstance(block, ToolResultBlock):
                 content = _text(block.content)
                 found.append({"role": "tool", "content": content, "tool_call_id": block.tool_use_id})
-            elif isinstance(block, ToolUse):
+            elif isinstance(block, ToolUseBlock):
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "function": function})
         if text or calls:
@@ -168,43 +171,43 @@ def _tool(tool: ToolDescription) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-async def messages(request: Request, desk: Desk) -> Response:
-    """A reply to a conversation."""
+async def messages(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/messages."""
     try:
         asked = await fields(request, MessagesRequest)
         chat = asked.as_chat()
-        running = await desk.begin(request, [wanted(chat, desk.service)], 1)
+        running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
         if asked.stream:
-            return await streamed(_events(chat, running, thoughts=asked.thinks))
+            return await event_stream(_events(chat, running, thoughts=asked.thinks))
         blocks, finish = await all_blocks(chat, running, thoughts=asked.thinks)
     except Exception as error:
-        problem = refused(error)
+        problem = as_api_error(error)
         return JSONResponse(failure(problem), problem.status, problem.headers)
     body = _message(running, [_block(block) for block in blocks], *_reason(running, finish))
     return JSONResponse(body | {"usage": _usage(running)})
 
 
-def failure(problem: Refused) -> dict[str, Any]:
-    """An error in Anthropic's form."""
+def failure(problem: ApiError) -> dict[str, Any]:
+    """Return an error in Anthropic's form."""
     kind = _KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": str(problem)}}
 
 
 def _message(
-    running: Running, content: list[dict[str, Any]], reason: str | None, stopped_by: str | None
+    running: ReplyStreams, content: list[dict[str, Any]], reason: str | None, stopped_by: str | None
 ) -> dict[str, Any]:
     head = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
     ended = {"stop_reason": reason, "stop_sequence": stopped_by}
     return head | {"model": model(running.asked), "content": content} | ended
 
 
-def _usage(running: Running) -> dict[str, Any]:
+def _usage(running: ReplyStreams) -> dict[str, Any]:
     prompt, written = tokens_used(running.asked)
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": figures(running.asked)}
 
 
-def _reason(running: Running, finish: str) -> tuple[str, str | None]:
-    """Why the reply ended, and the stop string, if it was one."""
+def _reason(running: ReplyStreams, finish: str) -> tuple[str, str | None]:
+    """Return why the reply ended, and the stop string, if it was one."""
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.asked[0].reply
@@ -224,7 +227,7 @@ def _block(block: Block, *, empty: bool = False) -> dict[str, Any]:
     return {"type": "tool_use", "id": block.id, "name": block.name, "input": given}
 
 
-async def _events(chat: ChatRequest, running: Running, *, thoughts: bool) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -> AsyncGenerator[str, None]:
     begun = False
 
     def event(kind: str, **more: Any) -> str:
@@ -237,7 +240,7 @@ async def _events(chat: ChatRequest, running: Running, *, thoughts: bool) -> Asy
                     begun = True
                     usage = {"input_tokens": tokens_used(running.asked)[0], "output_tokens": 0}
                     yield event("message_start", message=_message(running, [], None, None) | {"usage": usage})
-                elif isinstance(change, Ended):
+                elif isinstance(change, Finished):
                     reason, mark = _reason(running, change.finish)
                     delta = {"stop_reason": reason, "stop_sequence": mark}
                     yield event("message_delta", delta=delta, usage=_usage(running))
@@ -257,5 +260,5 @@ async def _events(chat: ChatRequest, running: Running, *, thoughts: bool) -> Asy
     except Exception as error:
         if not begun:
             raise  # its status can still be told
-        problem = failure(refused(error))
+        problem = failure(as_api_error(error))
         yield event("error", error=problem["error"])

@@ -1,4 +1,4 @@
-"""/v1/chat/completions."""
+"""/v1/chat/completions, and its replies as blocks, on which the forms of responses and messages rest."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Logprobs
-from hierchat.api.keys import Refused
-from hierchat.api.messages import ChatRequest, wanted
-from hierchat.api.requests import FINISH, Asked, Desk, Running, event, failure, fields, streamed, usage
-from hierchat.api.tool_calls import Arguments, Call, CallReader, Growing, Said
+from hierchat.api.keys import ApiError
+from hierchat.api.requests import (
+    FINISH,
+    ApiReply,
+    ReplyStreams,
+    Serving,
+    event,
+    event_stream,
+    failure,
+    fields,
+    usage,
+)
+from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.chat.frames import Frame
-from hierchat.thoughts import CLOSES, OPENS, parted
+from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
-async def chat(request: Request, desk: Desk) -> Response:
-    """A reply to a conversation."""
+async def chat(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/chat/completions."""
     asked = await fields(request, ChatRequest)
-    running = await desk.begin(request, [wanted(asked, desk.service)], asked.n)
+    running = await desk.begin(request, [reply_request(asked, desk.service)], asked.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
     if asked.stream:
-        return await streamed(_events(asked, running, head))
+        return await event_stream(_events(asked, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = [
@@ -39,12 +49,12 @@ async def chat(request: Request, desk: Desk) -> Response:
     return JSONResponse(body | {"usage": usage(running.asked)})
 
 
-def model(asked: Sequence[Asked]) -> str:
-    """The name of the model that answered."""
+def model(asked: Sequence[ApiReply]) -> str:
+    """Return the name of the model that answered."""
     return next((one.reply.hosted.name for one in asked if one.reply is not None), "")
 
 
-def _choice(asked: ChatRequest, number: int, one: Asked, frame: Frame) -> dict[str, Any]:
+def _choice(asked: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
     message, finish = whole(asked, frame)
     assert one.reply is not None
     logprobs = Logprobs(one.reply).chat(frame.text) if asked.logprobs else None
@@ -52,9 +62,9 @@ def _choice(asked: ChatRequest, number: int, one: Asked, frame: Frame) -> dict[s
 
 
 def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
-    """The message of a finished reply, and why it ended."""
+    """Return the message of a finished reply, and why it ended."""
     finish = FINISH.get(frame.finish or "", "stop")
-    parts = parted(frame.text)
+    parts = split_reasoning(frame.text)
     message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
     if parts.thought:
         message["reasoning_content"] = parts.thought
@@ -64,12 +74,12 @@ def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     calls: list[dict[str, Any]] = []
     for piece in CallReader(asked.names).read(parts.answer, done=True):
         match piece:
-            case Said():
+            case TextPiece():
                 text += piece.text
-            case Call():
+            case CallStart():
                 function = {"name": piece.name, "arguments": ""}
                 calls.append({"id": piece.id, "type": "function", "function": function})
-            case Arguments():
+            case ArgumentsPiece():
                 calls[piece.number]["function"]["arguments"] += piece.json
     if not calls:
         return message, finish
@@ -81,26 +91,26 @@ _Delta = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 class Deltas:
-    """What is new in one reply, frame by frame."""
+    """Finds what is new in one reply, frame by frame."""
 
     def __init__(self, asked: ChatRequest) -> None:
-        self._thought, self._growing = Growing((CLOSES,)), Growing(asked.stops)
+        self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(asked.stops)
         self._reader = CallReader(asked.names) if asked.callable_tools else None
         self._asked = asked
         self._logprobs: Logprobs | None = None
         self._text = ""
 
-    def of(self, frame: Frame, one: Asked) -> list[_Delta]:
-        """Each new piece of the message, with the probabilities of its tokens."""
+    def of(self, frame: Frame, one: ApiReply) -> list[_Delta]:
+        """Return each new piece of the message, with the probabilities of its tokens."""
         done = frame.phase == "done"
         if not done and OPENS.startswith(frame.text.lstrip()):
             return []  # it may yet become a thought
-        parts = parted(frame.text)
+        parts = split_reasoning(frame.text)
         thought = self._thought.more(parts.thought, done=done or not parts.thinking)
         thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
         return thoughts + self._answer(parts.answer, frame.text, one, done=done)
 
-    def _answer(self, answer: str, text: str, one: Asked, *, done: bool) -> list[_Delta]:
+    def _answer(self, answer: str, text: str, one: ApiReply, *, done: bool) -> list[_Delta]:
         """`text`: with the thought before it, as far as it is known."""
         new = self._growing.more(answer, done=done)
         if self._reader is not None:
@@ -117,24 +127,26 @@ class Deltas:
         finish = FINISH.get(frame.finish or "", "stop")
         return "tool_calls" if finish == "stop" and self._reader and self._reader.calls else finish
 
-    def _piece(self, piece: Said | Call | Arguments) -> dict[str, Any]:
+    def _piece(self, piece: TextPiece | CallStart | ArgumentsPiece) -> dict[str, Any]:
         match piece:
-            case Said():
+            case TextPiece():
                 # Line breaks around calls belong to the form; those within a text come with what follows them.
                 self._text += piece.text
                 if not self._text.strip():
                     return {}
                 said, self._text = self._text, ""
                 return {"content": said}
-            case Call():
+            case CallStart():
                 function = {"name": piece.name, "arguments": ""}
                 call = {"index": piece.number, "id": piece.id, "type": "function", "function": function}
-            case Arguments():
+            case ArgumentsPiece():
                 call = {"index": piece.number, "function": {"arguments": piece.json}}
         return {"tool_calls": [call]}
 
 
-async def _events(asked: ChatRequest, running: Running, head: dict[str, Any]) -> AsyncGenerator[str, None]:
+async def _events(
+    asked: ChatRequest, running: ReplyStreams, head: dict[str, Any]
+) -> AsyncGenerator[str, None]:
     deltas = [Deltas(asked) for _ in running.asked]
     begun: set[int] = set()
     options = asked.stream_options
@@ -185,8 +197,8 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A block that begins, grows by `more`, or ends."""
+class BlockEvent:
+    """Says that a block begins, grows by `more`, or ends."""
 
     what: Literal["begins", "grows", "ends"]
     block: Block
@@ -194,17 +206,18 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
+class Finished:
+    """Says that the reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
 
     finish: str
 
 
 async def changes(
-    asked: ChatRequest, running: Running, *, thoughts: bool = False
-) -> AsyncGenerator[Change | Ended | None, None]:
-    """What happens in a reply that is streamed; first None, once it began. `thoughts`: also what was thought. Raises as
-    Running.frames."""
+    asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
+) -> AsyncGenerator[BlockEvent | Finished | None, None]:
+    """Yield what happens in a reply that is streamed; first None, once it began. Raises as ReplyStreams.frames.
+
+    `thoughts`: also what was thought."""
     deltas, blocks, begun = Deltas(asked), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
@@ -217,17 +230,17 @@ async def changes(
             if frame.phase == "done":
                 for change in blocks.end():
                     yield change
-                yield Ended(deltas.finish(frame))
+                yield Finished(deltas.finish(frame))
 
 
 async def all_blocks(
-    asked: ChatRequest, running: Running, *, thoughts: bool = False
+    asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
 ) -> tuple[list[Block], str]:
-    """The blocks of a reply, and why it ended. `thoughts`: also what was thought."""
+    """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:
         written = [frame async for _, frame in frames]
     if not written:
-        raise Refused(400, "The request was given up.")
+        raise ApiError(400, "The request was given up.")
     message, finish = whole(asked, written[-1])
     thought = message.get("reasoning_content") if thoughts else None
     found = [Block(0, thought, thought=True)] if thought else []
@@ -239,14 +252,14 @@ async def all_blocks(
 
 
 class _Blocks:
-    """One is open at a time."""
+    """Makes blocks of deltas; one block is open at a time."""
 
     def __init__(self, thoughts: bool) -> None:
         self._thoughts = thoughts
         self._open: Block | None = None
         self._count = 0
 
-    def of(self, delta: dict[str, Any]) -> Iterator[Change]:
+    def of(self, delta: dict[str, Any]) -> Iterator[BlockEvent]:
         if (thought := delta.get("reasoning_content")) and self._thoughts:
             if self._open is None:
                 yield from self._next(Block(self._count, thought=True))
@@ -260,18 +273,18 @@ class _Blocks:
                 yield from self._next(Block(self._count, "", call["id"], call["function"]["name"]))
             yield from self._grow(call["function"]["arguments"])
 
-    def end(self) -> Iterator[Change]:
+    def end(self) -> Iterator[BlockEvent]:
         if self._open is not None:
-            yield Change("ends", self._open)
+            yield BlockEvent("ends", self._open)
             self._open = None
 
-    def _next(self, block: Block) -> Iterator[Change]:
+    def _next(self, block: Block) -> Iterator[BlockEvent]:
         yield from self.end()
         self._open = block
         self._count += 1
-        yield Change("begins", block)
+        yield BlockEvent("begins", block)
 
-    def _grow(self, more: str) -> Iterator[Change]:
+    def _grow(self, more: str) -> Iterator[BlockEvent]:
         if more and self._open is not None:
             self._open.text += more
-            yield Change("grows", self._open, more)
+            yield BlockEvent("grows", self._open, more)

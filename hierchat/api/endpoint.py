@@ -16,43 +16,43 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.api.anthropic import messages
 from hierchat.api.chat_completions import chat
-from hierchat.api.completions import complete, detokenize, tokenize
-from hierchat.api.keys import CALLER, Refused, admit, refused
-from hierchat.api.requests import Desk, failure, listed
+from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
+from hierchat.api.requests import Serving, failure, listed
 from hierchat.api.responses import respond
+from hierchat.api.text_completions import complete, detokenize, tokenize
 from hierchat.store import StoreError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-Handler = Callable[[Request, Desk], Awaitable[Response]]
+Handler = Callable[[Request, Serving], Awaitable[Response]]
 PREFIX = "/v1/"
 LOOK_SECONDS = 2.0
 """How soon a reply ends whose key was removed."""
 log = logging.getLogger(__name__)
 
 
-async def health(request: Request, desk: Desk) -> Response:
-    """Whether a model can answer, as llama.cpp's server says it."""
+async def health(request: Request, desk: Serving) -> Response:
+    """Answer whether a model can reply, as llama.cpp's server does."""
     if desk.service.host.hosted is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
     return JSONResponse({"status": "ok"})
 
 
-async def models(request: Request, desk: Desk) -> Response:
-    """Those that are on this machine."""
+async def models(request: Request, desk: Serving) -> Response:
+    """Answer with the models on this machine."""
     found = await asyncio.to_thread(listed, desk.service)
     return JSONResponse({"object": "list", "data": found})
 
 
-async def model(request: Request, desk: Desk) -> Response:
-    """One of them."""
+async def model(request: Request, desk: Serving) -> Response:
+    """Answer with one model."""
     name = request.path_params["name"]
     for one in await asyncio.to_thread(listed, desk.service):
         if one["id"] == name:
             return JSONResponse(one)
-    raise Refused(404, f"No model on this machine is called {name!r}.", "model", "model_not_found")
+    raise ApiError(404, f"No model on this machine is called {name!r}.", "model", "model_not_found")
 
 
 ADDRESSES: tuple[tuple[str, str, Handler], ...] = (
@@ -79,7 +79,7 @@ class Endpoint:
         self._app = app
         self._store = service.store
         self._is_local = is_local
-        desk = Desk(service)
+        desk = Serving(service)
         self._router = Router(
             [
                 Route(path, partial(_answer, handler=handler, desk=desk), methods=[method])
@@ -97,7 +97,7 @@ class Endpoint:
         begun, shut = False, None
 
         async def while_admitted() -> Message:
-            """Tells that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
+            """Say that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
             nonlocal shut
             while shut is None:
                 with move_on_after(LOOK_SECONDS):
@@ -112,7 +112,7 @@ class Endpoint:
                 await send(message)
 
         try:
-            scope[CALLER] = await asyncio.to_thread(admit, scope, access, self._store, self._is_local)
+            scope[CALLER] = await asyncio.to_thread(authenticate, scope, access, self._store, self._is_local)
             await self._router(scope, while_admitted, watched)
             if shut is not None:
                 raise shut
@@ -121,20 +121,20 @@ class Endpoint:
                 raise
             if begun:
                 return await send({"type": "http.response.body", "body": failure(shut or error).encode()})
-            await refused(shut or error).response()(scope, receive, send)
+            await as_api_error(shut or error).response()(scope, receive, send)
 
-    def _shut(self, scope: Scope) -> Refused | None:
-        """Why whoever was admitted would not be so now."""
+    def _shut(self, scope: Scope) -> ApiError | None:
+        """Return why whoever was admitted would not be so now; None where they would."""
         try:
             if (access := self._store.access()) == "off":
-                return Refused(403, "The endpoint was switched off.")
-            admit(scope, access, self._store, self._is_local)
-        except Refused as error:
+                return ApiError(403, "The endpoint was switched off.")
+            authenticate(scope, access, self._store, self._is_local)
+        except ApiError as error:
             return error
         except StoreError as error:  # a file that is busy now is not so in some seconds
             log.info("A key could not be looked up: %s", type(error).__name__)
         return None
 
 
-async def _answer(request: Request, *, handler: Handler, desk: Desk) -> Response:
+async def _answer(request: Request, *, handler: Handler, desk: Serving) -> Response:
     return await handler(request, desk)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from hierchat.chat.reply import Reply
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.engine.sampling.grammar import Grammars
-from hierchat.engine.verify import TokenLogprob
+from hierchat.engine.verification import TokenLogprob
 
 MOST_REPLIES = 8
 """The most that one request may ask for."""
@@ -18,7 +18,7 @@ Stop = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel, extra="forbid", allow_inf_nan=False):
-    """A part of a request. Fields that are null count as left out; what is not known is refused."""
+    """A part of a request. Fields that are null count as left out; unknown ones are refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -36,7 +36,7 @@ class StreamOptions(Strict):
 
 
 class Sampled(Strict):
-    """A request for a reply. What it leaves open is as the model's entry in the catalogue has it."""
+    """A request for a reply; what it leaves open is as the model's entry in the catalogue has it."""
 
     model: str = ""
     stream: bool = False
@@ -74,7 +74,7 @@ class Sampled(Strict):
     def settings(
         self, usual: GenerationSettings, room: int, grammar: str = "", logprobs: int | None = None
     ) -> GenerationSettings:
-        """For a model that usually samples so, where so many tokens are left in its context."""
+        """Return the settings for a model with these usual ones and so much room in its context."""
         given = {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -96,7 +96,7 @@ class Sampled(Strict):
 
 
 class Logprobs:
-    """Those of one reply, as far as its text was sent."""
+    """Reads the probabilities of one reply's tokens, as far as its text was sent."""
 
     def __init__(self, reply: Reply) -> None:
         grammars = reply.hosted.local.grammars
@@ -107,8 +107,9 @@ class Logprobs:
         self._bytes = 0
 
     def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
-        """Tokens since the last call that began before the end of `text`, all that was sent so far; where each
-        begins, in bytes. Control tokens are left out."""
+        """Return the tokens since the last call that began before the end of `text`, all that was sent so far.
+
+        With each comes where it begins, in bytes. Control tokens are left out."""
         found, end = [], len(text.encode())
         known = min(len(self._statistics.tokens), len(self._statistics.logprobs))
         while self._next < known and self._bytes < end:
@@ -121,7 +122,7 @@ class Logprobs:
         return found
 
     def chat(self, text: str) -> dict[str, Any]:
-        """For a chat completion."""
+        """Return the probabilities in the form of a chat completion."""
         content = [
             self._token(token, told.logprob)
             | {"top_logprobs": [self._token(other, value) for other, value in told.likeliest]}
@@ -130,7 +131,7 @@ class Logprobs:
         return {"content": content, "refusal": None}
 
     def legacy(self, text: str) -> dict[str, Any]:
-        """For a text completion."""
+        """Return the probabilities in the form of a text completion."""
         found = self.up_to(text)
         return {
             "tokens": [self._text(token) for token, _, _ in found],

@@ -1,4 +1,4 @@
-"""What is said to a program that gets no reply: a status, and a sentence in OpenAI's form."""
+"""Keys of other programs and their limits, and errors in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KINDS = {
 }
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is not answered. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
 
     def __init__(
@@ -51,11 +51,11 @@ class Refused(Exception):
 
     @property
     def kind(self) -> str:
-        """OpenAI's `type`."""
+        """Return OpenAI's `type`."""
         return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
-        """The answer."""
+        """Return the body of the answer."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
@@ -64,36 +64,36 @@ class Refused(Exception):
         return JSONResponse(self.body(), self.status, self.headers)
 
 
-def refused(error: Exception) -> Refused:
-    """Any exception as one of these."""
+def as_api_error(error: Exception) -> ApiError:
+    """Turn any exception into one for the caller."""
     match error:
-        case Refused():
+        case ApiError():
             return error
         case ValidationError():
             return _field(error)
         case QueueFull():
-            return Refused(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": "5"})
+            return ApiError(429, str(error), code="rate_limit_exceeded", headers={"Retry-After": "5"})
         case NoModel():
-            return Refused(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
+            return ApiError(503, str(error), code="model_not_loaded", headers={"Retry-After": "10"})
         case MessageTooLong() | PromptTooLong():
-            return Refused(400, str(error), "messages", "context_length_exceeded")
+            return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
             said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            return Refused(503, said, headers={"Retry-After": "10"})
+            return ApiError(503, said, headers={"Retry-After": "10"})
         case TemplateRefused():
-            return Refused(400, str(error), "messages")
+            return ApiError(400, str(error), "messages")
         case GrammarError():
-            return Refused(
+            return ApiError(
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"
             )
         case HTTPException():
             said = "There is no such address here." if error.status_code == 404 else error.detail
-            return Refused(error.status_code, said, headers=error.headers)
-    return Refused(500, logs.said(error))
+            return ApiError(error.status_code, said, headers=error.headers)
+    return ApiError(500, logs.error_message(error))
 
 
-def _field(error: ValidationError) -> Refused:
+def _field(error: ValidationError) -> ApiError:
     first = error.errors()[0]
     # A union names the branch that it tried, too: only what stands in the request is of use.
     place = ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
@@ -104,10 +104,10 @@ def _field(error: ValidationError) -> Refused:
     else:
         message = f"{place}: {first['msg']}." if place else f"{first['msg']}."
     code = "unsupported_parameter" if first["type"] == "extra_forbidden" else None
-    return Refused(400, message, place or None, code)
+    return ApiError(400, message, place or None, code)
 
 
-# Who may ask the endpoint. Host and Origin have been checked before (access/origins.py): no page of
+# Who may ask the endpoint. Host and Origin have been checked before (access/hosts.py): no page of
 # another site comes so far, and nothing tells a browser that it may.
 
 
@@ -124,25 +124,25 @@ WRONG_KEY = "This key opens nothing. `hierchat keys list` shows the names of tho
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program that was let in: with a key, or from this machine where none is asked for."""
+    """A program that was let in: with a key, or from this machine where none is needed."""
 
     key: Key | None = None
 
     @property
     def keeps(self) -> bool:
-        """Whether what it asks and gets is kept, to draft its later replies."""
+        """Tell whether its requests and replies are kept, to draft later replies."""
         return self.key is not None and self.key.user_id is not None
 
     @property
     def user_id(self) -> int:
-        """Whose slots and texts it uses. Where nothing is kept, a number that no user has, for each key another one."""
+        """Return whose slots and texts it uses; where nothing is kept, a number of its own that no user has."""
         if self.key is None:
             return NOBODY
         return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
-def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
-    """The caller. `is_local`: whether a request was made on this machine. Raises Refused."""
+def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
+    """Return the caller of a request. `is_local`: whether it was made on this machine. Raises ApiError."""
     headers = Headers(scope=scope)
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
@@ -154,7 +154,7 @@ def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope]
     if here and (access == "open" or scope["path"] == "/health"):
         return Caller()  # many clients insist on some key: on this machine a wrong one is none
     why, code = (WRONG_KEY, "invalid_api_key") if given else (NO_KEY, "missing_api_key")
-    raise Refused(401, why, code=code, headers={"WWW-Authenticate": "Bearer"})
+    raise ApiError(401, why, code=code, headers={"WWW-Authenticate": "Bearer"})
 
 
 # What a key may use: replies at once, requests a minute, tokens a day.
@@ -163,8 +163,8 @@ def admit(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope]
 MINUTE = 60.0
 
 
-class Limits:
-    """Counts of this process. To be used in the event loop alone."""
+class KeyLimits:
+    """Counts what each key uses in this process. To be used in the event loop alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -172,7 +172,7 @@ class Limits:
         self._times: defaultdict[int, deque[float]] = defaultdict(deque)
 
     def enter(self, key: Key, replies: int) -> Callable[[], None]:
-        """Begin so many replies; what is returned ends them. Raises Refused where a limit stands against them."""
+        """Begin so many replies; calling the result ends them. Raises ApiError where a limit stands against them."""
         if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
             raise _refused(
                 key, f"{key.tokens_per_day:,} tokens a day", "They are used up until midnight.", 3600
@@ -198,6 +198,6 @@ class Limits:
         times.append(now)
 
 
-def _refused(key: Key, limit: str, advice: str, seconds: int) -> Refused:
+def _refused(key: Key, limit: str, advice: str, seconds: int) -> ApiError:
     message = f"The key {key.name!r} may have {limit}. {advice}"
-    return Refused(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})
+    return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})

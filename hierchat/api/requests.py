@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from hierchat.access.limits import Unsound, parsed
+from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Strict
-from hierchat.api.keys import CALLER, Caller, Limits, Refused, refused
+from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
 from hierchat.chat.completions import Writing
 from hierchat.chat.frames import Frame
 from hierchat.chat.record import Record
@@ -39,7 +39,7 @@ _STARTED = int(time.time())
 
 
 def listed(service: ChatService) -> list[dict[str, Any]]:
-    """The models that are on this machine, in OpenAI's form."""
+    """Return the models that are on this machine, in OpenAI's form."""
     hosted = service.host.hosted
     return [
         {
@@ -54,10 +54,10 @@ def listed(service: ChatService) -> list[dict[str, Any]]:
 
 
 def require_here(service: ChatService, name: str) -> None:
-    """Raises Refused where no model on this machine is called so. No name means the one that is loaded."""
+    """Raise ApiError where no model on this machine is called so. No name means the one that is loaded."""
     if name and name not in (names := service.models.names):
         there = f"There are: {', '.join(names)}." if names else "None is there yet."
-        raise Refused(
+        raise ApiError(
             404, f"No model on this machine is called {name!r}. {there}", "model", "model_not_found"
         )
 
@@ -65,7 +65,7 @@ def require_here(service: ChatService, name: str) -> None:
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
     """Have the named model loaded in place of the present one, and wait for it; the seconds that this took.
 
-    Replies in progress end first. Raises Refused where it cannot be loaded, or where another one took its place.
+    Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
     """
     host, began = service.host, time.monotonic()
     if not name or (host.hosted is not None and host.hosted.name == name):
@@ -77,27 +77,27 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
         if hosted is not None and hosted.name == name:
             return time.monotonic() - began
         if status.phase in ("none", "failed") or (status.phase == "ready" and status.name != name):
-            raise Refused(503, status.message or f"{name} was not loaded.", "model", "model_not_loaded")
+            raise ApiError(503, status.message or f"{name} was not loaded.", "model", "model_not_loaded")
         stop.wait(_POLL_SECONDS)
     return 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for. `prompt` and `settings` are made when the model is there."""
+class ReplyRequest:
+    """One reply that a program asks for; `prompt` and `settings` are made when the model is there."""
 
     model: str
     """Empty: the one that is loaded."""
     prompt: Callable[[Hosted], Prompt]
     settings: Callable[[Hosted, Prompt], GenerationSettings]
     question: str
-    """What is kept of the prompt where a history is kept."""
+    """The part of the prompt that is kept where a history is kept."""
 
 
-class Asked:
-    """One reply to a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
+class ApiReply:
+    """Writes one reply for a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
 
-    def __init__(self, service: ChatService, wanted: Wanted, caller: Caller, number: int = 0) -> None:
+    def __init__(self, service: ChatService, wanted: ReplyRequest, caller: Caller, number: int = 0) -> None:
         """`number`: which of several replies to the same request, each with a seed of its own."""
         self._service = service
         self.wanted = wanted
@@ -114,14 +114,16 @@ class Asked:
         return str(self._service.store.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
-        """Frames until it ends, as Completions.answer yields and raises them; also raises Refused."""
+        """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
         self.load_seconds = load(self._service, self.wanted.model, stop)
         yield from self._service.completions.answer(lambda hosted: self._begin(hosted, stop), stop)
 
     def _begin(self, hosted: Hosted, stop: threading.Event) -> Writing:
         wanted, service, user = self.wanted, self._service, self._caller.user_id
         if wanted.model and hosted.name != wanted.model:
-            raise Refused(503, f"{hosted.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded")
+            raise ApiError(
+                503, f"{hosted.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded"
+            )
         prompt = wanted.prompt(hosted)
         settings = wanted.settings(hosted, prompt)
         settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
@@ -138,22 +140,22 @@ class Asked:
 
 
 def require_tokens(hosted: Hosted) -> None:
-    """Raises Refused where nobody here knows the model's tokens."""
+    """Raise ApiError where nobody here knows the model's tokens."""
     if not hosted.prompts.knows_tokens:
         said = f"{hosted.name} is computed by another server, which takes messages: use /v1/chat/completions."
-        raise Refused(400, said, "model")
+        raise ApiError(400, said, "model")
 
 
 def _require_possible(hosted: Hosted, settings: GenerationSettings) -> None:
-    """Raises Refused, or GrammarError: before anything is written."""
+    """Raise ApiError, or GrammarError, before anything is written."""
     if not hosted.is_local:
         if settings.grammar or settings.logprobs is not None:
-            raise Refused(400, f"{hosted.name} is computed elsewhere: no logprobs, no forms of replies.")
+            raise ApiError(400, f"{hosted.name} is computed elsewhere: no logprobs, no forms of replies.")
         return
     most = hosted.local.runner.vocabulary
     if beyond := [token for token in settings.logit_bias if not 0 <= token < most]:
         said = f"logit_bias names token {beyond[0]}; {hosted.name} has tokens 0 to {most - 1}."
-        raise Refused(400, said, "logit_bias")
+        raise ApiError(400, said, "logit_bias")
     if settings.grammar and hosted.local.grammars:
         hosted.local.grammars.check(settings.grammar)
 
@@ -166,10 +168,10 @@ Item = tuple[int, Frame | BaseException | None]
 """The number of a reply, and its next frame, what it failed with, or None at its end."""
 
 
-class Running:
-    """All replies to one request. `done` is called when none of them is being written any more."""
+class ReplyStreams:
+    """Runs all replies to one request. `done` is called when none of them is being written any more."""
 
-    def __init__(self, asked: Sequence[Asked], receive: Receive, done: Callable[[], None]) -> None:
+    def __init__(self, asked: Sequence[ApiReply], receive: Receive, done: Callable[[], None]) -> None:
         self.asked = asked
         self._receive = receive
         self._done = done
@@ -179,9 +181,9 @@ class Running:
         self._closed = False
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Frames of all replies as they come, but those that only wait; the last of each is in phase "done".
+        """Yield the frames of all replies as they come, but those that only wait; the last of each is in phase "done".
 
-        Raises what keeps a reply from beginning, and Refused where one failed. However the reader leaves, they stop.
+        Raises what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop.
         """
         loop = asyncio.get_running_loop()
         self._watching = loop.create_task(self._watch())
@@ -198,7 +200,7 @@ class Running:
                 elif item.phase == "done" and item.finish in ("error", None):
                     why = item.notice or "The reply could not be written to its end."
                     # Where the database lies is for the owner's eyes.
-                    raise Refused(500, why.replace(self.asked[number].database, "hierchat's database"))
+                    raise ApiError(500, why.replace(self.asked[number].database, "hierchat's database"))
                 elif item.phase != "waiting":
                     yield number, item
         finally:
@@ -227,14 +229,14 @@ class Running:
             tell(None)
 
     async def _watch(self) -> None:
-        """Until the client hangs up."""
+        """Wait until the client hangs up, then stop the replies."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._stop.set()
 
 
 class EventStream(Response):
-    """Server-sent events. The first has come already, so that its status is the right one."""
+    """Answers with server-sent events. The first has come already, so that its status is the right one."""
 
     media_type = "text/event-stream"
 
@@ -251,17 +253,17 @@ class EventStream(Response):
 
 
 def event(data: dict[str, Any]) -> str:
-    """One server-sent event."""
+    """Write one server-sent event."""
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
 def failure(error: Exception) -> str:
-    """What went wrong behind the first words, as an event."""
-    return event(refused(error).body())
+    """Write an event that says what went wrong behind the first words."""
+    return event(as_api_error(error).body())
 
 
-async def streamed(events: AsyncGenerator[str, None]) -> EventStream:
-    """`events` as an answer. Raises what they raise before the first."""
+async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
+    """Answer with these events. Raises what they raise before the first."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written
@@ -285,20 +287,20 @@ FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"
 """Why a reply ended, as OpenAI calls it."""
 
 
-def tokens_used(asked: Sequence[Asked]) -> tuple[int, int]:
-    """Tokens of the prompts, each counted once however many replies it got, and of the replies."""
+def tokens_used(asked: Sequence[ApiReply]) -> tuple[int, int]:
+    """Count the tokens of the prompts, each once however many replies it got, and of the replies."""
     begun = [(one.wanted, one.reply) for one in asked if one.reply is not None]
     prompts = {id(wanted): reply.prompt_tokens for wanted, reply in begun}
     return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
 
 
-def thought_tokens(asked: Sequence[Asked]) -> int:
+def thought_tokens(asked: Sequence[ApiReply]) -> int:
     """Count the tokens of the replies that were thought, not answered."""
     return sum(one.reply.statistics.thought_tokens for one in asked if one.reply is not None)
 
 
-def usage(asked: Sequence[Asked]) -> dict[str, Any]:
-    """In OpenAI's form; `hierchat` is ours."""
+def usage(asked: Sequence[ApiReply]) -> dict[str, Any]:
+    """Return the usage in OpenAI's form; `hierchat` is ours."""
     prompt, written = tokens_used(asked)
     return {
         "prompt_tokens": prompt,
@@ -308,8 +310,8 @@ def usage(asked: Sequence[Asked]) -> dict[str, Any]:
     }
 
 
-def figures(asked: Sequence[Asked]) -> dict[str, Any]:
-    """How the replies were drafted. The speed-up is told for one reply alone, where it was measured."""
+def figures(asked: Sequence[ApiReply]) -> dict[str, Any]:
+    """Return how the replies were drafted; the speed-up of one reply alone, where it was measured."""
     replies = [one.reply for one in asked if one.reply is not None]
     told = [reply.statistics.figures() for reply in replies]
     forwards, written = sum(one.forwards for one in told), sum(one.tokens for one in told)
@@ -336,36 +338,36 @@ T = TypeVar("T", bound=Strict)
 
 
 async def fields(request: Request, kind: type[T]) -> T:
-    """The request's JSON. Raises Refused, or pydantic's ValidationError."""
+    """Read the fields of a request from its JSON. Raises ApiError, or pydantic's ValidationError."""
     body = bytearray()
     try:
         async for chunk in request.stream():
             body += chunk
             if len(body) > MOST_BYTES:
-                raise Refused(413, f"The request is larger than {MOST_BYTES >> 20} MiB.")
-        given = await asyncio.to_thread(parsed, bytes(body))
-    except Unsound as error:
-        raise Refused(400, str(error)) from error
+                raise ApiError(413, f"The request is larger than {MOST_BYTES >> 20} MiB.")
+        given = await asyncio.to_thread(parse_json, bytes(body))
+    except InvalidJson as error:
+        raise ApiError(400, str(error)) from error
     except ClientDisconnect as error:
-        raise Refused(400, "The request broke off.") from error
+        raise ApiError(400, "The request broke off.") from error
     if not isinstance(given, dict):
-        raise Refused(400, "The request's body has to be a JSON object.")
+        raise ApiError(400, "The request's body has to be a JSON object.")
     return kind.model_validate(given)
 
 
-class Desk:
-    """Takes requests in, over one service."""
+class Serving:
+    """Takes requests in, over one ChatService."""
 
     def __init__(self, service: ChatService) -> None:
         self.service = service
-        self._limits = Limits()
+        self._limits = KeyLimits()
         self._noting: set[asyncio.Future[None]] = set()
 
-    async def begin(self, request: Request, wanted: Sequence[Wanted], replies: int) -> Running:
-        """So many replies to each of `wanted`, ready to be read. Raises Refused."""
+    async def begin(self, request: Request, wanted: Sequence[ReplyRequest], replies: int) -> ReplyStreams:
+        """Begin so many replies to each of `wanted`, ready to be read. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
         await asyncio.to_thread(require_here, self.service, wanted[0].model)
-        asked = [Asked(self.service, one, caller, number) for one in wanted for number in range(replies)]
+        asked = [ApiReply(self.service, one, caller, number) for one in wanted for number in range(replies)]
         leave = self._limits.enter(caller.key, len(asked)) if caller.key else None
 
         def done() -> None:
@@ -378,4 +380,4 @@ class Desk:
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)
 
-        return Running(asked, request.receive, done)
+        return ReplyStreams(asked, request.receive, done)

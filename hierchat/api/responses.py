@@ -13,11 +13,19 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Change, Ended, all_blocks, changes, model
+from hierchat.api.chat_completions import Block, BlockEvent, Finished, all_blocks, changes, model
+from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
-from hierchat.api.keys import refused
-from hierchat.api.messages import ChatRequest, wanted
-from hierchat.api.requests import Desk, Running, fields, figures, streamed, thought_tokens, tokens_used
+from hierchat.api.keys import as_api_error
+from hierchat.api.requests import (
+    ReplyStreams,
+    Serving,
+    event_stream,
+    fields,
+    figures,
+    thought_tokens,
+    tokens_used,
+)
 
 # The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
 
@@ -38,7 +46,7 @@ class Items:
         self._mark = secrets.token_hex(12)
 
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
-        """One of its outputs; in progress, without its text."""
+        """Return one of its outputs; without its text while that is in progress."""
         kind = _kind(block)
         head: dict[str, Any] = {
             "id": f"{_IDS[kind]}_{self._mark}{block.number}",
@@ -51,8 +59,8 @@ class Items:
         more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
         return head | more | {"content": content}
 
-    def told(self, change: Change) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The events that tell of a change, without `response.` before their names, and their fields."""
+    def told(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a change, without `response.` before their names, and their fields."""
         block = change.block
         item = self.item(block, "completed" if change.what == "ends" else "in_progress")
         output = {"output_index": block.number}
@@ -80,7 +88,7 @@ def _kind(block: Block) -> str:
 
 
 def _part(block: Block, text: str) -> dict[str, Any]:
-    """The one piece of a thought or a message."""
+    """Return the one piece of a thought or a message."""
     if block.thought:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -94,7 +102,7 @@ class Text(Strict):
 
 
 class Item(Strict):
-    """What a client sends back as it came."""
+    """An output that a client sends back as it came."""
 
     id: str = ""
     status: str = ""
@@ -133,7 +141,7 @@ class ThoughtItem(Item):
 
     @property
     def text(self) -> str:
-        """What was thought, whole where that is told."""
+        """Return the thought, whole where the client has it."""
         return "\n".join(part.text for part in self.content or self.summary)
 
 
@@ -171,7 +179,7 @@ class ToolName(Strict):
 
 
 class ResponseRequest(Strict):
-    """The fields."""
+    """A request to /v1/responses."""
 
     model: str = ""
     input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
@@ -198,7 +206,7 @@ class ResponseRequest(Strict):
     include: list[Any] = Field(default_factory=list, max_length=0)
 
     def as_chat(self) -> ChatRequest:
-        """The same as a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
         kept = ("model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls")
         choice: Any = self.tool_choice
         if isinstance(choice, ToolName):
@@ -260,29 +268,29 @@ def _response_format(form: Format) -> dict[str, Any]:
     }
 
 
-async def respond(request: Request, desk: Desk) -> Response:
-    """A reply to a conversation."""
+async def respond(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/responses."""
     asked = await fields(request, ResponseRequest)
     chat = asked.as_chat()
-    running = await desk.begin(request, [wanted(chat, desk.service)], 1)
+    running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
     told = _Told(asked, running)
     if asked.stream:
-        return await streamed(_events(chat, running, told))
+        return await event_stream(_events(chat, running, told))
     blocks, finish = await all_blocks(chat, running, thoughts=True)
     return JSONResponse(told.response([told.items.item(block) for block in blocks], finish))
 
 
 class _Told:
-    """One response as it is told."""
+    """Builds one response as it is written."""
 
-    def __init__(self, asked: ResponseRequest, running: Running) -> None:
+    def __init__(self, asked: ResponseRequest, running: ReplyStreams) -> None:
         self._asked = asked
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
         self.items = Items()
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
-        """The whole; `finish` None: it goes on."""
+        """Return the whole response; `finish` None: it goes on."""
         asked, cut = self._asked, finish == "length"
         prompt, written = tokens_used(self._running.asked)
         usage = {
@@ -318,7 +326,7 @@ class _Told:
         }
 
 
-async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: ReplyStreams, told: _Told) -> AsyncGenerator[str, None]:
     number = -1
     output: list[dict[str, Any]] = []
 
@@ -335,7 +343,7 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
                     yield event("created", response=told.response([], None))
                     yield event("in_progress", response=told.response([], None))
                     continue
-                if isinstance(change, Ended):
+                if isinstance(change, Finished):
                     whole = told.response(output, change.finish)
                     yield event(whole["status"], response=whole)
                     continue
@@ -346,5 +354,5 @@ async def _events(chat: ChatRequest, running: Running, told: _Told) -> AsyncGene
     except Exception as error:
         if number < 0:
             raise  # its status can still be told
-        problem = refused(error)
+        problem = as_api_error(error)
         yield event("error", message=str(problem), code=problem.code or problem.kind, param=problem.param)

@@ -14,7 +14,7 @@ from typing import Any
 
 
 def held_back(text: str, marks: Sequence[str]) -> int:
-    """How many characters at the end of `text` may be the beginning of one of `marks`."""
+    """Count the characters at the end of `text` that may be the beginning of one of `marks`."""
     longest = 0
     for mark in marks:
         for length in range(min(len(mark) - 1, len(text)), longest, -1):
@@ -24,15 +24,15 @@ def held_back(text: str, marks: Sequence[str]) -> int:
     return longest
 
 
-class Growing:
-    """A text of which more is known each time; `marks` are stop strings, which never come out in part."""
+class HoldBack:
+    """Passes a growing text on; `marks` are stop strings, which never come out in part."""
 
     def __init__(self, marks: Sequence[str] = ()) -> None:
         self._marks = marks
         self.sent = ""
 
     def more(self, text: str, *, done: bool) -> str:
-        """What came since the last call. `done`: the text has come to its end."""
+        """Return what came since the last call. `done`: the text has come to its end."""
         end = len(text) if done else len(text) - held_back(text, self._marks)
         new = text[len(self.sent) : end]
         self.sent += new
@@ -52,15 +52,15 @@ _BARE_BEGINS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Text beside the calls."""
+class TextPiece:
+    """A piece of text beside the calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call begins."""
+class CallStart:
+    """The beginning of a call."""
 
     number: int
     id: str
@@ -68,18 +68,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class ArgumentsPiece:
     """A piece of the JSON of a call's arguments."""
 
     number: int
     json: str
 
 
-Piece = Said | Call | Arguments
+Piece = TextPiece | CallStart | ArgumentsPiece
 
 
 class CallReader:
-    """Reads a text that grows. What looks like a call and is none stays text.
+    """Finds calls of tools in a text that grows. What looks like a call and is none stays text.
 
     Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too.
     """
@@ -95,7 +95,7 @@ class CallReader:
         self._quoted = self._escaped = False
 
     def read(self, text: str, *, done: bool) -> list[Piece]:
-        """What the text says since the last call; `text` is all of it so far, `done`: and ever."""
+        """Return the pieces since the last read; `text` is all of it so far, `done`: and ever."""
         pieces: list[Piece] = []
         before = None
         while before != (self._at, self._inside, self._bare):
@@ -135,7 +135,7 @@ class CallReader:
         self._at = end
         if opens >= 0:
             self._at, self._inside = opens + len(OPENS), "call"
-        return [Said(said)] if said else []
+        return [TextPiece(said)] if said else []
 
     def _head(self, text: str, done: bool) -> list[Piece]:
         closes = text.find(CLOSES, self._at)
@@ -149,16 +149,16 @@ class CallReader:
         self._at, self._inside = (end + len(CLOSES) if closes >= 0 else end), ""
         call = _whole(written)
         if call is None:
-            return [Said(text[start : self._at])]
+            return [TextPiece(text[start : self._at])]
         begun = self._begun(call[0])
-        return [begun, Arguments(begun.number, call[1])]
+        return [begun, ArgumentsPiece(begun.number, call[1])]
 
-    def _begun(self, name: str) -> Call:
+    def _begun(self, name: str) -> CallStart:
         self.calls += 1
-        return Call(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+        return CallStart(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
 
     def _arguments(self, text: str) -> list[Piece]:
-        """Up to the brace that closes the first."""
+        """Read arguments up to the brace that closes the first."""
         start = self._at
         for at in range(start, len(text)):
             sign = text[at]
@@ -172,9 +172,9 @@ class CallReader:
                 self._depth -= 1
                 if self._depth == 0:
                     self._inside, self._at = "" if self._bare else "end", at + 1
-                    return [Arguments(self.calls - 1, text[start : self._at])]
+                    return [ArgumentsPiece(self.calls - 1, text[start : self._at])]
         self._at = len(text)
-        return [Arguments(self.calls - 1, text[start:])] if text[start:] else []
+        return [ArgumentsPiece(self.calls - 1, text[start:])] if text[start:] else []
 
     def _end(self, text: str) -> None:
         closes = text.find(CLOSES, self._at)
@@ -183,7 +183,7 @@ class CallReader:
 
 
 def _whole(written: str) -> tuple[str, str] | None:
-    """Name and arguments of a call whose fields stand in another order, or None where it is no call."""
+    """Return name and arguments of a call whose fields stand in another order, or None where it is no call."""
     try:
         found = json.loads(written)
         name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
@@ -195,8 +195,9 @@ def _whole(written: str) -> tuple[str, str] | None:
 
 
 def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, several: bool) -> str:
-    """A grammar (Lark) of a reply that calls at least one of these tools, and says nothing else. `mark`: how the marks
-    have to be spelled in it."""
+    """Return a grammar (Lark) of a reply that calls at least one of these tools, and says nothing else.
+
+    `mark`: how the marks have to be spelled in it."""
     kinds = [
         {
             "type": "object",

@@ -238,7 +238,7 @@ class Comparing:
                 with closing(in_reply_thread(partial(self._run, hosted, records, stop), stop)) as running:
                     yield from running
             except Exception as error:
-                notice = logs.said(error)
+                notice = logs.error_message(error)
                 for arm, record in records.items():
                     self._set(arm, failed(notice, record))
                 yield self._frame(None)

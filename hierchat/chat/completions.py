@@ -159,7 +159,7 @@ class Completions:
                     for last in frames:
                         yield last
             except Exception as error:
-                yield failed(logs.said(error), writing, last.message_id)
+                yield failed(logs.error_message(error), writing, last.message_id)
             finally:
                 self.keep(turn.hosted)
 
@@ -216,7 +216,7 @@ class Completions:
             drafting_with = replace(hosted, statistics=())
         if not hosted.is_local and drafting.databases == "none":  # there are no draft models either
             drafts_from = "none"
-        if hosted.is_local and hosted.drafts and drafts_from != "none":
+        if hosted.is_local and hosted.drafts_now and drafts_from != "none":
             memory = self._memory(hosted, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)

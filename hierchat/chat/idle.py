@@ -225,8 +225,8 @@ class IdleLearning:
                 while not self._closed.wait(POLL_SECONDS) and self._look():
                     pass
             except Exception as error:  # replies are as fast as before
-                self._trouble = logs.said(error)
-                _log.warning("Nothing more is written in spare time. %s", logs.said(error))
+                self._trouble = logs.error_message(error)
+                _log.warning("Nothing more is written in spare time. %s", logs.error_message(error))
 
     def _look(self) -> bool:
         """Write if the time has come; whether anybody allows it."""

@@ -12,11 +12,11 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.batching import GIVE_WAY_MS
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import loop_at_end
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.template import PromptError
 from hierchat.store import SelfText, Store
-from hierchat.thoughts import parted
 
 STREAMS = 8
 """Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""
@@ -123,7 +123,7 @@ class Writer:
         tokens = tuple(ids)
         thinking = self._hosted.prompts.thinking
         text = thinking.text(tokens, opened=thinking.always_opened)
-        talk.last = parted(text).answer
+        talk.last = split_reasoning(text).answer
         talk.said.append(Said("assistant", text, tokens))
         talk.turn, talk.reply = talk.turn + 1, []
 

@@ -307,7 +307,7 @@ class InProgress:
 
     @staticmethod
     def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
-        reply.missing, reply.trouble = isinstance(error, NotFound), logs.said(error)
+        reply.missing, reply.trouble = isinstance(error, NotFound), logs.error_message(error)
 
     def _write(self, work: _Work) -> None:
         """One reply, and then those to the messages that wait for its end."""

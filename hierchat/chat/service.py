@@ -29,7 +29,8 @@ from hierchat.chat.statistics import (
 from hierchat.chat.titles import TitleWriter
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, TellsTexts
-from hierchat.engine.remote.server import ServerError
+from hierchat.engine.remote.openai_client import ServerError
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.documents import OwnTexts
 from hierchat.runtime.drafters import ALL, REPLIES, Drafting, Written
 from hierchat.runtime.history import Histories
@@ -40,7 +41,6 @@ from hierchat.runtime.slot import ModelHost
 from hierchat.runtime.template import PromptError
 from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
 from hierchat.texts.attachments import with_files
-from hierchat.thoughts import parted
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -253,7 +253,10 @@ class ChatService:
         text = self.store.message(user_id, message_id).text
         if not hosted.prompts.knows_tokens:
             return self._server_runs(hosted, self.store.spans(user_id, message_id), tokens, text)
-        opened = bool(parted(text).answer_at) and not parted(reply_text(hosted, tokens)).answer_at
+        opened = (
+            bool(split_reasoning(text).answer_at)
+            and not split_reasoning(reply_text(hosted, tokens)).answer_at
+        )
         return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted, opened=opened))
 
     def _server_runs(

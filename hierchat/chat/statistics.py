@@ -14,13 +14,13 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.engine.engine import TARGET, Step
-from hierchat.engine.verify import TokenLogprob
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.engine.verification import TokenLogprob
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.history import Histories
 from hierchat.runtime.levels import LeftOut
 from hierchat.runtime.loaded import Hosted
 from hierchat.store import NewTurn, SourceCount, TurnFigures
-from hierchat.thoughts import parted
 
 Decode = Callable[[Sequence[int]], str]
 _GREEDY = GenerationSettings()
@@ -92,7 +92,7 @@ class ReplyStatistics:
         self.matches, self.chances = [NO_MATCH] * self.begun, [None] * self.begun
         self.accepted = Counter(source for source in sources if source != TARGET)
         self._timed = recorded is not None
-        self._thought_ended = not parted(self.text).thinking
+        self._thought_ended = not split_reasoning(self.text).thinking
         self._earlier_ms = recorded.total_ms if recorded else None
         if recorded is None:
             return
@@ -133,7 +133,7 @@ class ReplyStatistics:
         self.accepted.update(source for source in step.sources if source != TARGET)
         if not self._timed:
             return
-        if step.together > 1 and self.baseline == "estimated":  # that was of a reply alone
+        if step.batch_size > 1 and self.baseline == "estimated":  # that was of a reply alone
             self.vanilla_ms = self.baseline = None
         self.forwards += step.width > 0 or step.text is None
         self.proposed.update(step.proposed)
@@ -156,7 +156,7 @@ class ReplyStatistics:
 
     def note_thought(self, text: str) -> None:
         """`text`: the reply's text so far; how long the model has thought by now."""
-        parts = parted(text)
+        parts = split_reasoning(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
 
@@ -166,11 +166,15 @@ class ReplyStatistics:
 
         def ended(at: int) -> bool:
             said = self._decode(self.tokens[: at + 1]) if self._said is None else self._said[: self._ends[at]]
-            parts = parted(said)
+            parts = split_reasoning(said)
             return parts.thought_at > 0 and not parts.thinking
 
         total = len(self.tokens)
-        return min(bisect_left(range(total), True, key=ended) + 1, total) if parted(self.text).thought else 0
+        return (
+            min(bisect_left(range(total), True, key=ended) + 1, total)
+            if split_reasoning(self.text).thought
+            else 0
+        )
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
         self.vanilla_ms, self.baseline = vanilla_ms, kind

@@ -108,7 +108,7 @@ class TitleWriter:
                 while self._closed.wait(_POLL_SECONDS) is False and self._go_on():
                     pass
             except Exception as error:  # the first words are a title, too
-                _log.info("No title could be written. %s", logs.said(error))
+                _log.info("No title could be written. %s", logs.error_message(error))
 
     def _go_on(self) -> bool:
         """Name the next chat if the time has come; whether there may be more."""

@@ -1,4 +1,4 @@
-"""Which way computed each model of transformers when it was loaded last, and why nothing faster did."""
+"""`hierchat doctor`: machine, versions, kernels, models, database and log, as text to paste into a report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -19,11 +20,11 @@ import psutil
 from packaging.requirements import InvalidRequirement, Requirement
 
 from hierchat import __version__
-from hierchat.config import cache_dir, config_dir, data_dir
-from hierchat.engine.backends import RUNGS
+from hierchat.config import cache_dir, config_dir, data_dir, database_file
+from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled, kernel
-from hierchat.engine.fallback import Landed, landings
+from hierchat.engine.fallback import AttemptRecord, attempt_records
 from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.logs import log_path
 from hierchat.models.cache import gigabytes
@@ -40,14 +41,14 @@ from hierchat.store.connection import examine
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`advice`: what to do; only where something is wrong."""
+    """One line of the report. `advice`: what to do; only where something is wrong."""
 
     text: str
     advice: str = ""
 
 
 def anonymous(text: str) -> str:
-    """The text without the home folder, which names who is at home there."""
+    """Return the text without the home folder, which names who is at home there."""
     for home in sorted({str(Path.home()), str(Path.home().resolve())}, key=len, reverse=True):
         if len(home) > 1:
             text = text.replace(home, "~")
@@ -58,14 +59,18 @@ _ADVICE = "Run `hierchat doctor --gpu` and report what it prints."
 
 
 def computed() -> list[Finding]:
-    """One line for each model and device."""
-    return [_finding(one) for one in landings()] or [Finding("no model was computed by transformers yet")]
+    """Return one line for each model that transformers computed, and device."""
+    return [_finding(one) for one in attempt_records()] or [
+        Finding("no model was computed by transformers yet")
+    ]
 
 
-def _finding(one: Landed) -> Finding:
-    by = RUNGS.get(one.rung, "nothing")
+def _finding(one: AttemptRecord) -> Finding:
+    by = IMPLEMENTATIONS.get(one.implementation, "nothing")
     ties = f"; a draft may change a word at a near tie ({one.inexact})" if one.inexact else ""
-    fell = "".join(f"; {RUNGS.get(rung, rung)} failed: {reason}" for rung, reason in one.failed.items())
+    fell = "".join(
+        f"; {IMPLEMENTATIONS.get(name, name)} failed: {reason}" for name, reason in one.failed.items()
+    )
     return Finding(f"{one.model}, on {one.device}: {by}{ties}{fell}", _ADVICE if one.failed else "")
 
 
@@ -82,7 +87,7 @@ ADVICE = {
 
 
 def database(path: Path, *, named: bool) -> list[Finding]:
-    """`named`: the user said that it is there."""
+    """Look at the database. `named`: the user said that it is there."""
     health = examine(path)
     if health.state == "missing" and not named:
         return [Finding(f"{path}: not there yet; the first chat makes it")]
@@ -119,7 +124,7 @@ _KERNEL_ADVICE = (
 
 
 def kernels() -> list[Finding]:
-    """A product of each block type against float64, and the self-test of whole forwards."""
+    """Try a product of each block type against float64, and the self-test of whole forwards."""
     before = "were compiled" if is_compiled() else "had to be compiled"
     try:
         from hierchat.engine.cpu.trial import trial_product, trial_runner
@@ -150,7 +155,7 @@ _KIND = re.compile(r"[A-Za-z_][\w.]*(?: [A-Z][A-Z0-9_]*)?")
 
 
 def errors(path: Path | None = None) -> list[Finding]:
-    """The latest ones, oldest first."""
+    """Return the latest errors of the log, oldest first."""
     path = path or log_path()
     try:
         with path.open("rb") as file:
@@ -196,7 +201,7 @@ _GPUS = (
 
 
 def machine() -> list[Finding]:
-    """What it is, and what is short."""
+    """Describe the machine, and what is short."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     low = memory.available < LEAST_MEMORY
     found = [
@@ -220,7 +225,7 @@ def machine() -> list[Finding]:
 
 
 def processor() -> str:
-    """Its name."""
+    """Return the name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -230,7 +235,7 @@ def processor() -> str:
 
 
 def gpus() -> list[Finding]:
-    """CUDA devices as torch sees them, asked in a process of its own: torch takes seconds, and memory."""
+    """Find CUDA devices as torch sees them, in a process of its own: torch takes seconds, and memory."""
     if not cuda_driver():
         return [Finding("CUDA: no driver")]
     if not find_spec("torch"):
@@ -266,7 +271,7 @@ def _disk(name: str, folder: Path) -> Finding:
 
 
 def models(device: str) -> list[Finding]:
-    """One line for each; what is wrong with the catalogue in place of them."""
+    """Return one line for each model; what is wrong with the catalogue in place of them."""
     try:
         catalogue = read_catalogue()
     except ModelError as error:
@@ -307,8 +312,8 @@ PACKAGES = (
 
 
 def versions() -> list[Finding]:
-    """One line for the program, one for what it stands on, one for each package that is missing or another than asked
-    for."""
+    """Return one line for the program, one for what it stands on, one for each package that is missing or has another
+    version than is asked for."""
     wanted = _wanted()
     there = {name: _version(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
     shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])
@@ -328,7 +333,7 @@ def versions() -> list[Finding]:
 
 
 def _wanted() -> dict[str, Requirement]:
-    """What the installed hierchat asks for; empty in a clone that was not installed."""
+    """Return the requirements of the installed hierchat; none in a clone that was not installed."""
     try:
         lines = metadata.requires("hierchat") or []
     except metadata.PackageNotFoundError:
@@ -349,3 +354,43 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+# The report: a list in Markdown, ready to be pasted
+
+
+def print_report(given: Path | None) -> int:
+    """Print the report, what is wrong at its end with what to do, and return 1 where anything is.
+
+    `given`: the database that the user named."""
+    path = (given or database_file()).expanduser().absolute()
+    devices = gpus()
+    device = "cuda" if any("GB" in one.text or "MB" in one.text for one in devices) else "cpu"
+    sections: dict[str, Callable[[], list[Finding]]] = {
+        "Program": versions,
+        "Machine": machine,
+        "GPU": lambda: devices,
+        "Computed by": computed,
+        "Kernels": kernels,
+        "Models": lambda: models(device),
+        "Database": lambda: database(path, named=given is not None),
+        "Log": errors,
+    }
+    wrong: list[Finding] = []
+    for name, look in sections.items():
+        print(f"- **{name}**", flush=True)
+        for one in _findings(name, look):
+            print(anonymous(f"  - {one.text}"), flush=True)
+            wrong += [one] if one.advice else []
+    print("- **What to do**" if wrong else "- **Nothing is wrong**")
+    for one in wrong:
+        print(anonymous(f"  - {one.text.split(',')[0]}. {one.advice}"))
+    return 1 if wrong else 0
+
+
+def _findings(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """Look at one section; a failure of its own is a line, too: the rest of the report is still wanted."""
+    try:
+        return look()
+    except Exception as error:
+        return [Finding(f"{name.lower()} could not be looked at: {type(error).__name__}", "Report this.")]

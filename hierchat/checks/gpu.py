@@ -1,4 +1,4 @@
-"""The block: Markdown to paste into a report, with what docs/benchmarks.md needs to know of a GPU."""
+"""`hierchat doctor --gpu`: every way to compute on the GPU, as Markdown to paste into a report."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from typing import Any
 
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
+from hierchat.checks.exactness import Compared, check
 from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.verify import Compared, check
 from hierchat.config import GenerationSettings
-from hierchat.engine.backends import RUNGS
+from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
@@ -43,21 +43,21 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one model on one way; `found` as figures.py has it, or `failed` alone."""
+    """The result of one model on one way; `found` as `figures` has it, or `failed` alone."""
 
     model: str
-    rung: str
+    implementation: str
     found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
-        """Whether it works, and drafts changed no word where none may."""
+        """Tell whether it works, and drafts changed no word where none may."""
         differ = self.found.get("verify", {}).get("mismatches", 0)
         return "failed" not in self.found and not (self.found["exact"] and differ)
 
 
 def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
-    """`device`: what to say of it and of what it was tried with."""
+    """Write the report. `device`: what to say of it and of what it was tried with."""
     head = ["### hierchat doctor --gpu", "", *(f"- {line}" for line in device), ""]
     table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
     table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]
@@ -87,8 +87,12 @@ def _cells(one: Tried) -> list[str]:
 
 
 def _way(one: Tried) -> str:
-    rung = one.found.get("rung", one.rung)
-    return "the first that works" if rung == ANY else RUNGS.get(rung, "kernels of ours on the processor")
+    name = one.found.get("implementation", one.implementation)
+    return (
+        "the first that works"
+        if name == ANY
+        else IMPLEMENTATIONS.get(name, "kernels of ours on the processor")
+    )
 
 
 # The command: each way in a process of its own, then the block.
@@ -102,13 +106,14 @@ NO_GPU = (
 )
 PACKAGES = ("torch", "transformers", "triton", "bitsandbytes")
 Try = Callable[[str, str, str], dict[str, Any]]
-"""(model, rung, device) to figures, or `failed`."""
+"""(model, implementation, device) to figures, or `failed`."""
 
 
 def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
-    """Prints the block; 1 where a way fails or changes a word, or where there is no GPU. `model`: one that is measured
-    beside the default."""
-    from hierchat.engine.backends import RUNGS, rung_names
+    """Print the report, and return 1 where a way fails or changes a word, or where there is no GPU.
+
+    `model`: one that is measured beside the default."""
+    from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
     from hierchat.engine.fallback import forget_lost
 
     tries, named = tries or in_process, device is not None
@@ -122,15 +127,15 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
     except ModelError as error:
         print(f"hierchat: {error}", file=sys.stderr)
         return 1
-    asked = [(default, rung) for rung in rung_names(device)]
+    asked = [(default, implementation) for implementation in implementation_names(device)]
     asked += [(chosen, ANY)] if chosen != default else []
     tried = []
-    for number, (name, rung) in enumerate(asked, 1):
+    for number, (name, implementation) in enumerate(asked, 1):
         print(
-            f"{number} of {len(asked)}: {name}, {RUNGS.get(rung, 'the first that works')} ...",
+            f"{number} of {len(asked)}: {name}, {IMPLEMENTATIONS.get(implementation, 'the first that works')} ...",
             file=sys.stderr,
         )
-        tried.append(Tried(name, rung, tries(name, rung, device)))
+        tried.append(Tried(name, implementation, tries(name, implementation, device)))
     print(anonymous(block(_device(device), tried)))
     right = all(one.right for one in tried)
     if right:
@@ -138,11 +143,19 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
     return 0 if right else 1
 
 
-def in_process(model: str, rung: str, device: str) -> dict[str, Any]:
-    """See one.py. A process that hangs or dies is a failure, too."""
+def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
+    """Try one way by gpu_backend.py. A process that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "hierchat.checks.gpu_backend", model, rung, device, str(out)]
+        command = [
+            sys.executable,
+            "-m",
+            "hierchat.checks.gpu_backend",
+            model,
+            implementation,
+            device,
+            str(out),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=EACH_S)
         except subprocess.TimeoutExpired:
@@ -156,7 +169,7 @@ def in_process(model: str, rung: str, device: str) -> dict[str, Any]:
 
 
 def _device(device: str) -> list[str]:
-    """What to say of the device."""
+    """Describe the device in lines."""
     there = {name: _version(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
     lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
@@ -202,10 +215,10 @@ FORWARDS = 9
 
 
 def figures(hosted: Hosted) -> dict[str, Any]:
-    """Of a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
+    """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
     engine, runner = hosted.local, hosted.local.runner
     found: dict[str, Any] = {
-        "rung": hosted.rung,
+        "implementation": hosted.implementation,
         "backend": runner.backend,
         "exact": runner.exact,
         "quantum": getattr(runner, "quantum", 1),
@@ -232,7 +245,7 @@ def _verified(hosted: Hosted) -> dict[str, int]:
 
 
 def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
-    """Tokens a second behind the prompt, and tokens per forward."""
+    """Return tokens a second behind the prompt, and tokens per forward."""
     memory = Memory()
     tokens = forwards = 0
     seconds = 0.0
@@ -251,7 +264,7 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
 
 
 def _forwards(hosted: Hosted) -> dict[str, float]:
-    """Median milliseconds by the number of rows, behind the last prompt."""
+    """Return median milliseconds by the number of rows, behind the last prompt."""
     sequence = hosted.local.sequence
     found = {}
     for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:

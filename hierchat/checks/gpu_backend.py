@@ -18,22 +18,24 @@ from hierchat.models.progress import ModelError
 ANY = "any"
 
 
-def one(model: str, rung: str, device: str) -> dict[str, Any]:
-    """Its figures; or `failed`, the reason."""
+def one(model: str, implementation: str, device: str) -> dict[str, Any]:
+    """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
         from hierchat.checks.gpu import figures  # these take seconds
         from hierchat.runtime.load import load_hosted
 
         backend = _through_transformers(entry, device)
-        only = None if rung == ANY else rung
-        return figures(load_hosted(entry, backend, waits=False, device=device, rung=only))
+        only = None if implementation == ANY else implementation
+        hosted = load_hosted(entry, backend, waits=False, device=device, implementation=only)
+        hosted.drafting_ready.wait()
+        return figures(hosted)
     except ModelError as error:
         return {"failed": str(error)}
 
 
 def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
-    """On the processor our own kernels would compute it, and no rung of the ladder."""
+    """Return the backend that keeps our own kernels out, which would compute it on the processor."""
     from hierchat.models.load.check import by_engine, through_modules
 
     return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None

@@ -1,4 +1,4 @@
-"""Questions to ask: a file of JSON lines with `turns`."""
+"""Questions for checks and measurements: a file of JSON lines with `turns`, or a workload made here."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hierchat.runtime.prompt import Said
 
 
 class RequestError(Exception):
-    """What was asked for cannot be done, or not in this way."""
+    """A run cannot be done, or not in this way; the text is for the user."""
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> str:
-    """A file that could not be read, or is not what it should be, as a sentence."""
+    """Say why a file could not be read, or is not what it should be."""
     if isinstance(error, OSError):
         return f"{path} cannot be read ({error.strerror})."
     if isinstance(error, UnicodeDecodeError):
@@ -38,7 +38,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
-    """The error about a name that is none of `known`, with the nearest of them."""
+    """Return the error about a name that is none of `known`, with the nearest of them."""
     names = list(known)
     near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names)}."
@@ -64,13 +64,13 @@ class Question:
 
     @property
     def group(self) -> str:
-        """The category; all of MT-Bench's together."""
+        """Return the category; all of MT-Bench's together."""
         return "mt_bench" if self.category in MT_BENCH else self.category
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """What is to be asked; `name`: the file or workload; `sha256`: of its content."""
+    """Questions of one run; `name`: the file or workload; `sha256`: of its content."""
 
     questions: list[Question]
     name: str
@@ -78,12 +78,12 @@ class QuestionSet:
 
     @classmethod
     def of_file(cls, path: Path) -> QuestionSet:
-        """All questions of a file. Raises RequestError."""
+        """Read all questions of a file. Raises RequestError."""
         return cls(read_questions(path), path.name, sha256(path))
 
 
 def read_questions(path: Path) -> list[Question]:
-    """All questions of a file, in order. Raises RequestError."""
+    """Read all questions of a file, in order. Raises RequestError."""
     try:
         lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -124,7 +124,7 @@ def spread(questions: Sequence[Question], limit: int | None = None) -> list[Ques
 
 
 def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Question]:
-    """The first of each key, the second of each, ...; keys in order of their appearance."""
+    """Order by the first of each key, the second of each, ...; keys in order of their appearance."""
     seen: dict[str, int] = {}
     ranked = []
     for at, (question, key) in enumerate(zip(questions, keys, strict=True)):
@@ -137,6 +137,8 @@ def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Questio
 # contexts. Nothing needs to be downloaded, and every machine with the same Python asks the same.
 
 
+LONG_CONTEXT = "long-context"
+WORKLOADS = ("copy", LONG_CONTEXT)
 COPY_TOKENS = 1_500
 """Of a text to be copied with a change."""
 LONG_TOKENS = 8_192
@@ -170,7 +172,7 @@ Length = Callable[[str], int]
 def question_set(
     workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
 ) -> QuestionSet:
-    """One of arguments.WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
+    """One of WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
     can hold with its replies. Raises RequestError for those that it cannot, and a ModelError."""
     holds = entry.context_length or MOST
     most = holds - settings.max_new_tokens
@@ -188,7 +190,7 @@ def question_set(
 
 
 def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
-    """The questions of one of arguments.WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
+    """The questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
     of its own."""
     if workload == "copy":
         asked = [(workload, text) for text in _copies(length, most)]
@@ -226,7 +228,7 @@ def _sources(modules: Sequence[str]) -> str:
 
 
 def _beginning(text: str, tokens: int, length: Length) -> str:
-    """As many whole lines as have at most so many tokens."""
+    """Return as many whole lines as have at most so many tokens."""
     lines = text.splitlines(keepends=True)
     low, high = 0, len(lines)
     while low < high:
@@ -239,7 +241,7 @@ def _beginning(text: str, tokens: int, length: Length) -> str:
 
 
 def length_by(tokenizer: Any) -> Length:
-    """Counts with a tokenizer of transformers."""
+    """Return what counts the tokens of a text by a tokenizer of transformers."""
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -247,7 +249,9 @@ def length_by(tokenizer: Any) -> Length:
 
 
 class Dialogue:
-    """`room`: tokens that a prompt leaves for its reply, where the context has them."""
+    """Holds one conversation as the chat would.
+
+    `room`: tokens that a prompt leaves for its reply, where the context has them."""
 
     def __init__(self, hosted: Hosted, room: int) -> None:
         self._hosted = hosted
@@ -257,13 +261,13 @@ class Dialogue:
         """Whether the last prompt ended where the model begins to think."""
 
     def ask(self, text: str) -> list[int]:
-        """The prompt of the next turn. Raises MessageTooLong."""
+        """Return the prompt of the next turn. Raises MessageTooLong."""
         self._said.append(Said("user", text))
         prompt = self._hosted.prompts.build(self._said, self._room, self._hosted.end_ids)
         self._opened = prompt.thinking
         return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
-        """What the model wrote."""
+        """Add what the model wrote."""
         text = reply_text(self._hosted, reply, opened=self._opened)
         self._said.append(Said("assistant", text, tuple(reply)))

@@ -1,490 +1,68 @@
-"""`hierchat chat`. Returns the process's exit code."""
+"""`hierchat chat`: from its flags to one answer, or to a chat in the terminal."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import signal
-import socket
-import sys
-import threading
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial
-from io import TextIOWrapper
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from types import FrameType
+from typing import Any
 
-from rich.console import Console
+import click
 
-from hierchat import logs, shutdown
-from hierchat.chat.frames import Frame
-from hierchat.cli import arguments
-from hierchat.cli.screen import (
-    Nothing,
-    Plain,
-    Rendered,
-    Screen,
-    console,
-    figures_line,
-    record,
-    say,
-    show_sources,
+from hierchat.cli import options
+from hierchat.cli.options import Command, backend_option, catalogue_name, database_option, model_option
+from hierchat.models.catalogue import Backend
+
+KEY_VARIABLE = "HIERCHAT_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFlags:
+    """The flags of `hierchat chat`, as the command has them."""
+
+    message: tuple[str, ...] = ()
+    model: str | None = None
+    system: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    max_new_tokens: int | None = None
+    go_on: bool = False
+    no_history: bool = False
+    json: bool = False
+    plain: bool = False
+    url: str | None = None
+    alone: bool = False
+    key: str | None = None
+    backend: Backend | None = None
+    db: Path | None = None
+
+
+@click.command(
+    "chat",
+    cls=Command,
+    help="A chat in the terminal. With a MESSAGE, or with text on standard input, it answers once.",
+    epilog="Where a hierchat with `--api` runs on this machine, it answers; else this process loads the model.",
 )
-from hierchat.cli.server import USUAL, Server
-from hierchat.cli.talk import Kept, StoredTalk, Talk, TalkInMemory, TerminalError, earlier, last_chat, require
-from hierchat.config import database_file
-from hierchat.store import LOCAL_USER, Attachment, ChatSettings, Store, StoreError
-from hierchat.texts.attachments import MOST_BYTES, read
-from hierchat.texts.exporting import file_name, save_markdown
-
-# One reply: shown as it comes, stopped by Ctrl-C.
-
-
-def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -> Frame:
-    """The last frame; one in phase "waiting" where it was stopped before it began. Raises what keeps it from beginning,
-    BrokenPipeError where nobody reads any more, and Ended where the program is to end: what came is kept, and so is the
-    question."""
-    stop, last = Event(), Frame("waiting")
-    with stopped_by_signals(stop):
-        try:
-            with closing(talk.ask(text, files, stop)) as frames:
-                for last in frames:
-                    screen.show(last)
-        finally:
-            screen.end()
-            if not shutdown.is_wanted():
-                talk.take_back()
-    return last
-
-
-@contextmanager
-def stopped_by_signals(stop: Event) -> Iterator[None]:
-    """None raises before the block has ended: what is in the middle of something comes to its end."""
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    with shutdown.by(stop):
-        before = signal.signal(signal.SIGINT, interrupted)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-
-# From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
-
-
-KEY = "HIERCHAT_KEY"
-
-
-@contextmanager
-def opened(args: argparse.Namespace) -> Iterator[Talk]:
-    """The chat of the flags, its model ready. Raises what keeps it from beginning."""
-    if args.alone and args.url:
-        raise TerminalError("--alone and --url are opposites. Give one of the two.")
-    if args.go_on and args.no_history:
-        raise TerminalError("--continue needs what --no-history leaves out. Give one of the two.")
-    server = _server(args)
-    with ExitStack() as stack:
-        talk = _over_server(server, args, stack) if server else _by_itself(args, stack)
-        talk.changes.system_prompt = args.system
-        given = {
-            "temperature": args.temperature, "seed": args.seed, "max_new_tokens": args.max_new_tokens
-        }  # fmt: skip
-        talk.changes.sampling.update({name: value for name, value in given.items() if value is not None})
-        yield talk
-
-
-def _server(args: argparse.Namespace) -> Server | None:
-    """The one that was named, else a hierchat that runs on this machine and has the model; None where there is none."""
-    key = args.key or os.environ.get(KEY)
-    server = Server(args.url or USUAL, key)
-    if args.url:
-        server.choose(args.model) if args.model else server.choose_any()
-        return server
-    if args.alone or args.backend or not server.is_hierchat():
-        return None
-    try:
-        server.choose(args.model) if args.model else server.choose_any()
-    except TerminalError:  # it has not that model
-        return None
-    return server
-
-
-def _over_server(server: Server, args: argparse.Namespace, stack: ExitStack) -> Talk:
-    if args.no_history:
-        return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
-    store = _store(args, stack)
-    user = store.ensure_user(LOCAL_USER)
-    kept = Kept(store, user)
-    number = last_chat(store, user) if args.go_on else None
-    chat = None if number is None else store.chat(user, number)
-    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
-    talk.earlier = partial(earlier, store, user)
-    return talk
-
-
-def _store(args: argparse.Namespace, stack: ExitStack) -> Store:
-    store = stack.enter_context(Store.open(database_file(args.db)))
-    if store.notice:
-        print(store.notice, file=sys.stderr)
-    return store
-
-
-def _by_itself(args: argparse.Namespace, stack: ExitStack) -> Talk:
-    # These take a second to import: only where this process answers
-    from hierchat.chat.service import ChatService
-    from hierchat.chat.settings import settings_of
-    from hierchat.cli.talk import OwnModel
-    from hierchat.models.catalogue import read_catalogue
-    from hierchat.runtime.slot import ModelHost
-
-    host = ModelHost(read_catalogue(), backend=args.backend)
-    name = args.model or host.names[0]
-    require(name, host.names)
-    store = _store(args, stack)
-    user = store.ensure_user(LOCAL_USER)
-    number = last_chat(store, user) if args.go_on else None
-    service = stack.enter_context(closing(ChatService(store, host)))
-    model = OwnModel(service)
-    model.choose(name)
-    if not args.no_history:
-        talk = StoredTalk(service, model, user, number)
-        talk.earlier = partial(earlier, store, user)
-        return talk
-    return TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))
-
-
-# Lines that the user types, with the earlier ones at hand, where the system has readline.
-
-
-try:
-    import readline
-except ImportError:  # Windows
-    readline = None  # type: ignore[assignment]
-
-FIRST, MORE = "> ", ". "
-_AGAIN_SECONDS = 0.05
-
-
-class Lines:
-    """Asks for one message after the other."""
-
-    def __init__(self, earlier: Sequence[str], complete: Callable[[str], list[str]]) -> None:
-        """`earlier`: oldest first, nothing of it is written to a file; `complete`: what a line may become."""
-        self._complete = complete
-        self._typed = ""
-        """What stood in the line that Ctrl-C ended."""
-        if readline is not None:
-            for line in earlier:
-                readline.add_history(line)
-            readline.set_completer_delims("")
-            readline.set_completer(self._completion)
-            edit = "libedit" in (readline.__doc__ or "")
-            readline.parse_and_bind("bind ^I rl_complete" if edit else "tab: complete")
-
-    def read(self) -> str | None:
-        r"""The next message; None where the user leaves. A line that ends with \ goes on in the next one.
-
-        Ctrl-C takes back what was typed; where nothing was, it leaves, as Ctrl-D does.
-        """
-        parts: list[str] = []
-        while True:
-            try:
-                line = self._line(MORE if parts else FIRST)
-            except EOFError:
-                print(file=sys.stderr)
-                return None
-            except KeyboardInterrupt:
-                print(file=sys.stderr)
-                if not parts and not self._typed:
-                    return None
-                parts = []
-                continue
-            if line.endswith("\\"):
-                parts.append(line[:-1])
-                continue
-            return "\n".join([*parts, line])
-
-    def _completion(self, text: str, state: int) -> str | None:
-        found = self._complete(text)
-        return found[state] if state < len(found) else None
-
-    def _line(self, prompt: str) -> str:
-        """Raises EOFError, KeyboardInterrupt."""
-        self._typed = ""
-        before = signal.signal(signal.SIGINT, self._interrupted)
-        try:
-            if sys.stdout.isatty():
-                with _signals_heard():
-                    return input(prompt)
-            sys.stderr.write(prompt)  # standard output is for replies
-            sys.stderr.flush()
-            return input()
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if readline is not None:  # which forgets it before the exception arrives
-            self._typed = readline.get_line_buffer()
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _signals_heard() -> Iterator[None]:
-    """Have a signal end the reading of a line whenever it comes. Python's readline looks for signals, then waits for a
-    key: it would notice one that came between the two at the next key only. Another signal ends that wait."""
-    if readline is None or not hasattr(signal, "SIGWINCH"):
-        yield
-        return
-    reader = threading.get_ident()
-    ours, pythons = socket.socketpair()
-    over = threading.Event()
-
-    def wake() -> None:
-        if ours.recv(1):
-            while not over.wait(_AGAIN_SECONDS):
-                signal.pthread_kill(reader, signal.SIGWINCH)  # readline draws the line anew, no more
-
-    pythons.setblocking(False)
-    before = signal.set_wakeup_fd(pythons.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=wake, name="signals at the prompt", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        signal.set_wakeup_fd(before)
-        with suppress(OSError):
-            pythons.close()
-        thread.join()
-        ours.close()
-
-
-# `hierchat chat` without a message: questions and commands until the user leaves.
-
-
-_OFF = "off"
-
-
-class Interactive:
-    """The loop, and what each command does."""
-
-    def __init__(self, talk: Talk, screen: Screen, console: Console, notes: Console) -> None:
-        """`console`: standard output; `notes`: all that is no reply."""
-        self._talk = talk
-        self._screen = screen
-        self._console = console
-        self._notes = notes
-        self._goes_on = True
-        self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
-            "/new": (self._new, "", "begin another chat"),
-            "/model": (self._model, "[NAME]", "let another model answer, or show which there are"),
-            "/system": (self._system, "[TEXT]", "set the system prompt of this chat; `off`: none"),
-            "/temperature": (self._temperature, "[N]", "0 takes the likeliest token each time"),
-            "/seed": (self._seed, "[N]", "same seed, same words; `off`: a new one for each reply"),
-            "/sources": (self._sources, "", "where the words of the last reply came from"),
-            "/save": (self._save, "[FILE]", "write this chat as Markdown"),
-            "/help": (self._help, "", "this list"),
-            "/exit": (self._exit, "", "leave; Ctrl-D does, too"),
-        }
-
-    def run(self, lines: Lines) -> None:
-        """Until the user leaves. Raises BrokenPipeError where nobody reads any more."""
-        while self._goes_on and (text := lines.read()) is not None:
-            if not text.strip():
-                continue
-            try:
-                self._do(text)
-                self._notes.print()
-            except BrokenPipeError:
-                raise
-            except Exception as error:
-                self._say(logs.said(error, here=True))
-
-    def completions(self, typed: str) -> list[str]:
-        """What a line that begins so may become."""
-        if not typed.startswith("/"):
-            return []
-        if typed.startswith("/model "):
-            try:
-                return [
-                    f"/model {name}"
-                    for name in self._talk.model.names()
-                    if f"/model {name}".startswith(typed)
-                ]
-            except TerminalError:
-                return []
-        return [
-            f"{name} " if takes else name
-            for name, (_, takes, _) in self._commands.items()
-            if name.startswith(typed)
-        ]
-
-    def _do(self, text: str) -> None:
-        word, _, rest = text.strip().partition(" ")
-        if word in self._commands:
-            self._commands[word][0](rest.strip())
-        elif word.startswith("/") and word[1:].isalpha():
-            self._say(f"{word} is no command. /help lists them.")
-        else:
-            self._ask(text)
-
-    def _ask(self, text: str) -> None:
-        last = answer(self._talk, text, (), self._screen)
-        if last.phase == "waiting":
-            self._say("Stopped before it began: nothing was asked.")
-        if last.notice:
-            self._say(last.notice)
-        if line := figures_line(last.figures):
-            self._say(line)
-
-    def _say(self, sentence: str) -> None:
-        say(self._notes, sentence)
-
-    def _new(self, rest: str) -> None:
-        self._talk.new()
-        self._say("A new chat.")
-
-    def _model(self, name: str) -> None:
-        model = self._talk.model
-        if name:
-            model.choose(name)
-            self._say(f"{model.name} answers from now on.")
-            return
-        for one in model.names():
-            note = model.about(one)
-            self._say(f"{'*' if one == model.name else ' '} {one}{f'  ({note})' if note else ''}")
-
-    def _system(self, text: str) -> None:
-        if text:
-            self._talk.changes.system_prompt = "" if text == _OFF else text
-        prompt = self._talk.settings.system_prompt
-        self._say(f"System prompt: {prompt}" if prompt else "This chat sets no system prompt.")
-
-    def _temperature(self, text: str) -> None:
-        if text:
-            self._set("temperature", arguments.temperature, text)
-        now = self._talk.settings.sampling.get("temperature")
-        self._say("The server chooses the temperature." if now is None else f"Temperature: {now:g}")
-
-    def _seed(self, text: str) -> None:
-        if text == _OFF:
-            self._talk.changes.sampling["seed"] = None
-        elif text:
-            self._set("seed", arguments.seed, text)
-        seed = self._talk.settings.sampling.get("seed")
-        self._say("A new seed for each reply." if seed is None else f"Seed: {seed}")
-
-    def _set(self, name: str, read: Callable[[str], float], text: str) -> None:
-        try:
-            self._talk.changes.sampling[name] = read(text)
-        except ArgumentTypeError as error:
-            raise TerminalError(str(error)) from error
-
-    def _sources(self, rest: str) -> None:
-        if runs := self._talk.runs():
-            show_sources(runs, self._console)
-        else:
-            self._say("Nothing is known of where the last reply's words came from.")
-
-    def _save(self, name: str) -> None:
-        chat = self._talk.chat()
-        if chat is None or not chat.messages:
-            raise TerminalError("Nothing was said yet.")
-        out = Path(name or file_name(chat, set())).expanduser().absolute()
-        if out.is_dir():
-            out /= file_name(chat, set())
-        if not out.parent.is_dir():
-            raise StoreError(f"There is no folder {out.parent}. Make it, or name another file.")
-        save_markdown(chat, out)
-        self._say(f"Written to {out}")
-
-    def _help(self, rest: str) -> None:
-        for name, (_, takes, does) in self._commands.items():
-            self._say(f"{f'{name} {takes}':<18} {does}")
-        self._say(r"A line that ends with \ goes on in the next one. Ctrl-C stops a reply.")
-
-    def _exit(self, rest: str) -> None:
-        self._goes_on = False
-
-
-INTERRUPTED, BROKEN_PIPE = 130, 141
-"""As a shell counts a program that a signal ended."""
-_EARLIER = 100
-"""Earlier messages that can be taken up again."""
-
-
-def run(args: argparse.Namespace) -> int:
-    """One answer, or a chat until the user leaves."""
-    text, files = _asked(" ".join(args.message))
-    if not text and not files and args.json:
-        raise TerminalError("--json is for one answer. Give a message, or pipe one in.")
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a model may write what the terminal cannot show
-    try:
-        with opened(args) as talk:
-            if text or files:
-                return _one(talk, text, files, args)
-            return _many(talk, args)
-    except BrokenPipeError:
-        # Who reads has gone. Python would say so once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-
-
-def _asked(message: str) -> tuple[str, Sequence[Attachment]]:
-    """The message, and what was piped in: that is the message where there is none, and else goes with it as a file.
-
-    Raises Unreadable, TerminalError where something was piped in and nothing came.
-    """
-    if sys.stdin is not None and sys.stdin.isatty():
-        return message, ()
-    raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""
-    if not raw.strip():
-        if not message.strip():
-            raise TerminalError(
-                "Nothing was asked: standard input is empty. Give a message behind `hierchat chat`."
-            )
-        return message, ()
-    piped = read("stdin", raw)
-    return (message, (piped,)) if message.strip() else (piped.text.strip(), ())
-
-
-def _one(talk: Talk, text: str, files: Sequence[Attachment], args: argparse.Namespace) -> int:
-    notes = console(notes=True, plain=args.plain)
-    last = answer(talk, text, files, Nothing() if args.json else _screen(talk, args.plain))
-    if last.phase == "waiting":
-        return INTERRUPTED
-    if args.json:
-        print(json.dumps(record(last, talk.model.name, talk.number), ensure_ascii=False))
-    else:
-        for sentence in (last.notice, figures_line(last.figures)):
-            if sentence:
-                say(notes, sentence)
-    return {"stopped": INTERRUPTED, "error": 1}.get(last.finish or "", 0)
-
-
-def _many(talk: Talk, args: argparse.Namespace) -> int:
-    notes = console(notes=True, plain=args.plain)
-    chat = talk.chat()
-    about = f" · going on with “{chat.title}”" if chat else " · nothing is stored" if args.no_history else ""
-    say(
-        notes,
-        f"{talk.model.name}{talk.model.place}{about} · /help lists the commands, Ctrl-C stops a reply, Ctrl-D leaves",
-    )
-    loop = Interactive(talk, _screen(talk, args.plain), console(plain=args.plain), notes)
-    loop.run(Lines(talk.earlier(_EARLIER), loop.completions))
-    return 0
-
-
-def _screen(talk: Talk, plain: bool) -> Screen:
-    out = console()
-    if plain or not out.is_terminal or out.is_dumb_terminal:
-        return Plain(sys.stdout, talk.settings.sampling.get("stop") or ())
-    return Rendered(out)
+@click.argument("message", nargs=-1)
+@model_option
+@click.option("--system", metavar="TEXT", help="the system prompt of this chat")
+@click.option("--temperature", type=options.temperature, metavar="N", help="0 takes the likeliest token")
+@click.option("--seed", type=options.seed, metavar="N", help="same seed, same words")
+@click.option("--max-new-tokens", type=options.max_tokens, metavar="N", help="the longest reply")
+@click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
+@click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and store nothing")
+@click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")
+@click.option(
+    "--plain", is_flag=True, help="the text as it is, without colours (the default where it is piped)"
+)
+@click.option("--url", metavar="URL", help="a server that speaks OpenAI's protocol answers")
+@click.option(
+    "--alone", is_flag=True, help="load the model here, even where a hierchat runs that could answer"
+)
+@click.option("--key", metavar="KEY", help=f"its key ({KEY_VARIABLE})")
+@backend_option
+@database_option
+def chat_command(model: str | None, url: str | None, **flags: Any) -> int:
+    """Answer once, or until the user leaves."""
+    from hierchat.cli.interactive import run  # this takes a second
+
+    return run(ChatFlags(model=model if url else catalogue_name(model), url=url, **flags))

@@ -1,97 +1,156 @@
-"""`hierchat verify`, from the command line to a run and back."""
+"""`hierchat verify` and `hierchat doctor`."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from hierchat.checks.doctor import Finding, anonymous
-from hierchat.checks.questions import spread
-from hierchat.checks.request import STOPPED, Request, answered, bar, say
-from hierchat.checks.verify import Compared, check
-from hierchat.config import data_dir
+import click
+
+from hierchat.cli.options import Command, catalogue_name, database_option, numbers, positive
+
+if TYPE_CHECKING:
+    from hierchat.checks.runs import RunOptions
+
+LONG_CONTEXT = "long-context"
+DRAFTERS = {
+    "default": "the program's own",
+    "stack": "all draft models at every step",
+    "random": "noise",
+    "adversarial": "the target's second choices",
+}
+"""What may draft in `verify`."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """The exit code: 0, 1 for words that differ, 2 for an error, 130 for Ctrl-C."""
-    return answered(args, _verify)
+def _drafters(text: str) -> list[str]:
+    """Split names "A,B,...", each once."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in DRAFTERS:
+            raise click.BadParameter(f"no drafter is called {name!r}; there are {', '.join(DRAFTERS)}")
+    return names
 
 
-def _verify(args: argparse.Namespace) -> int:
-    request = Request(args, "verify", {"drafters": args.drafter, "users": args.users})
-    questions = spread(request.questions, args.limit)
-    hosted = request.load(places=args.users)
-    shown = {key: request.said[key] for key in ("temperature", "seed")}
-    head = request.head(hosted) | {"exact": hosted.engine.exact} | shown
-    found = request.earlier(head)
-    result = Compared(args.json, head, args.drafter, found["done"] if found else ())
+@click.command("verify", cls=Command, help="Compare replies with drafting on and off, token for token.")
+@click.option(
+    "--questions",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON lines with `turns`, and `category`, or `day` and `kind`",
+)
+@click.option(
+    "--workload",
+    type=click.Choice(("copy", LONG_CONTEXT)),
+    help="made here: a text of 1,500 tokens to copy with a change; questions about a long text",
+)
+@click.option(
+    "--prompt-tokens",
+    type=numbers,
+    metavar="N,N,...",
+    help=f"how long prompts of --workload {LONG_CONTEXT} are (by default as long as fits, 8,192 at most)",
+)
+@click.option(
+    "--drafter",
+    type=_drafters,
+    default="default",
+    metavar="A,B,...",
+    help="; ".join(f"{name}: {what}" for name, what in DRAFTERS.items()) + " (default)",
+)
+@click.option(
+    "--users",
+    type=positive,
+    default=1,
+    metavar="N",
+    help="so many ask at once, and share forwards (1)",
+)
+@click.option("--limit", type=positive, metavar="N", help="questions, evenly over the groups")
+@click.option("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
+@click.option("--temperature", type=float, default=0.0, metavar="T", help="0, the default, is greedy")
+@click.option("--top-p", type=float, default=1.0, metavar="P", help="as in the chat; 1, the default, is off")
+@click.option("--top-k", type=int, default=0, metavar="K", help="as in the chat; 0, the default, is off")
+@click.option("--seed", type=int, default=0, metavar="S")
+@click.option("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
+@click.option("--backend", metavar="NAME", help="such as blocks or float32; by default the fastest")
+@click.option(
+    "--width",
+    type=positive,
+    metavar="N",
+    help="positions per forward: N - 1 drafts (by default the program's)",
+)
+@click.option(
+    "--corpus",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="texts that draft beside those that ship, as for `corpus add`",
+)
+@click.option(
+    "--json",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="OUT",
+    help="where the figures go",
+)
+@click.option("--resume", is_flag=True, help="go on from OUT")
+def verify_command(model: str | None, drafter: list[str], users: int, **flags: Any) -> int:
+    """Return 0, 1 for words that differ, 2 for an error, 130 for Ctrl-C."""
+    if bool(flags["questions"]) == bool(flags["workload"]):
+        raise click.UsageError("One of --questions and --workload has to be named.")
+    from hierchat.checks.runs import RunOptions, answered  # these take seconds
+
+    options = RunOptions.of(flags | {"model": catalogue_name(model)})
+    return answered(lambda: _verify(options, drafter, users), flags["backend"], flags["json"])
+
+
+def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
+    from hierchat.checks.exactness import Compared, check
+    from hierchat.checks.questions import spread
+    from hierchat.checks.runs import STOPPED, MeasuredRun, bar, say
+
+    run = MeasuredRun(options, "verify", {"drafters": drafters, "users": users})
+    questions = spread(run.questions, options.limit)
+    hosted = run.load(places=users)
+    shown = {key: run.recorded[key] for key in ("temperature", "seed")}
+    head = run.head(hosted) | {"exact": hosted.engine.exact} | shown
+    found = run.earlier(head)
+    result = Compared(options.json, head, drafters, found["done"] if found else ())
     stopped = False
     try:
         with bar(len(questions), len(result.rows)) as tell:
-            check(hosted, questions, request.settings, result, tell, width=args.width, users=args.users)
+            check(hosted, questions, run.settings, result, tell, width=options.width, users=users)
     except KeyboardInterrupt:
         stopped = True
-    said = result.as_dict()
+    summary = result.as_dict()
     print(
-        f"{said['questions']:,} questions, {said['tokens']:,} tokens compared, {said['mismatches']} replies differ."
+        f"{summary['questions']:,} questions, {summary['tokens']:,} tokens compared, "
+        f"{summary['mismatches']} replies differ."
     )
-    for name, figures in said["by_drafter"].items():
+    for name, figures in summary["by_drafter"].items():
         print(
             f"  {name}: {figures['tokens']:,} tokens, {figures['tokens_per_forward']} per forward, "
             f"{figures['mismatches']} replies differ"
         )
-    for difference in said["first"]:
+    for difference in summary["first"]:
         print("  " + ", ".join(f"{key} {value}" for key, value in difference.items()))
     if stopped:
         say(STOPPED)
     return 1 if result.mismatches else 130 if stopped else 0
 
 
-# The command: a list in Markdown, ready to be pasted; what is wrong stands at its end, with what to do.
-
-
-def run_doctor(args: argparse.Namespace) -> int:
-    """One of the two reports."""
-    if args.gpu:
+@click.command("doctor", cls=Command)
+@database_option
+@click.option(
+    "--gpu",
+    is_flag=True,
+    help="try every way to compute on the GPU, compare words, measure (three minutes)",
+)
+@click.option("--model", metavar="NAME", help="with --gpu: measure this one, too")
+@click.option("--device", type=click.Choice(("cuda", "mps", "cpu")), help="with --gpu: try this one")
+def doctor_command(db: Path | None, gpu: bool, model: str | None, device: str | None) -> int:
+    """Print a report of machine, versions, kernels, models and database; return 1 where something is wrong."""
+    if gpu:
         from hierchat.checks.gpu import try_gpu
 
-        return try_gpu(args.model, args.device)
-    return doctor(args.db)
+        return try_gpu(catalogue_name(model), device)
+    from hierchat.checks.doctor import print_report
 
-
-def doctor(given: Path | None) -> int:
-    """Prints the report; 1 where something is wrong."""
-    from hierchat.checks.doctor import computed, database, errors, gpus, kernels, machine, models, versions
-
-    path = (given or data_dir() / "hierchat.db").expanduser().absolute()
-    devices = gpus()
-    device = "cuda" if any("GB" in one.text or "MB" in one.text for one in devices) else "cpu"
-    sections: dict[str, Callable[[], list[Finding]]] = {
-        "Program": versions,
-        "Machine": machine,
-        "GPU": lambda: devices,
-        "Computed by": computed,
-        "Kernels": kernels,
-        "Models": lambda: models(device),
-        "Database": lambda: database(path, named=given is not None),
-        "Log": errors,
-    }
-    wrong: list[Finding] = []
-    for name, look in sections.items():
-        print(f"- **{name}**", flush=True)
-        for one in _looked(name, look):
-            print(anonymous(f"  - {one.text}"), flush=True)
-            wrong += [one] if one.advice else []
-    print("- **What to do**" if wrong else "- **Nothing is wrong**")
-    for one in wrong:
-        print(anonymous(f"  - {one.text.split(',')[0]}. {one.advice}"))
-    return 1 if wrong else 0
-
-
-def _looked(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """What a section finds; a failure of its own is a line, too: the rest of the report is still wanted."""
-    try:
-        return look()
-    except Exception as error:
-        return [Finding(f"{name.lower()} could not be looked at: {type(error).__name__}", "Report this.")]
+    return print_report(db)

@@ -1,27 +1,51 @@
-"""`hierchat learn`: writes at once what the page writes while nobody needs the machine. Returns the exit code."""
+"""`hierchat learn`: write at once what the page writes while nobody needs the machine."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from threading import Event
+from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hierchat.cli.chat import stopped_by_signals
-from hierchat.cli.talk import TerminalError
-from hierchat.config import database_file
-from hierchat.store import LOCAL_USER, Store
+from hierchat.cli.options import (
+    Command,
+    CommandError,
+    backend_option,
+    catalogue_name,
+    minutes,
+    model_option,
+    with_store,
+)
+from hierchat.shutdown import stopped_by_signals
+
+if TYPE_CHECKING:
+    from hierchat.models.catalogue import Backend
+    from hierchat.store import Store
 
 FULL = "It has written as much for itself as is allowed. Allow more in Settings of the page, or delete what there is."
 LINE_SECONDS = 60.0
 """Between two lines where there is no terminal."""
 
 
-def run(args: argparse.Namespace) -> int:
-    """Write for so many minutes, or until it is stopped."""
+@click.command(
+    "learn",
+    cls=Command,
+    help="The model answers questions like yours, and prompts that come with hierchat. What it writes drafts your "
+    "later replies; it stands in no chat. Ctrl-C stops it; the same command goes on.",
+)
+@click.option("--minutes", type=minutes, default="10", metavar="N", help="how long (10)")
+@model_option
+@click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
+@backend_option
+@with_store
+def learn_command(
+    store: Store, minutes: float, model: str | None, user: str | None, backend: Backend | None
+) -> None:
+    """Write for so many minutes, or until it is stopped. Raises CommandError."""
     # These take seconds to import: only when they are needed
     from hierchat.chat.idle_writer import Writer
     from hierchat.chat.prompts import waiting_scripts
@@ -30,40 +54,40 @@ def run(args: argparse.Namespace) -> int:
     from hierchat.runtime.load import load_hosted
     from hierchat.runtime.slot import PLACES
 
-    entry = read_catalogue().entry(args.model)
-    with Store.open(database_file(args.db)) as store:
-        user = _user(store, args.user)
-        with terminal_progress() as report:
-            hosted = load_hosted(entry, args.backend, report, places=PLACES, costs=store)
-        room = store.learning(user).most_tokens - store.self_size(user, hosted.model_key).tokens
-        stop = Event()
-        with stopped_by_signals(stop):
-            writer = Writer(store, hosted, user, entry.sampling, stop)
-            began = time.monotonic()
-            with _Told(args.minutes * 60) as told:
+    entry = read_catalogue().entry(catalogue_name(model))
+    owner = _user(store, user)
+    with terminal_progress() as report:
+        hosted = load_hosted(entry, backend, report, places=PLACES, costs=store)
+    room = store.learning(owner).most_tokens - store.self_size(owner, hosted.model_key).tokens
+    if room <= 0:
+        raise CommandError(FULL)
+    stop = Event()
+    with stopped_by_signals(stop):
+        writer = Writer(store, hosted, owner, entry.sampling, stop)
+        began = time.monotonic()
+        with _Progress(minutes * 60) as progress:
 
-                def goes_on() -> bool:
-                    seconds = time.monotonic() - began
-                    told.tell(writer.tokens, writer.replies, seconds)
-                    return seconds < args.minutes * 60 and writer.tokens < room
+            def goes_on() -> bool:
+                seconds = time.monotonic() - began
+                progress.show(writer.tokens, writer.replies, seconds)
+                return seconds < minutes * 60 and writer.tokens < room
 
-                if room <= 0:
-                    raise TerminalError(FULL)
-                writer.write(waiting_scripts(store, user, hosted.model_key), goes_on)
-            seconds = time.monotonic() - began
-            writer.keep()
-        size = store.self_size(user, hosted.model_key)
-        print(
-            f"{hosted.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
-            f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
-            f"There are {size.tokens:,} tokens of it now, {size.size / 1e6:.1f} MB. They draft from the next reply on; "
-            "Settings of the page, or `hierchat forget`, deletes them."
-        )
-    return 0
+            writer.write(waiting_scripts(store, owner, hosted.model_key), goes_on)
+        seconds = time.monotonic() - began
+        writer.keep()
+    size = store.self_size(owner, hosted.model_key)
+    print(
+        f"{hosted.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
+        f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
+        f"There are {size.tokens:,} tokens of it now, {size.size / 1e6:.1f} MB. They draft from the next reply on; "
+        "Settings of the page, or `hierchat forget`, deletes them."
+    )
 
 
 def _user(store: Store, name: str | None) -> int:
-    """Only users who are there: a name that was mistyped would write for nobody. Raises TerminalError."""
+    """Return the id of a user who is there: a name that was mistyped would write for nobody. Raises CommandError."""
+    from hierchat.store import LOCAL_USER
+
     if name is None or name == LOCAL_USER:
         user = store.ensure_user(LOCAL_USER)
     elif (found := store.users().get(name)) is not None:
@@ -71,17 +95,17 @@ def _user(store: Store, name: str | None) -> int:
     elif store.account(name) is not None:
         user = store.ensure_user(name)
     else:
-        raise TerminalError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
+        raise CommandError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
     if store.drafts_from(user) != "all":
-        raise TerminalError(
+        raise CommandError(
             "Earlier texts may not make replies faster: that was chosen in Settings. Allow it there first; nothing "
             "would come of what is written."
         )
     return user
 
 
-class _Told:
-    """A bar on a terminal, a line a minute elsewhere."""
+class _Progress:
+    """Draws a bar on a terminal, writes a line a minute elsewhere."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -91,7 +115,7 @@ class _Told:
         columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
         self._bar = Progress(*columns, console=console, transient=True, disable=self._lines)
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> _Progress:
         self._bar.start()
         self._task = self._bar.add_task("", total=self._seconds)
         return self
@@ -99,15 +123,15 @@ class _Told:
     def __exit__(self, *ended: object) -> None:
         self._bar.stop()
 
-    def tell(self, tokens: int, replies: int, seconds: float) -> None:
-        """How far it is."""
+    def show(self, tokens: int, replies: int, seconds: float) -> None:
+        """Show how far it is."""
         if seconds - self._last < (LINE_SECONDS if self._lines else 0.5):
             return
         self._last = seconds
-        said = f"{tokens:,} tokens, {replies:,} replies, {_rate(tokens, seconds)} tokens a minute"
-        self._bar.update(self._task, completed=seconds, description=said)
+        line = f"{tokens:,} tokens, {replies:,} replies, {_rate(tokens, seconds)} tokens a minute"
+        self._bar.update(self._task, completed=seconds, description=line)
         if self._lines:
-            print(said, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
 
 def _rate(tokens: int, seconds: float) -> str:

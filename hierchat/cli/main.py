@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import NamedTuple
+
+import click
 
 from hierchat import logs, shutdown
-from hierchat.checks.arguments import add_verify
-from hierchat.cli.arguments import (
-    add_chat,
-    add_doctor,
-    add_keys,
-    add_learn,
-    add_serve_vllm,
-    add_transfer,
-    add_users,
-)
-from hierchat.cli.serve import add_serve, serve
-from hierchat.config import data_dir, require_folders
+from hierchat.cli.options import Group
 
 _SERVICES = ("serve", "serve-vllm")
-
-
 _GONE = {
     "bench": "measurements moved out of the program. In a clone: `python -m benchmarks` with the same words behind it.",
     "distil": "is gone: drafts from a distilled model did not pay (docs/log.md). Its folders still draft.",
@@ -31,153 +20,98 @@ _GONE = {
 """Commands of earlier versions, and what to do instead."""
 
 
+class _Entry(NamedTuple):
+    module: str
+    """Module of `hierchat.cli` that has it, as `NAME_command`."""
+    help: str
+
+
+_COMMANDS = {
+    "serve": _Entry("serve", "the chat, in the browser; what a call without a command does"),
+    "serve-vllm": _Entry(
+        "serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"
+    ),
+    "chat": _Entry("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
+    "models": _Entry("models_and_corpora", "what can answer, and what is on this machine"),
+    "corpus": _Entry("models_and_corpora", "texts that draft, beside what the model has written"),
+    "stats": _Entry("stats", "how drafting has fared from day to day"),
+    "learn": _Entry("learn", "let the model write for itself now: such texts make later replies faster"),
+    "keys": _Entry("accounts", "keys with which other programs may use the model (serve --api)"),
+    "import": _Entry("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
+    "export": _Entry("transfer", "your chats as files"),
+    "backup": _Entry("transfer", "a copy of the database, while the chat may run"),
+    "forget": _Entry("transfer", "delete all chats of a user for good"),
+    "users": _Entry("accounts", "accounts for the page's login"),
+    "doctor": _Entry("checks", "machine, versions, kernels, models and database, to paste into a report"),
+    "verify": _Entry("checks", "the same words with drafting on and off, token for token"),
+}
+
+
+class _Commands(Group):
+    """Imports the module of a command when it is called: some take seconds."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        entry = _COMMANDS[cmd_name]
+        command: click.Command = getattr(
+            import_module(f"hierchat.cli.{entry.module}"), f"{cmd_name.replace('-', '_')}_command"
+        )
+        command.help = command.help or entry.help
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in _COMMANDS.items()])
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A private chat that drafts from your history. Without a command it starts the chat.",
+    epilog="`hierchat COMMAND --help` shows what a command takes; `hierchat serve --help` is about the chat.",
+)
+@click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal")
+def hierchat() -> None:
+    """Stand in front of all commands."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command, by default the chat; returns its exit code."""
+    """Run one command, by default the chat, and return its exit code."""
     words = _with_command(sys.argv[1:] if arguments is None else arguments)
     for gone, instead in _GONE.items():
         if gone in words[:2]:
             print(f"hierchat {gone}: {instead}", file=sys.stderr)
             return 2
-    args = _parser().parse_args(words)
-    logs.set_up(args.verbose)
+    logs.set_up("--verbose" in words)
     try:
-        with shutdown.in_order():
-            require_folders()
-            if _says_model_here(args):
-                args.model = _chosen(args.model)
-            return _run(args)
+        with shutdown.in_order(), hierchat.make_context("hierchat", list(words)) as context:
+            return hierchat.invoke(context) or 0
     except KeyboardInterrupt:
         return 130
+    except click.exceptions.Exit as done:  # --help
+        return done.exit_code
+    except click.UsageError as error:
+        if error.ctx:
+            print(error.ctx.get_usage(), file=sys.stderr)
+        place = error.ctx.command_path if error.ctx else "hierchat"
+        print(f"{place}: error: {error.format_message()}", file=sys.stderr)
+        return 2
     except shutdown.Ended:
-        if args.command in _SERVICES:
+        if any(word in _SERVICES for word in words[:2]):
             return 0  # until it is told to end: that was all it had to do
         raise
     except Exception as error:
-        print(f"hierchat: {logs.said(error, here=True)}", file=sys.stderr)
+        print(f"hierchat: {logs.error_message(error, here=True)}", file=sys.stderr)
         return 1
 
 
 def _with_command(arguments: Sequence[str]) -> list[str]:
-    """`serve` where no command is named."""
+    """Put in `serve` where no command is named."""
     before = 1 if list(arguments[:1]) == ["--verbose"] else 0
     first = next(iter(arguments[before:]), "--")
     implied = ["serve"] if first.startswith("-") and first not in ("-h", "--help") else []
     return [*arguments[:before], *implied, *arguments[before:]]
-
-
-def _says_model_here(args: argparse.Namespace) -> bool:
-    """Whether --model is of this program, not of a server or of vLLM."""
-    elsewhere = getattr(args, "url", None)
-    return bool(getattr(args, "model", None)) and not elsewhere
-
-
-def _chosen(said: str) -> str:
-    from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.load.add import chosen
-
-    return chosen(said, read_catalogue())
-
-
-def _run(args: argparse.Namespace) -> int:
-    if args.command == "serve":
-        return serve(args)
-    if args.command == "serve-vllm":
-        from hierchat.cli.serve_vllm import run as serve_vllm
-
-        return serve_vllm(args)
-    if args.command == "chat":
-        from hierchat.cli.chat import run as chat
-
-        return chat(args)
-    if args.command == "learn":
-        from hierchat.cli.learn import run as learn
-
-        return learn(args)
-    if args.command == "models":
-        from hierchat.cli.models import check_models, get_model, list_models, search_models
-
-        if args.action == "search":
-            return search_models(args.words)
-        if args.action == "check":
-            return check_models(args.names)
-        return list_models() if args.action == "list" else get_model(args.name)
-    if args.command == "corpus":
-        from hierchat.cli import corpus
-
-        if args.action == "list":
-            return corpus.list_corpora()
-        if args.action == "remove":
-            return corpus.remove_corpus(args.name)
-        return corpus.add_corpus(args.paths, args.model, args.name, args.replace)
-    if args.command == "stats":
-        from hierchat.cli.stats import show_stats
-
-        return show_stats(args.db, args.days)
-    if args.command in ("import", "export", "backup", "forget"):
-        from hierchat.cli import chats as transfer
-
-        return transfer.run(args)
-    if args.command == "users":
-        from hierchat.cli.users import run as users
-
-        return users(args)
-    if args.command == "keys":
-        from hierchat.cli.users import run_keys as keys
-
-        return keys(args)
-    if args.command == "doctor":
-        from hierchat.cli.checks import run_doctor as doctor
-
-        return doctor(args)
-    from hierchat.cli.checks import run as verify
-
-    return verify(args)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "hierchat",
-        description="A private chat that drafts from your history. Without a command it starts the chat.",
-        epilog="`hierchat COMMAND --help` shows what a command takes; `hierchat serve --help` is about the chat.",
-    )
-    parser.add_argument("--verbose", action="store_true", help="say more in the terminal")
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_serve(commands)
-    add_serve_vllm(commands)
-    add_chat(commands)
-
-    models = commands.add_parser("models", help="what can answer, and what is on this machine")
-    actions = models.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="the catalogue")
-    get = actions.add_parser("get", help="fetch a model now")
-    get.add_argument("name", metavar="NAME")
-    check = actions.add_parser("check", help="compare the catalogue with the hub")
-    check.add_argument("names", metavar="NAME", nargs="*", help="by default, all that come from there")
-
-    searched = actions.add_parser("search", help="look for models on the hub, which is sent the words")
-    searched.add_argument("words", metavar="WORDS", nargs="+", help="of the model's name")
-
-    corpus = commands.add_parser("corpus", help="texts that draft, beside what the model has written")
-    actions = corpus.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="what is stored, and for which models")
-    remove = actions.add_parser("remove", help="delete a corpus, for all models")
-    remove.add_argument("name", metavar="NAME")
-    add = actions.add_parser("add", help="files and folders of text, Markdown, code, JSON lines, chats")
-    add.add_argument("paths", nargs="+", metavar="PATH", help="a file, a folder, or hub:OWNER/DATASET")
-    add.add_argument(
-        "--model", metavar="NAME", help="a name from `models list`: whose tokens (the default's)"
-    )
-    add.add_argument("--name", metavar="NAME", help="by default, as the first path is called")
-    add.add_argument("--replace", action="store_true", help="in place of the corpus of this name")
-
-    stats = commands.add_parser("stats", help="how drafting has fared from day to day")
-    stats.add_argument("--db", type=Path, default=data_dir() / "hierchat.db", help="the database file")
-    stats.add_argument("--days", type=int, default=30, metavar="N", help="today and the days before it")
-
-    add_learn(commands)
-    add_keys(commands)
-    add_transfer(commands)
-    add_users(commands)
-    add_doctor(commands)
-    add_verify(commands)
-    return parser

@@ -1,10 +1,13 @@
-"""A reply on standard output while it is written: as Markdown on a terminal, as it is elsewhere, or not at all."""
+"""What the terminal shows: a reply while it is written, its figures and sources, and a model that loads."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TextIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -18,9 +21,20 @@ from rich.theme import Theme
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import Run
-from hierchat.chat.settings import in_order, percent, share_words, source_words, speed_words, time_words
+from hierchat.chat.settings import (
+    host_sentence,
+    in_order,
+    percent,
+    share_words,
+    source_words,
+    speed_words,
+    time_words,
+)
 from hierchat.engine.engine import TARGET
-from hierchat.thoughts import parted
+from hierchat.reasoning import split_reasoning
+
+if TYPE_CHECKING:
+    from hierchat.runtime.slot import ModelHost
 
 # Markdown in the terminal, part by part.
 
@@ -30,7 +44,7 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "ta
 
 
 class _Heading(markdown.Heading):
-    """At the left, without a frame."""
+    """Draws a heading at the left, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -38,7 +52,7 @@ class _Heading(markdown.Heading):
 
 
 class _Code(markdown.CodeBlock):
-    """Without a margin, so that copied code stands as it was written."""
+    """Draws code without a margin, so that copied code stands as it was written."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
@@ -54,7 +68,7 @@ class _Drawn(markdown.Markdown):
 
 
 class Markdown:
-    """Text whose parts are drawn each by itself, with a blank row between, as they are where they come one by one.
+    """Draws each part of a text by itself, with a blank row between, as where they come one by one.
     Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
@@ -73,7 +87,7 @@ class Markdown:
 
 
 def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens of each paragraph, list, table and so on."""
+    """Split tokens into those of each paragraph, list, table and so on."""
     blocks: list[list[Token]] = []
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -89,7 +103,7 @@ def _part(tokens: list[Token]) -> markdown.Markdown:
 
 
 def _trimmed(row: Sequence[Segment]) -> list[Segment]:
-    """Without the blanks with which rich fills rows: copied text should not hold them."""
+    """Return a row without the blanks with which rich fills it: copied text should not hold them."""
     kept = list(row)
     while kept and not kept[-1].text.strip():
         kept.pop()
@@ -97,7 +111,7 @@ def _trimmed(row: Sequence[Segment]) -> list[Segment]:
 
 
 def finished(text: str) -> int:
-    """How many characters at its beginning are whole parts that nothing can change that is still to come.
+    """Count the characters at the beginning that nothing to come can change: they are whole parts.
 
     The last part can grow; the one before it can, too, until the first line of the last one is whole.
     """
@@ -116,24 +130,24 @@ _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
 def console(*, notes: bool = False, plain: bool = False) -> Console:
-    """Standard output; `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
+    """Open standard output. `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
     return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
 
 
 class Screen(Protocol):
-    """Of one reply after the other."""
+    """Shows one reply after the other."""
 
     def show(self, frame: Frame) -> None:
-        """Its state by now."""
+        """Show how far the reply is."""
         ...
 
     def end(self) -> None:
-        """Nothing more comes of this reply."""
+        """End the reply: nothing more comes."""
         ...
 
 
-class Nothing:
-    """For who wants the whole at the end."""
+class SilentScreen:
+    """Shows nothing, for whoever wants the whole at the end."""
 
     def show(self, frame: Frame) -> None:
         """Nothing."""
@@ -142,8 +156,8 @@ class Nothing:
         """Nothing."""
 
 
-class Plain:
-    """The text as the model writes it, piece by piece."""
+class PlainScreen:
+    """Writes the text as the model writes it, piece by piece."""
 
     def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
         """`stop`: strings that end the reply; what may be the beginning of one is held back."""
@@ -169,8 +183,8 @@ class Plain:
         self._shown, self._last = 0, ""
 
 
-class Rendered:
-    """Markdown. Parts that nothing can change any more are printed for good; the last one is drawn anew as it grows,
+class MarkdownScreen:
+    """Draws Markdown: parts that nothing can change are printed for good, the last one is drawn anew as it grows,
     its end where it is longer than the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -196,7 +210,7 @@ class Rendered:
         if ready := finished(self._text[self._printed :]):
             self._print(self._text[self._printed : self._printed + ready])
             self._printed += ready
-        self._draw(_End(Markdown(self._text[self._printed :]), apart=self._apart))
+        self._draw(_Tail(Markdown(self._text[self._printed :]), apart=self._apart))
         now = time.monotonic()
         self._rests_until = now + _REST * (now - began)
 
@@ -215,7 +229,7 @@ class Rendered:
             self._console.print(Markdown(part))
             self._apart = True
 
-    def _draw(self, drawn: Text | _End) -> None:
+    def _draw(self, drawn: Text | _Tail) -> None:
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
@@ -225,16 +239,16 @@ class Rendered:
 
 
 def _quoted(text: str) -> str:
-    """Markdown in which a thought is quoted above the answer."""
-    parts = parted(text)
+    """Return Markdown in which a thought is quoted above the answer."""
+    parts = split_reasoning(text)
     if not parts.thought:
         return parts.answer
     lines = "\n".join(f"> {line}".rstrip() for line in parts.thought.split("\n"))
     return f"{lines}\n\n{parts.answer}"
 
 
-class _End:
-    """As many of its last rows as the terminal has room for."""
+class _Tail:
+    """Draws as many of the last rows as the terminal has room for."""
 
     def __init__(self, drawn: Markdown, *, apart: bool) -> None:
         self._drawn = drawn
@@ -250,12 +264,12 @@ class _End:
 
 
 def say(notes: Console, sentence: str) -> None:
-    """A sentence that is no reply. What a server or a title holds steers the terminal as little as a reply."""
+    """Print a sentence that is no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
     notes.print(printable(sentence), style="dim", markup=False, highlight=False)
 
 
 def printable(text: str) -> str:
-    """Without control characters: nothing that a model writes can steer the terminal."""
+    """Return a text without control characters, so that nothing that a model writes can steer the terminal."""
     return "".join(one for one in text if one in "\n\t" or not _steers(one))
 
 
@@ -303,7 +317,7 @@ _RECORD = (
 
 
 def figures_line(figures: Figures) -> str:
-    """The same as below a reply of the page: speed, tokens and seconds, and where the words came from."""
+    """Say what stands below a reply of the page: speed, tokens and seconds, and where the words came from."""
     parts = [speed_words(figures), *time_words(figures)]
     if sources := [words for _source, words in share_words(figures.shares)]:
         parts.append(", ".join(sources))
@@ -312,7 +326,7 @@ def figures_line(figures: Figures) -> str:
 
 
 def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
-    """A reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
+    """Return a reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
     figures = {name: getattr(frame.figures, name) for name in _RECORD}
     figures |= {
         "speedup": frame.figures.deserved_speedup,
@@ -342,7 +356,7 @@ _DRAFT_MODEL = "magenta underline"
 
 
 def show_sources(runs: Sequence[Run], console: Console) -> None:
-    """The reply with its words marked, and below it what the marks mean, with the chats that held them."""
+    """Print the reply with its words marked by source, and below it what the marks mean."""
     reply = Text()
     for run in runs:
         reply.append(printable(run.text), _style(run.source))
@@ -360,10 +374,64 @@ def _style(source: str) -> str:
 
 
 def _where(runs: Sequence[Run]) -> str:
-    """The chats and files in which they stand, in the order of the reply."""
+    """Name the chats and files in which the runs stand, in the order of the reply."""
     names = [
         f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
         for run in runs
     ]
     names = list(dict.fromkeys(name for name in names if name))
     return f": {', '.join(names)}" if names else ""
+
+
+# A model that loads: a line for each phase beside the page, one line in place before a reply
+
+
+_POLL_SECONDS = 0.25
+_CLEAR = "\r\033[K"
+
+
+def follow_loading(host: ModelHost, out: TextIO | None = None) -> threading.Thread:
+    """Print what the host does until its model is ready or has failed, from a thread of its own."""
+    thread = threading.Thread(
+        target=_print_phases, args=(host, out or sys.stderr), name="terminal", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def wait_for_model(host: ModelHost, out: TextIO) -> None:
+    """Wait until its model is ready or has failed.
+
+    On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
+    watched, last = out.isatty(), ""
+    try:
+        while (status := host.status).phase not in ("ready", "failed"):
+            sentence = host_sentence(status)
+            if watched and sentence != last:
+                out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
+                out.flush()
+                last = sentence
+            time.sleep(_POLL_SECONDS / 5)
+    finally:
+        if last:
+            out.write(_CLEAR)
+            out.flush()
+
+
+def _print_phases(host: ModelHost, out: TextIO) -> None:
+    watched, last, phase = out.isatty(), "", ""
+    while True:
+        status = host.status
+        sentence = host_sentence(status)
+        if sentence != last and (watched or status.phase != phase):
+            # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
+            in_place = watched and status.phase == phase
+            lead = _CLEAR if in_place else "\n" if watched and phase else ""
+            out.write(lead + sentence + ("" if watched else "\n"))
+            out.flush()
+            last, phase = sentence, status.phase
+        if status.phase in ("ready", "failed"):
+            out.write("\n" if watched else "")
+            out.flush()
+            return
+        time.sleep(_POLL_SECONDS)

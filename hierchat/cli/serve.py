@@ -1,83 +1,156 @@
-"""`hierchat serve`, which is `hierchat` alone and `python app.py`, too: builds the page and serves it."""
+"""`hierchat serve`, which is `hierchat` alone and `python app.py`, too, and `hierchat serve-vllm`."""
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import logging
 import os
 import platform
+import shlex
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from hierchat import logs
-from hierchat.config import database_file
-from hierchat.models.catalogue import Backend
+from hierchat.cli.options import (
+    Command,
+    CommandError,
+    backend_option,
+    catalogue_name,
+    database_option,
+    model_option,
+    port,
+)
+from hierchat.config import data_dir, database_file
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
-    from hierchat.models.catalogue import ModelEntry
+    from hierchat.models.catalogue import Backend, ModelEntry
     from hierchat.store import Store
 
 log = logging.getLogger(__name__)
+F = TypeVar("F", bound=Callable[..., Any])
 _END_SECONDS = 10.0
 _EARLIER = "me"
 """Whose the chats of everybody with the password were up to version 0.1."""
-PORTS = range(1, 65536)
 _M_ARENA_MAX, _ARENAS = -8, 2
 """mallopt's name for how many arenas there are at most, and how many are enough: the interpreter's lock lets one thread
 allocate at a time, mostly."""
 
 
-class ServeError(Exception):
-    """The page cannot be served as the flags say; the text is for the user."""
+@dataclass(frozen=True, slots=True)
+class PageFlags:
+    """Flags about the page, whatever computes the model."""
+
+    host: str
+    port: int
+    share: bool
+    db: Path | None
+    auth: bool
+    api: bool
+    api_open: bool
 
 
-def add_serve(commands: Any) -> None:
-    """The flags."""
-    parser = commands.add_parser("serve", help="the chat, in the browser; what a call without a command does")
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="a name from `models list` (its default), or a folder or GGUF file, which joins that list",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=get_args(Backend),
-        help="what computes it (default: the fastest that this machine has)",
-    )
-    add_page_flags(parser)
+def page_options(command: F) -> F:
+    """Give a command the flags of PageFlags, and `--verbose`, which main() reads."""
+    for option in reversed(
+        (
+            click.option(
+                "--host",
+                default="127.0.0.1",
+                help="address to listen on; all but loopback need a login",
+            ),
+            click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
+            click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
+            database_option,
+            click.option("--auth", is_flag=True, help="ask for a login on loopback too"),
+            click.option(
+                "--api", is_flag=True, help="answer other programs that have a key (docs/serving.md)"
+            ),
+            click.option(
+                "--api-open", is_flag=True, help="the same, and programs on this machine without a key"
+            ),
+            click.option("--verbose", is_flag=True, expose_value=False, help="say more in the terminal"),
+        )
+    ):
+        command = option(command)
+    return command
 
 
-def add_page_flags(parser: argparse.ArgumentParser) -> None:
-    """Those that are about the page, whatever computes the model."""
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
-    )
-    parser.add_argument("--port", type=_port, default=7860, help="(7860)")
-    parser.add_argument("--share", action="store_true", help="a public link, relayed through a third party")
-    parser.add_argument("--db", type=Path, metavar="FILE", help="the database")
-    parser.add_argument("--auth", action="store_true", help="ask for a login on loopback too")
-    parser.add_argument(
-        "--api", action="store_true", help="answer other programs that have a key (docs/serving.md)"
-    )
-    parser.add_argument(
-        "--api-open", action="store_true", help="the same, and programs on this machine without a key"
-    )
-    # Not to undo a --verbose that stands before the command
-    parser.add_argument(
-        "--verbose", action="store_true", default=argparse.SUPPRESS, help="say more in the terminal"
-    )
+@click.command("serve", cls=Command)
+@model_option
+@backend_option
+@page_options
+def serve_command(model: str | None, backend: Backend | None, **flags: Any) -> int:
+    """Serve the page over a model of this machine."""
+    return serve(PageFlags(**flags), catalogue_name(model), backend)
 
 
-def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = None) -> int:
-    """Serve the page until the process is interrupted or told to end (shutdown.py); the model loads meanwhile. Returns
-    the exit code. `added`: models of this run, beside those of the catalogue."""
+@click.command("serve-vllm", cls=Command)
+@click.argument("model")
+@click.option("--tensor-parallel", type=int, default=1, metavar="N", help="GPUs that share the model (1)")
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="a Python that has vLLM; none is installed then",
+)
+@click.option("--vllm", default="", metavar="ARGUMENTS", help="further arguments of vLLM, in quotes")
+@click.option("--no-drafts", is_flag=True, help="vLLM alone, without our drafter")
+@page_options
+def serve_vllm_command(
+    model: str, tensor_parallel: int, python: Path | None, vllm: str, no_drafts: bool, **flags: Any
+) -> int:
+    """Start vLLM for MODEL, and the chat over it; both end together.
+
+    MODEL is a name from `models list`, a folder, or OWNER/NAME on the hub.
+    """
+    if os.name == "nt":
+        raise CommandError("vLLM does not run on Windows. Use WSL, or a machine with Linux.")
+    if tensor_parallel < 1:
+        raise CommandError("--tensor-parallel counts GPUs: give 1 or more.")
+    from hierchat.models.device_memory import best_device
+    from hierchat.runtime.vllm import Vllm, has_drafter, prepare, python_of
+
+    cuda = best_device().startswith("cuda")
+    python = python or python_of(cuda, _say)
+    launch, like = prepare(
+        model,
+        cuda=cuda,
+        drafts=has_drafter() and not no_drafts,
+        tensor_parallel=tensor_parallel,
+        more=shlex.split(vllm),
+    )
+    process = Vllm(launch.command(python), launch.variables(), data_dir() / "logs" / "vllm.log")
+    try:
+        process.wait(launch.url, _say)
+        return serve(PageFlags(**flags), launch.name, added={launch.name: launch.entry(like)})
+    finally:
+        _say("vLLM ends…")
+        process.end()
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def serve(
+    flags: PageFlags,
+    model: str | None,
+    backend: Backend | None = None,
+    added: Mapping[str, ModelEntry] | None = None,
+) -> int:
+    """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.
+
+    The model loads meanwhile. `added`: models of this run, beside those of the catalogue."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -86,17 +159,17 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.slot import ModelHost
 
-    host = ModelHost(read_catalogue(), backend=args.backend, added=added)
-    name = args.model or host.names[0]
+    host = ModelHost(read_catalogue(), backend=backend, added=added)
+    name = model or host.names[0]
     if name not in host.names:
-        raise ServeError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
-    _require_address(args.host, args.port)
-    database = database_file(args.db)
+        raise CommandError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
+    _require_address(flags.host, flags.port)
+    database = database_file(flags.db)
 
     from hierchat.api.endpoint import Endpoint
     from hierchat.chat.in_progress import none_outlives
     from hierchat.chat.service import ChatService
-    from hierchat.cli import progress
+    from hierchat.cli.screen import follow_loading
     from hierchat.page import page_app
     from hierchat.page.page_app import build_app
     from hierchat.store import Store
@@ -108,22 +181,24 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         ExitStack() as ending,
     ):
         page_app.sweep()
-        login = page_app.login(args.host, args.share, args.auth, store)
+        login = page_app.login(flags.host, flags.share, flags.auth, store)
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
         # Without these flags, the switch in Settings counts.
-        store.started_with = "open" if args.api_open else "keys" if args.api else None
+        store.started_with = "open" if flags.api_open else "keys" if flags.api else None
 
         def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
             return Endpoint(page, service, is_local)
 
         app = build_app(service, str(database), log_ins)
         try:
-            local, public = page_app.serve(app, log_ins, args.host, before, port=args.port, share=args.share)
+            local, public = page_app.serve(
+                app, log_ins, flags.host, before, port=flags.port, share=flags.share
+            )
         except OSError as error:
-            raise ServeError(
-                f"Cannot serve on {args.host} port {args.port}. Choose another --port or --host."
+            raise CommandError(
+                f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
             ) from error
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
@@ -133,13 +208,13 @@ def serve(args: argparse.Namespace, added: Mapping[str, ModelEntry] | None = Non
         if (access := store.access()) != "off":
             keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)
-        if args.share:
+        if flags.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")
             print("It relays everything through a third party's servers: it is not private from end to end.")
         if login:
             print(_how_to_log_in(store, login[1]), flush=True)
         host.start(name)
-        progress.follow(host)
+        follow_loading(host)
         app.block_thread()
     return 0
 
@@ -163,14 +238,8 @@ def _how_to_log_in(store: Store, guest_password: str) -> str:
     return said
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) not in PORTS:
-        raise argparse.ArgumentTypeError(f"{text} is no port; give a number from 1 to {PORTS[-1]}")
-    return int(text)
-
-
 def _require_address(host: str, port: int) -> None:
-    """Raises ServeError with the reason where nothing can listen there."""
+    """Raises CommandError with the reason where nothing can listen there."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -180,7 +249,7 @@ def _require_address(host: str, port: int) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except (OSError, UnicodeError) as error:
-        raise ServeError(_address_error(host, port, error)) from error
+        raise CommandError(_address_error(host, port, error)) from error
 
 
 def _address_error(host: str, port: int, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""`python -m hierchat stats`: how drafting has fared from day to day. Returns the process's exit code."""
+"""`hierchat stats`: how drafting has fared from day to day."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from hierchat.chat.settings import in_order
+from hierchat.cli.options import Command
+from hierchat.config import database_file
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.loaded import counted
 from hierchat.store import DraftingFigures, Store, StoreError
@@ -23,20 +26,18 @@ CALIBRATION = "Likely candidates by the chance that they were given, and how man
 CAPTION = "Each source's share of the tokens, and how many of its drafts were accepted."
 
 
-def show_stats(path: Path, days: int) -> int:
-    """Prints tables by day for each user of the database who has measured replies."""
+@click.command("stats", cls=Command)
+@click.option("--db", type=click.Path(path_type=Path), metavar="FILE", help="the database file")
+@click.option("--days", type=int, default=30, metavar="N", help="today and the days before it")
+def stats_command(db: Path | None, days: int) -> None:
+    """Print tables by day for each user of the database who has measured replies. Raises StoreError."""
     console = Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    try:
-        if not path.exists():
-            raise StoreError(f"There is no {path}. Name the database with --db.")
-        with Store.open(path) as store:
-            users = {
-                name: store.figures_over_time(user, days=days).days for name, user in store.users().items()
-            }
-            learned = {name: counted(store, user) for name, user in store.users().items()}
-    except StoreError as error:
-        Console(stderr=True, soft_wrap=True).print(f"Error: {error}", markup=False, highlight=False)
-        return 1
+    path = db or database_file()
+    if not path.exists():
+        raise StoreError(f"There is no {path}. Name the database with --db.")
+    with Store.open(path) as store:
+        users = {name: store.figures_over_time(user, days=days).days for name, user in store.users().items()}
+        learned = {name: counted(store, user) for name, user in store.users().items()}
     measured = {name: figures for name, figures in users.items() if figures}
     for name, figures in measured.items():
         if len(users) > 1:
@@ -50,11 +51,10 @@ def show_stats(path: Path, days: int) -> int:
             console.print(calibration_table(learned[name]))
     if not measured:
         console.print(f"No reply was measured in the last {days} days.")
-    return 0
 
 
 def table(figures: Mapping[date, DraftingFigures]) -> Table:
-    """A row for each day."""
+    """Draw a row for each day."""
     made = Table(box=None, pad_edge=False)
     made.add_column("day", no_wrap=True)
     for column in ("replies", "tokens", "T", "speed-up", "draft ms", "proposed", "accepted"):
@@ -74,7 +74,7 @@ def table(figures: Mapping[date, DraftingFigures]) -> Table:
 
 
 def sources_table(figures: Mapping[date, DraftingFigures]) -> Table:
-    """The same by source."""
+    """Draw a row for each day, a column for each source."""
     made = Table(box=None, pad_edge=False, caption=CAPTION, caption_justify="left")
     sources = in_order(name for one in figures.values() for name in one.sources)
     made.add_column("day", no_wrap=True)
@@ -86,7 +86,7 @@ def sources_table(figures: Mapping[date, DraftingFigures]) -> Table:
 
 
 def calibration_table(learned: Acceptance) -> Table:
-    """Likely candidates by the chance that they were given: how many of them were right."""
+    """Draw how many of the likely candidates were right, by the chance that they were given."""
     made = Table(box=None, pad_edge=False, caption=CALIBRATION, caption_justify="left")
     sources = learned.calibration()
     made.add_column("chance", justify="right", no_wrap=True)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, Protocol
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.origins import Run
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
-from hierchat.cli import progress
+from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
-from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.bring import status
 from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
 from hierchat.store import (
     Attachment,
     Chat,
     ChatMessage,
     ChatSettings,
-    DraftsFrom,
     FinalState,
     NotFound,
     Store,
@@ -35,17 +29,6 @@ from hierchat.store import (
 )
 from hierchat.texts.attachments import with_files
 from hierchat.texts.exporting import open_branch
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-
-
-# What keeps `hierchat chat` from answering.
-
-
-class TerminalError(Exception):
-    """The text is for the user."""
-
 
 DELETED = "This chat was deleted meanwhile. What you say next begins a new one."
 _STATES: dict[str | None, FinalState] = {"stopped": "stopped", "error": "interrupted"}
@@ -65,7 +48,7 @@ class Model(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Those that can be chosen. Raises TerminalError."""
+        """Those that can be chosen. Raises CommandError."""
         ...
 
     def about(self, name: str) -> str:
@@ -73,14 +56,14 @@ class Model(Protocol):
         ...
 
     def choose(self, name: str) -> None:
-        """Returns when it can answer. Raises TerminalError; another one may go on answering then."""
+        """Returns when it can answer. Raises CommandError; another one may go on answering then."""
         ...
 
 
 def require(name: str, names: Sequence[str]) -> None:
-    """Raises TerminalError where no model has that name."""
+    """Raises CommandError where no model has that name."""
     if name not in names:
-        raise TerminalError(f"No model is called {name!r}. There are: {', '.join(names)}.")
+        raise CommandError(f"No model is called {name!r}. There are: {', '.join(names)}.")
 
 
 Complete = Callable[[Sequence[Said], Mapping[str, Any], Event], Generator[Frame, None, None]]
@@ -107,7 +90,7 @@ class Keeps(Protocol):
 
 
 @dataclass(slots=True)
-class Changes:
+class SettingsOverrides:
     """What the user set by flags and commands, over what the chat has."""
 
     system_prompt: str | None = None
@@ -122,7 +105,7 @@ class Changes:
 class Talk(Protocol):
     """One chat after the other."""
 
-    changes: Changes
+    changes: SettingsOverrides
     model: Model
     number: int | None
     """Of the chat in the store; None where it is not stored."""
@@ -169,7 +152,7 @@ class TalkInMemory:
     ) -> None:
         """`own_settings`: of a chat, by its number in the store; `chat` and `number`: what goes on."""
         self.model = model
-        self.changes = Changes()
+        self.changes = SettingsOverrides()
         self.number = number
         self.earlier: Earlier = lambda most: []
         self._complete = complete
@@ -186,7 +169,7 @@ class TalkInMemory:
             yield from self._ask(text, files, stop)
         except NotFound as error:
             self.new()
-            raise TerminalError(DELETED) from error
+            raise CommandError(DELETED) from error
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
@@ -252,7 +235,7 @@ _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
 
-class Held:
+class WaitingQuestion:
     """The question that waits, as the store holds it: a crash leaves it in its chat, without a reply."""
 
     def __init__(self, store: Store, user: int) -> None:
@@ -284,13 +267,13 @@ class StoredTalk:
     def __init__(self, service: ChatService, model: Model, user: int, number: int | None = None) -> None:
         """`number`: the chat that goes on."""
         self.model = model
-        self.changes = Changes()
+        self.changes = SettingsOverrides()
         self.number = number
         self.earlier: Earlier = lambda most: []
         self._service = service
         self._store = service.store
         self._user = user
-        self._held = Held(service.store, user)
+        self._held = WaitingQuestion(service.store, user)
         self._reply: int | None = None
 
     @property
@@ -302,7 +285,7 @@ class StoredTalk:
             yield from self._ask(text, files, stop)
         except NotFound as error:
             self.new()
-            raise TerminalError(DELETED) from error
+            raise CommandError(DELETED) from error
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings = self.settings
@@ -330,13 +313,13 @@ class StoredTalk:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
 
 
-class Kept:
+class StoredCopy:
     """Stores chats that another program answers. What was said drafts here, too, from the next reply on."""
 
     def __init__(self, store: Store, user: int) -> None:
         self._store = store
         self._user = user
-        self._held = Held(store, user)
+        self._held = WaitingQuestion(store, user)
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
         self._held.hold(text, files, number)
@@ -364,12 +347,12 @@ class Kept:
 
 
 def last_chat(store: Store, user: int) -> int:
-    """The chat in which something was said last. Raises TerminalError where there is none."""
+    """The chat in which something was said last. Raises CommandError where there is none."""
     chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
         if store.messages(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
-    raise TerminalError("There is no chat to go on with yet. Leave --continue out to begin one.")
+    raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
 
 def earlier(store: Store, user: int, most: int) -> list[str]:
@@ -382,60 +365,3 @@ def earlier(store: Store, user: int, most: int) -> list[str]:
     ]
     asked.sort(key=lambda message: message.created_at)
     return [message.text for message in asked[-most:]]
-
-
-# A model that answers in this process.
-
-
-os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
-
-
-class OwnModel:
-    """The model of a service. While another one is loaded, what is done stands on `out`."""
-
-    def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
-        self._service = service
-        self._out = out
-
-    @property
-    def host(self) -> ModelHost:
-        """It holds the model."""
-        return self._service.host
-
-    @property
-    def name(self) -> str:
-        return self.host.hosted.name if self.host.hosted else ""
-
-    @property
-    def place(self) -> str:
-        return ""
-
-    def names(self) -> list[str]:
-        return self.host.names
-
-    def about(self, name: str) -> str:
-        present = status(self.host.catalogue.entry(name), best_device()).present
-        return "" if present else "not on this machine: it is fetched first"
-
-    def choose(self, name: str) -> None:
-        require(name, self.names())
-        if name == (before := self.name):
-            return
-        self.host.start(name)
-        try:
-            progress.wait(self.host, self._out)
-        except KeyboardInterrupt:
-            if not before:
-                raise
-            self.host.start(before)
-            progress.wait(self.host, self._out)
-            raise TerminalError(f"Stopped. {before} goes on answering.") from None
-        if self.name != name:
-            raise TerminalError(self.host.status.message or f"{name} could not be loaded.")
-
-    def complete(
-        self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
-    ) -> Generator[Frame, None, None]:
-        """A reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
-        yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)

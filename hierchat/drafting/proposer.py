@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match
+
+log = logging.getLogger(__name__)
 
 
 class Proposer(Protocol):
@@ -62,6 +66,21 @@ class Shares(Protocol):
     def cut(self, nodes: int) -> None:
         """Of the tree only the first `nodes` go through the forward."""
         ...
+
+
+ENTRY_POINTS = "hierchat.proposers"
+"""Group of entry points under which other packages name what makes a Proposer for each reply, such as its class."""
+
+
+def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
+    """Return the proposers of other packages that are installed; one that cannot be imported is left out and logged."""
+    found: list[Callable[[], Proposer]] = []
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            found.append(point.load())
+        except Exception as error:
+            log.warning("the proposer %s cannot be imported: %s", point.name, error)
+    return tuple(found)
 
 
 # Several proposers as one: the compiled databases first, any others beside them, merged tree with tree.

@@ -1,14 +1,25 @@
-"""From a loaded model to the runner that computes it."""
+"""Choose the runner that computes a loaded model."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from hierchat.engine.fallback import INEXACT, LIMIT_S, Landing, NoRung, NotRight, Rung, climb, within
+from hierchat.engine.fallback import (
+    INEXACT,
+    LIMIT_S,
+    AttemptLog,
+    AttemptRecord,
+    Implementation,
+    NoImplementation,
+    NotRight,
+    Selected,
+    Selection,
+    within,
+)
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.loaded_model import LoadedModel
@@ -21,30 +32,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ANSWER_S = 20.0
 """Seconds that a GPU gets for one addition, after a failure."""
-RUNGS = {
+IMPLEMENTATIONS = {
     "graphs": "CUDA graphs",
     "rows": "our GPU kernels without graphs",
     "slots": "PyTorch's own operations",
     "plain": "transformers alone, without drafts",
     "eager": "transformers alone with its simplest attention, without drafts",
 }
-"""From the fastest to the slowest, as one tells it."""
+"""What a report calls the implementations of a model of transformers, in fallback order."""
 INT8 = "bitsandbytes looks at all rows of a forward to choose the columns of int8 that it computes in half precision"
 
 
 def make_runner(loaded: LoadedModel, report: Report = silent, sequences: int = 1) -> Runner:
-    """The runner alone of what `land` finds."""
-    return land(loaded, report, sequences).runner
+    """Make the runner that `select_implementation` finds."""
+    return select_implementation(loaded, report, sequences).runner
 
 
-def land(
-    loaded: LoadedModel, report: Report = silent, sequences: int = 1, rung: str | None = None
-) -> Landing:
-    """The fastest runner that computes the model right, with room for so many sequences if memory allows it.
+def select_implementation(
+    loaded: LoadedModel, report: Report = silent, sequences: int = 1, only: str | None = None
+) -> Selected:
+    """Find the fastest runner that computes the model right, with room for so many sequences if memory allows it.
 
-    Of a model of transformers the ladder is climbed; what came of it is kept (landings.py). `rung`: this one alone, and
-    nothing is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or DoesNotFitError where the
-    processor does not.
+    Of a model of transformers, implementations are tried in order, and a record of that is kept. `only`: this one
+    alone is tried, and no record is kept. Raises DeviceError where a GPU computes it in no way; UnsupportedError or
+    DoesNotFitError where the processor does not.
     """
     if isinstance(loaded.model, BlockModel):
         from hierchat.engine.cpu.llvm import is_compiled
@@ -62,65 +73,64 @@ def land(
             sequences=sequences,
             activations=loaded.activations,
         )
-        return Landing(runner, "kernels")
+        return Selected(runner, "kernels")
     from hierchat.models.load.load_torch import BlockModule
 
     if isinstance(loaded.model, BlockModule):
         from hierchat.engine.torch.tiled_experts import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
-    if rung is None:
-        return land_over(loaded, rungs(loaded))
-    return land_over(loaded, [one for one in rungs(loaded) if one.name == rung], keeping=False)
+    order = implementations(loaded)
+    if only is None:
+        return select_from(loaded, order)
+    return select_from(loaded, [one for one in order if one.name == only], keeping=False)
 
 
-def land_over(loaded: LoadedModel, ladder: Sequence[Rung], *, keeping: bool = True) -> Landing:
-    """The same over a ladder that is given; where not `keeping`, what earlier starts found counts for nothing."""
-    from hierchat.engine.fallback import LandingNotes
+def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping: bool = True) -> Selected:
+    """Find the first of these implementations that computes the model right. Unless `keeping`, what earlier starts
+    found counts for nothing, and no record is kept."""
     from hierchat.engine.selftest import cache_key, expected, require_agreement, require_right_device
     from hierchat.engine.torch.torch_runner import gpu
 
     model, device = loaded.model, loaded.model.device
     on_gpu = device.type != "cpu"
     name = gpu(device) or "the processor"
-    made_with = cache_key("", "", gpu(device))
-    notes = LandingNotes(
-        f"{loaded.name}, {loaded.backend}",
-        f"{loaded.model_key} {loaded.backend}",
-        name,
-        made_with,
-        gpu=on_gpu,
-    )
+    attempts = None
+    if keeping:
+        made_with = cache_key("", "", gpu(device))
+        record = AttemptRecord(model=f"{loaded.name}, {loaded.backend}", device=name, made_with=made_with)
+        attempts = AttemptLog(record, f"{loaded.model_key} {loaded.backend}", gpu=on_gpu)
     limit = LIMIT_S if on_gpu else None
+    failed: Mapping[str, str]
     try:
         within(limit, lambda: require_right_device(device, model.dtype))
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
         wanted = within(limit, lambda: expected(model, vocabulary))
-        landing = climb(
-            ladder,
+        selected = Selection(
             lambda runner: require_agreement(runner, wanted),
-            limit=limit,
-            answers=lambda: not on_gpu or _answers(device),
-            notes=notes if keeping else None,
-        )
-    except NoRung as error:
-        if keeping:
-            notes.fell(dict(error.failed))
-        raise _failure(loaded, name, error, on_gpu) from None
+            limit,
+            lambda: not on_gpu or _answers(device),
+            attempts,
+        ).first_of(order)
+    except NoImplementation as error:
+        failed, raised = error.failed, _failure(loaded, name, error, on_gpu)
     except Exception as error:
         if not on_gpu:
             raise
         log.warning("%s fails", name, exc_info=error)
-        if keeping:
-            notes.fell({"the GPU itself": str(error) or type(error).__name__})
-        raise DeviceError(f"{name} does not compute as it should ({error}).") from None
-    if keeping:
-        notes.landed(landing, why_inexact(loaded, landing.runner))
-    return landing
+        failed = {"the GPU itself": str(error) or type(error).__name__}
+        raised = DeviceError(f"{name} does not compute as it should ({error}).")
+    else:
+        if attempts:
+            attempts.end(selected.implementation, selected.failed, why_inexact(loaded, selected.runner))
+        return selected
+    if attempts:
+        attempts.end("", failed)
+    raise raised from None
 
 
-def rungs(loaded: LoadedModel) -> list[Rung]:
-    """The ways that this kind of model allows on its device, the fastest first. Making one changes the model's
+def implementations(loaded: LoadedModel) -> list[Implementation]:
+    """List the implementations that a model allows on its device, the fastest first. Making one changes the model's
     attention."""
     model, context, key = loaded.model, loaded.context_length, loaded.model_key
     config, usual = model.config.to_dict(), model.config._attn_implementation
@@ -163,38 +173,41 @@ def rungs(loaded: LoadedModel) -> list[Rung]:
     found = []
     if slotted(config, loaded.device):
         if _has_graphs(loaded) and graphed(config, context):
-            found += [Rung("graphs", static(True)), Rung("rows", static(False))]
-        found.append(Rung("slots", slots))
-    found.append(Rung("plain", plain(usual), drafts=False))
+            found += [Implementation("graphs", static(True)), Implementation("rows", static(False))]
+        found.append(Implementation("slots", slots))
+    found.append(Implementation("plain", plain(usual), drafts=False))
     if usual != "eager" and not loaded.device.startswith("cpu"):
-        found.append(Rung("eager", plain("eager"), drafts=False))
+        found.append(Implementation("eager", plain("eager"), drafts=False))
     return found
 
 
-def rung_names(device: str) -> list[str]:
-    """Of the ways that a device may have for a model without windows, the fastest first."""
+def implementation_names(device: str) -> list[str]:
+    """Name the implementations that a device may have for a model without windows, the fastest first."""
     if device.startswith("cpu"):
         return ["slots", "plain"]
     graphs = device.startswith("cuda") and find_spec("triton") is not None
-    return list(RUNGS) if graphs else list(RUNGS)[2:]
+    return list(IMPLEMENTATIONS) if graphs else list(IMPLEMENTATIONS)[2:]
 
 
-def remark(landing: Landing) -> str:
-    """Why nothing faster computes the model, as a sentence for the user; empty where nothing failed."""
-    if not landing.failed:
+def remark(selected: Selected) -> str:
+    """Tell the user why nothing faster computes the model; empty where nothing failed."""
+    if not selected.failed:
         return ""
-    rung, reason = next(iter(landing.failed.items()))
-    return f"It is computed by {RUNGS[landing.rung]}: what is faster failed here ({RUNGS[rung]}: {reason})."
+    fastest, reason = next(iter(selected.failed.items()))
+    return (
+        f"It is computed by {IMPLEMENTATIONS[selected.implementation]}: what is faster failed here "
+        f"({IMPLEMENTATIONS[fastest]}: {reason})."
+    )
 
 
 def why_inexact(loaded: LoadedModel, runner: Runner) -> str:
-    """Why drafts may change a word at a near tie; empty where they cannot."""
+    """Tell why drafts may change a word at a near tie; empty where they cannot."""
     if runner.exact:
         return ""
     return INT8 if loaded.quantisation == "int8" else INEXACT
 
 
-def _failure(loaded: LoadedModel, device: str, error: NoRung, on_gpu: bool) -> Exception:
+def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: bool) -> Exception:
     if error.memory and not on_gpu:
         return DoesNotFitError(f"Memory ran out while {loaded.name} was tried. Choose a smaller model.")
     last = list(error.failed.values())[-1] if error.failed else "no way is known"

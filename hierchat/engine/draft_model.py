@@ -1,10 +1,11 @@
-"""A model that drafts for another: it chooses under the same noise, and rolls back where the other chose otherwise."""
+"""Let one model draft for another: it chooses under the same noise, and rolls back where the other chose otherwise."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,30 @@ from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.sampler import Counts, top_tokens
-from hierchat.engine.verify import Rows, verify, wait_for
+from hierchat.engine.verification import Rows, Sampler, verify
 from hierchat.models.progress import BrokenFileError
 
-TOGETHER = 16
-"""So many tokens that are new to it go into the forward that verifies; more are read before."""
+NEW_AT_ONCE = 16
+"""Tokens new to the model that go into the forward that verifies, at most; more are read before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedReply:
+    """The reply that draft models write for: its settings, what stops it, and whose text it is.
+
+    `users`: by draft model, whose text its slots hold. What is another's there is not used: the time that reading takes
+    would tell whether both begin in the same way.
+    """
+
+    settings: GenerationSettings
+    stop: threading.Event
+    user: int | None = None
+    users: dict[str, int | None] = field(default_factory=dict)
 
 
 class CachedDraftModel:
-    """A hierarchy.level.DraftModel. Its forwards are the fastest, padded or not: no token of a reply depends on them.
+    """A DraftModel (hierarchy/level.py) over a sequence of a runner. Its forwards are the fastest, padded or not: no
+    token of a reply depends on them.
 
     `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
     values instead of reading the text again.
@@ -34,25 +50,17 @@ class CachedDraftModel:
         name: str,
         sequence: CachedSequence,
         latency: LatencyCurve,
-        settings: GenerationSettings,
-        stop: threading.Event,
+        reply: DraftedReply,
         original: CachedSequence | None = None,
-        *,
-        user: int | None = None,
-        users: dict[str, int | None] | None = None,
     ) -> None:
-        """`user`: whose text it is. `users`: by draft model, whose text its slots hold; what is another's there is not
-        used: the time that reading takes would tell whether both begin in the same way."""
         self.name = name
         self._sequence = sequence
         self._original = original
         self._latency = latency
-        self._settings = settings
-        self._stop = stop
-        self._user = user
-        self._users = {} if users is None else users
+        self._reply = reply
         self._text: list[int] = []
         self._counts = Counts()
+        self._sampler = Sampler(reply.settings, self._counts)
         self.read_ms = 0.0
 
     @property
@@ -65,23 +73,25 @@ class CachedDraftModel:
 
     @property
     def reading_ms(self) -> float:
-        """Expected of reading what is not in the slots, were they a chunk's tokens or fewer at a time."""
+        """Milliseconds expected of reading what the slots do not hold, in forwards of the widest measured size."""
         if self._original:
             return 0.0
         step_ms = self._latency.step_ms(len(self._text))
         return (len(self._text) - len(self._sequence.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
-        own = self._users.get(self.name, self._user) == self._user
-        self._users[self.name] = self._user
+        reply = self._reply
+        own = reply.users.get(self.name, reply.user) == reply.user
+        reply.users[self.name] = reply.user
         self._sequence.rollback(common_prefix(self._sequence.tokens, text[:-1]) if own else 0)
         self._text = list(text)
         self._counts = Counts(text)
+        self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
         self._take_over()
         new = self._text[len(self._sequence.tokens) :]
-        if len(new) > TOGETHER:
+        if len(new) > NEW_AT_ONCE:
             if not self._read(new[:-1]):
                 return ()
             new = new[-1:]
@@ -93,17 +103,8 @@ class CachedDraftModel:
             *(last + 1 + parent if parent >= 0 else last for parent in drafts.parents),
         )
         rows = self._sequence.forward(tokens, parents, padded=False)
-        wait_for(rows, self._settings)
-        block_parents = (-1, *(parent + 1 for parent in drafts.parents))
-        found = verify(
-            rows,
-            (new[-1], *drafts.tokens),
-            block_parents,
-            len(self._text),
-            self._settings,
-            self._counts,
-            first=last,
-        )
+        self._sampler.wait_for(rows)
+        found = verify(rows, drafts, len(self._text), self._sampler, root=last)
         self._sequence.commit([*range(last), *(last + node for node in found.nodes)])
         self._latency.note(len(tokens), len(self._text), (time.perf_counter() - began) * 1e3)
         self._text += found.tokens
@@ -119,7 +120,7 @@ class CachedDraftModel:
             self._counts.add(token)
 
     def _take_over(self) -> None:
-        """Of the text, but for its last token, what the original has read."""
+        """Adopt what the original has read of the text, but for its last token."""
         if not self._original:
             return
         held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
@@ -127,11 +128,11 @@ class CachedDraftModel:
             self._sequence.adopt(self._original, self._text[held:end])
 
     def _read(self, tokens: Sequence[int]) -> bool:
-        """All of them, unless it is stopped."""
+        """Read all of these tokens; False where the reply was stopped on the way."""
         began = time.perf_counter()
         try:
             for at in range(0, len(tokens), CHUNK):
-                if self._stop.is_set():
+                if self._reply.stop.is_set():
                     return False
                 self._sequence.read(tokens[at : at + CHUNK])
             return True
@@ -139,17 +140,14 @@ class CachedDraftModel:
             self.read_ms += (time.perf_counter() - began) * 1e3
 
 
-# A draft model with some of the target's tokens, as a sequence over all of them.
-
-
 NEVER = np.float32(-1e30)
 """Logit of a token that the model does not have."""
 
 
 class FewerTokens:
-    """`known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all
-    others.
+    """A sequence over all of the target's tokens, of a model that knows only some.
 
+    `known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others.
     Raises BrokenFileError where these are another model's.
     """
 
@@ -208,7 +206,7 @@ class FewerTokens:
 
 
 class _AllTokens:
-    """Rows over all of the target's tokens."""
+    """Rows over all of the target's tokens, of a model that knows only some."""
 
     def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
         self._rows, self._known, self._vocabulary = rows, known, vocabulary

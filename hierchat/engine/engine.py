@@ -1,4 +1,4 @@
-"""What chat, server and bench know of an engine: steps of a reply, and what it may be able to measure."""
+"""The Engine contract: steps of a reply, optional abilities, and the errors of a forward."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.verify import TokenLogprob
-
-# The record that the engine yields: all that chat, ui and bench know of decoding.
-
+from hierchat.engine.verification import TokenLogprob
 
 TARGET = "target"
 """The source of a token that no draft proposed."""
@@ -34,35 +31,35 @@ class Step:
     sources: tuple[str, ...] = ()
     """Source of each committed token; TARGET for the bonus token."""
     matches: tuple[Match, ...] = ()
-    """What each committed token was found by; none at all where nothing is known."""
+    """Match of each committed token, or an empty tuple if nothing is known."""
     chances: tuple[float | None, ...] = ()
-    """With which probability each was expected to be right, if all before it were; None where nothing was expected."""
+    """Estimated probability that each was right, if all before it were; None where nothing was estimated."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """Of each committed token; none at all where `settings.logprobs` does not ask for them."""
+    """Log probabilities of each committed token, or an empty tuple unless `settings.logprobs` asks for them."""
     proposed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Draft nodes verified in this forward, per source."""
     width: int = 0
-    """Positions in the forward, padding not counted; 0 beside a `text`: nothing is known of forwards."""
+    """Positions in the forward without padding; 0 beside a `text`, where nothing is known of forwards."""
     draft_ms: float = 0.0
     forward_ms: float = 0.0
     verify_ms: float = 0.0
     waited_ms: float = 0.0
-    """What other replies took since this reply's last step."""
-    together: int = 1
-    """Replies that shared the forward; its milliseconds, and those of drafting and verifying, are of all of them."""
+    """Milliseconds that other replies took since this reply's last step."""
+    batch_size: int = 1
+    """Requests in the forward; its milliseconds, and those of drafting and verifying, are of all of them."""
     prompt_read: int = 0
     """Prompt tokens whose keys and values are in the slots so far."""
     prompt_tokens: int = 0
     text: str | None = None
-    """What these tokens add to the reply, from an engine elsewhere that alone can tell; None: they are decoded here."""
+    """What these tokens add to the reply, from a remote engine that alone can decode them; None: decode them here."""
     notice: str = ""
-    """A sentence for the user, to be told once, with the reply."""
+    """A sentence to show the user once, with the reply."""
     finish: Finish | None = None
-    """Set on the last step of a reply only."""
+    """Why the reply ended; None but on its last step."""
 
 
 class Engine(Protocol):
-    """Generates the tokens of replies. A local one is local.LocalEngine."""
+    """Generates the tokens of replies: local.LocalEngine here, remote.engine.RemoteEngine over a server."""
 
     @property
     def context_length(self) -> int:
@@ -76,7 +73,7 @@ class Engine(Protocol):
 
     @property
     def backend(self) -> str:
-        """What computes it, for the reader of a report."""
+        """Name what computes it, for the reader of a report."""
         ...
 
     @property
@@ -95,10 +92,10 @@ class Engine(Protocol):
         begun: int = 0,
         user: int | None = None,
     ) -> Generator[Step, None, None]:
-        """Steps of one reply; the last one has `finish`. `stop` is polled between steps. padded=False: without drafts,
-        the fastest plain decoding that the backend can do. `begun`: the last so many of `prompt_ids` are the reply so
-        far, which goes on as it would have by itself. `user`: whose text it is; what was read for one user is never
-        used for another. Called from several threads, up to `places` at once."""
+        """Yield the steps of one reply; the last one has `finish`. `stop` is polled between steps. padded=False:
+        without drafts, the fastest plain decoding that the backend can do. `begun`: the last so many of `prompt_ids`
+        are the reply so far, which goes on as it would have by itself. `user`: whose text it is; what was read for one
+        user is never used for another. Called from several threads, up to `places` at once."""
         ...
 
 
@@ -107,7 +104,7 @@ class MeasuresBaseline(Protocol):
     """An engine that can time its own plain decoding."""
 
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Milliseconds of a step of plain decoding now: median of `forwards`. Nothing is committed."""
+        """Measure a step of plain decoding now, in milliseconds: median of `forwards`. Nothing is committed."""
         ...
 
 
@@ -123,20 +120,20 @@ class LearnsElsewhere(Protocol):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> Engine:
-        """The same engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
+        """Make an engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
         or draft; whether anything may; whether it is kept. `anew`: its prompt is read as if nothing had been before, so
         that it can be compared with another reply to it."""
         ...
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have nothing left of these, and draft from them no more. Raises ServerError where that is not certain."""
+        """Delete what is kept of these replies, and draft from them no more. Raises ServerError where that is not
+        certain."""
         ...
 
 
 @runtime_checkable
 class ContinuesText(Protocol):
-    """An engine elsewhere, which takes messages. With `begun` the last message of its prompt is the reply so far, as
-    text."""
+    """A remote engine that takes messages. With `begun` the last message of its prompt is the reply so far, as text."""
 
     @property
     def continues(self) -> bool:
@@ -146,11 +143,11 @@ class ContinuesText(Protocol):
 
 @runtime_checkable
 class TellsTexts(Protocol):
-    """An engine elsewhere that tells the model's own tokens, and what they are in text."""
+    """A remote engine that tells the model's own tokens, and what they are in text."""
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """The text of each run of so many tokens; special tokens are text, and what is left of a character that two
-        runs share is U+FFFD. Raises ServerError where that is not told."""
+        """Decode each run of so many tokens; special tokens are text, and what is left of a character that two runs
+        share is U+FFFD. Raises ServerError where the server does not answer."""
         ...
 
 
@@ -159,20 +156,16 @@ class Compares(Protocol):
     """An engine on which plain and speculative decoding can be compared from the same state."""
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Tokens of a prompt that need not be read for this user, since they are held."""
+        """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
         ...
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Of this prompt hold no more than the first `kept` tokens."""
+        """Hold no more than the first `kept` tokens of this prompt."""
         ...
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        """Difference of two tokens' raw logits after `context`."""
+        """Return the difference of two tokens' raw logits after `context`."""
         ...
-
-
-# What can go wrong in a forward, whatever computes it. Each message says what to change, and is shown as it
-# is.
 
 
 _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed", "bad_alloc")
@@ -189,7 +182,7 @@ class UnsupportedModel(Exception):
 
 @contextmanager
 def clear_memory_errors() -> Iterator[None]:
-    """Raises OutOfMemory in place of what numpy, torch or CUDA raise."""
+    """Raise OutOfMemory in place of what numpy, torch or CUDA raise where memory runs out."""
     try:
         yield
     except OutOfMemory:

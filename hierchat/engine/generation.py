@@ -1,4 +1,4 @@
-"""One reply in progress: what belongs to one text, from its prompt to its last token."""
+"""Generate one reply: read its prompt, then draft, forward, verify and commit until it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
@@ -16,10 +17,9 @@ from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts
-from hierchat.engine.verify import Rows, logprobs, verify, wait_for
+from hierchat.engine.verification import Rows, Sampler, logprobs, verify
 
-# Small models begin to repeat themselves, at temperature 0 above all: finds that in their tokens alone.
-
+# Small models begin to repeat themselves, at temperature 0 above all: found in their tokens alone.
 
 PERIODS = 3
 """Times that the same tokens stand in a row."""
@@ -28,17 +28,17 @@ LONGEST = 40
 SHORTEST_TAIL = 24
 """Tokens that must repeat, at least: a row of dashes or a number's zeros are no loop."""
 LONGEST_PARAGRAPH = 256
-"""The same of a reply for a user, whose paragraphs may repeat;"""
+"""Tokens of the longest period in a reply for a user, whose paragraphs may repeat."""
 SHORT = 8
-"""a period below which it may be what was asked for, as a row of zeros;"""
+"""Tokens of a period below which it may be what was asked for, as a row of zeros."""
 LONG_ROW = 240
-"""tokens from which on it is a loop all the same;"""
+"""Tokens from which on such a short period is a loop all the same."""
 SHORTEST_LOOP = 60
-"""and those that make one of a longer period."""
+"""Tokens that make a loop of a longer period."""
 
 
 def loop_at_end(text: Sequence[int]) -> int:
-    """How many tokens at the end repeat what stands before them, period by period; 0 where there is no loop."""
+    """Count the tokens at the end that repeat what stands before them, period by period; 0 where there is no loop."""
     for period in range(1, min(LONGEST, len(text) // PERIODS) + 1):
         repeated = period * (max(PERIODS, -(-SHORTEST_TAIL // period)) - 1)
         if _repeats(text, period, repeated):
@@ -47,7 +47,7 @@ def loop_at_end(text: Sequence[int]) -> int:
 
 
 def is_looping(reply: Sequence[int]) -> bool:
-    """Whether a reply has come to repeat itself: one that nobody wants to read on."""
+    """Tell whether a reply has come to repeat itself, so that nobody wants to read on."""
     for period in range(1, SHORT):
         if _repeats(reply, period, PERIODS * SHORT - period):
             return _repeats(reply, period, LONG_ROW - period)
@@ -58,7 +58,7 @@ def is_looping(reply: Sequence[int]) -> bool:
 
 
 def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
-    """Whether so many tokens at the end equal those a period before them."""
+    """Tell whether so many tokens at the end equal those a period before them."""
     end = len(text)
     return (
         repeated + period <= end
@@ -67,7 +67,24 @@ def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
     )
 
 
-# When a reply ends: end-of-text token, stop string, a loop or the token limit.
+@dataclass(frozen=True, slots=True)
+class Detokenizer:
+    """Turns a model's token ids into text, and knows which of them end a reply."""
+
+    decode: Callable[[Sequence[int]], str]
+    end_ids: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Asks for one reply. The last `begun` of `prompt_ids` are the reply so far, which goes on as it would have by
+    itself; `settings.max_new_tokens` counts them, too."""
+
+    prompt_ids: Sequence[int]
+    settings: GenerationSettings
+    drafter: Proposer | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    begun: int = 0
 
 
 TAIL = 8
@@ -75,29 +92,24 @@ TAIL = 8
 
 
 class Stopping:
-    """Watches one reply. `decode` turns token ids into text."""
+    """Watches one reply for what ends it: end-of-text token, stop string, loop or token limit."""
 
     def __init__(
-        self,
-        settings: GenerationSettings,
-        end_ids: Collection[int],
-        decode: Callable[[Sequence[int]], str],
-        begun: Sequence[int] = (),
+        self, settings: GenerationSettings, detokenizer: Detokenizer, begun: Sequence[int] = ()
     ) -> None:
         """`begun`: the reply so far, where it is continued."""
         self._settings = settings
-        self._end_ids = frozenset(end_ids)
-        self._decode = decode
+        self._detokenizer = detokenizer
         self._tail = max((len(string) for string in settings.stop), default=0) + TAIL
         self._reply = list(begun)
 
     def add(self, token: int) -> Finish | None:
         """Add a token to the reply. Returns why the reply ends with it, or None."""
         self._reply.append(token)
-        if token in self._end_ids:
+        if token in self._detokenizer.end_ids:
             return "end"
         if self._settings.stop:
-            text = self._decode(self._reply[-self._tail :])
+            text = self._detokenizer.decode(self._reply[-self._tail :])
             if any(string in text for string in self._settings.stop):
                 return "stop"
         if self._settings.end_loops and is_looping(self._reply):
@@ -109,58 +121,51 @@ class Stopping:
 
 NO_DRAFTS = DraftTree()
 CHUNK = 128
-"""Prompt tokens read between two looks at `stop`."""
+"""Prompt tokens read between two looks at `stop`, at most."""
 
 
 class PromptTooLong(ValueError):
     """The prompt leaves no room for a reply."""
 
 
-class Decoding:
-    """A reply over one sequence of a runner: draft, forward, verify, commit, until it ends.
+class Generation:
+    """Generates one reply over one sequence of a runner.
 
-    `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. `decode`
-    turns token ids into text. Where the step was this reply's alone, `latency` learns what it cost. Raises
-    PromptTooLong.
+    `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. Where the
+    forward was this reply's alone, `latency` learns what the step cost. `grammar` stands behind the reply so far.
     """
 
     def __init__(
         self,
         sequence: CachedSequence,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        end_ids: Collection[int],
-        decode: Callable[[Sequence[int]], str],
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
+        request: Request,
+        detokenizer: Detokenizer,
         latency: LatencyCurve | None = None,
-        begun: int = 0,
         grammar: Grammar | None = None,
     ) -> None:
-        """`begun`: the last so many of `prompt_ids` are the reply so far. It goes on as it would have by itself;
-        `settings.max_new_tokens` counts them, too. `grammar` stands behind them."""
-        if not prompt_ids or sequence.context_length <= len(prompt_ids):
+        """Raises PromptTooLong."""
+        prompt, settings = request.prompt_ids, request.settings
+        if not prompt or sequence.context_length <= len(prompt):
             raise PromptTooLong(
-                f"The prompt has {len(prompt_ids)} tokens; the model's context holds "
+                f"The prompt has {len(prompt)} tokens; the model's context holds "
                 f"{sequence.context_length}. Shorten the message or start a new conversation."
             )
         self.sequence = sequence
-        self.prompt_ids = prompt_ids
+        self.prompt_ids = prompt
         self.settings = settings
-        self.stop = stop or threading.Event()
+        self.stop = request.stop
         self.finish: Finish | None = None
         """Why it ended; None while it goes on."""
-        self._drafter = drafter
+        self.position = len(prompt)
+        """Tokens of the text so far."""
+        self._drafter = request.drafter
         self._latency = latency
-        self._grammar = grammar
-        asked = len(prompt_ids) - begun
-        self._stopping = Stopping(settings, end_ids, decode, prompt_ids[asked:])
-        self._counts = Counts(prompt_ids[:asked], prompt_ids[asked:])
-        self._last, self._position = prompt_ids[-1], len(prompt_ids)
+        asked = len(prompt) - request.begun
+        self._stopping = Stopping(settings, detokenizer, prompt[asked:])
+        self._sampler = Sampler(settings, Counts(prompt[:asked], prompt[asked:]), grammar)
+        self._last = prompt[-1]
         self._read = False
         self._drafts = NO_DRAFTS
-        self._tokens: tuple[int, ...] = ()
-        self._parents: tuple[int, ...] = ()
         self._began = self._drafted = 0.0
 
     @property
@@ -169,44 +174,42 @@ class Decoding:
         return 0 if self._read else len(self.prompt_ids) - 1 - len(self.sequence.tokens)
 
     @property
-    def position(self) -> int:
-        """Tokens of the text so far."""
-        return self._position
+    def given_up(self) -> bool:
+        """Whether it is stopped before its first token."""
+        return self.stop.is_set() and self.position == len(self.prompt_ids)
 
     def begin(self) -> Step:
         """Keep what the sequence holds of the prompt already."""
-        common = common_prefix(self.sequence.tokens, self.prompt_ids[: len(self.prompt_ids) - 1])
-        self.sequence.rollback(common)
-        self._end_reading()
-        return Step(prompt_read=common, prompt_tokens=len(self.prompt_ids))
+        self.sequence.rollback(common_prefix(self.sequence.tokens, self.prompt_ids[:-1]))
+        return self._after_reading()
 
-    def read_piece(self, most: int = CHUNK) -> Step:
-        """Commit the next piece of the prompt; its last token opens the first segment. Then begin to draft."""
+    def read_chunk(self, most: int = CHUNK) -> Step:
+        """Commit the next chunk of the prompt in a forward of its own."""
         began = time.perf_counter()
-        piece = self.piece(most).tokens
-        self.sequence.read(piece)
-        return self._read_so_far(len(piece), (time.perf_counter() - began) * 1e3)
+        chunk = self.chunk(most).tokens
+        self.sequence.read(chunk)
+        return self._after_reading(len(chunk), (time.perf_counter() - began) * 1e3)
 
-    def piece(self, most: int) -> Segment:
-        """The same for a forward that other replies share; `take_piece` stands behind it."""
+    def chunk(self, most: int) -> Segment:
+        """Return the next chunk of the prompt for a shared forward, behind which `take_chunk` is called."""
         held = len(self.sequence.tokens)
-        piece = self.prompt_ids[held : min(held + most, len(self.prompt_ids) - 1)]
-        return Segment(self.sequence, piece, range(-1, len(piece) - 1), logits=False)
+        chunk = self.prompt_ids[held : min(held + most, len(self.prompt_ids) - 1)]
+        return Segment(self.sequence, chunk, range(-1, len(chunk) - 1), logits=False)
 
-    def take_piece(self, count: int, forward_ms: float) -> Step:
-        """Commit a piece of so many tokens."""
+    def take_chunk(self, count: int, forward_ms: float) -> Step:
+        """Commit a chunk of so many tokens."""
         self.sequence.commit(range(count))
-        return self._read_so_far(count, forward_ms)
+        return self._after_reading(count, forward_ms)
 
-    def _read_so_far(self, count: int, ms: float) -> Step:
-        self._end_reading()
+    def _after_reading(self, count: int = 0, ms: float = 0.0) -> Step:
+        """Tell how much is read; once that is all but the last token, which opens the first segment, drafting
+        begins."""
+        if not self.left and not self._read:
+            self._read = True
+            if self._drafter:
+                self._drafter.begin(self.prompt_ids)
         read, total = len(self.sequence.tokens), len(self.prompt_ids)
         return Step(width=count, forward_ms=ms, prompt_read=read, prompt_tokens=total)
-
-    @property
-    def given_up(self) -> bool:
-        """Whether it is stopped before its first token."""
-        return self.stop.is_set() and self._position == len(self.prompt_ids)
 
     def give_up(self) -> Step:
         """End without a token."""
@@ -215,75 +218,62 @@ class Decoding:
         return Step(prompt_tokens=total, prompt_read=held, finish="stopped")
 
     def read(self) -> Iterator[Step]:
-        """All of the prompt, or up to where it is stopped."""
+        """Read all of the prompt, or up to where it is stopped."""
         yield self.begin()
         while self.finish is None and (self.left or self.given_up):
-            yield self.give_up() if self.given_up else self.read_piece()
+            yield self.give_up() if self.given_up else self.read_chunk()
+
+    @property
+    def _room(self) -> int:
+        return self.sequence.context_length - self.position
 
     def propose(self) -> DraftTree:
-        """What may follow the last committed token."""
+        """Draft what may follow the last committed token."""
         self._began = time.perf_counter()
-        room = self.sequence.context_length - self._position
-        self._drafts = self._drafter.propose(room) if self._drafter else NO_DRAFTS
+        self._drafts = self._drafter.propose(self._room) if self._drafter else NO_DRAFTS
         return self._drafts
 
     def propose_beside(self, cost: DraftCost, most: int, replies: int) -> DraftTree:
-        """The same in a forward that so many replies share, at its prices; at most `most` drafts of all."""
-        drafter, room = self._drafter, self.sequence.context_length - self._position
+        """Draft for a forward that so many replies share, at its prices; at most `most` drafts of all of them."""
+        drafter = self._drafter
         if isinstance(drafter, Shares):
-            self._drafts = drafter.propose_beside(cost, min(room, most))
+            self._drafts = drafter.propose_beside(cost, min(self._room, most))
         else:
-            self._drafts = drafter.propose(min(room, most // replies)) if drafter else NO_DRAFTS
+            self._drafts = drafter.propose(min(self._room, most // replies)) if drafter else NO_DRAFTS
         return self._drafts
 
     def root(self) -> Segment:
-        """The last committed token alone."""
+        """Return the last committed token alone, for a plain forward."""
         return Segment(self.sequence, (self._last,), (-1,))
 
     def segment(self, kept: int | None = None) -> Segment:
-        """What goes through the next forward: the last committed token and what was proposed, of which the first `kept`
-        nodes."""
+        """Return what goes through the next forward: the last committed token and the first `kept` of the drafts."""
         if kept is not None and kept < len(self._drafts):
             self._drafts = self._drafts.cut(kept)
             if isinstance(self._drafter, Shares):
                 self._drafter.cut(kept)
-        self._tokens = (self._last, *self._drafts.tokens)
-        self._parents = (-1, *(parent + 1 for parent in self._drafts.parents))
+        drafts = self._drafts
         self._drafted = time.perf_counter()
-        return Segment(self.sequence, self._tokens, self._parents)
-
-    def _end_reading(self) -> None:
-        if self.left or self._read:
-            return
-        self._read = True
-        if self._drafter:
-            self._drafter.begin(self.prompt_ids)
+        parents = (-1, *(parent + 1 for parent in drafts.parents))
+        return Segment(self.sequence, (self._last, *drafts.tokens), parents)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
-        """Verify the segment, and commit what stands. `alone`: no other sequence was in the forward."""
-        wait_for(rows, self.settings)
+        """Verify the segment and commit what stands. `alone`: no other sequence was in the forward."""
+        self._sampler.wait_for(rows)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter
-        found = verify(
-            rows,
-            self._tokens,
-            self._parents,
-            self._position,
-            self.settings,
-            self._counts,
-            grammar=self._grammar,
-        )
+        found = verify(rows, drafts, self.position, self._sampler)
         kept: list[int] = []
         for token in found.tokens:
             kept.append(token)
             self.finish = self._stopping.add(token)
-            if self.finish is None and self._position + len(kept) >= self.sequence.context_length:
+            if self.finish is None and len(kept) >= self._room:
                 self.finish = "context"
             if self.finish:
                 break
         nodes = found.nodes[: len(kept)]
         asked = self.settings.logprobs
-        told = () if asked is None else logprobs(rows, nodes, kept, asked)
+        likely = () if asked is None else logprobs(rows, nodes, kept, asked)
         self.sequence.commit(nodes)
         if drafter:
             if isinstance(drafter, ReadsHidden) and drafter.reads_hidden:
@@ -293,10 +283,11 @@ class Decoding:
             drafter.observe(kept, rows.likeliest(nodes, drafter.top) if drafter.top else None)
             if self._latency and alone and not rows.recorded:
                 own_ms = (forwarded - self._began) * 1e3 - drafts.models_ms
-                self._latency.note(len(self._tokens), self._position, own_ms)
+                self._latency.note(1 + len(drafts), self.position, own_ms)
         if self.finish is None and self.stop.is_set():
             self.finish = "stopped"
-        self._last, self._position = kept[-1], self._position + len(kept)
+        self._last = kept[-1]
+        self.position += len(kept)
         # A chosen token came from the draft node that it matched; the bonus token from the target alone.
         accepted = [node - 1 for node in found.nodes[1:]]
         return Step(
@@ -304,9 +295,9 @@ class Decoding:
             sources=tuple([*(drafts.sources[node] for node in accepted), TARGET][: len(kept)]),
             matches=tuple([*map(drafts.match, accepted), NO_MATCH][: len(kept)]),
             chances=tuple([*map(drafts.chance, accepted), None][: len(kept)]),
-            logprobs=told,
+            logprobs=likely,
             proposed=MappingProxyType(dict(Counter(drafts.sources))),
-            width=len(self._tokens),
+            width=1 + len(drafts),
             draft_ms=(self._drafted - self._began) * 1e3,
             forward_ms=(forwarded - self._drafted) * 1e3,
             verify_ms=(time.perf_counter() - forwarded) * 1e3,
@@ -316,8 +307,8 @@ class Decoding:
         )
 
 
-def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
-    """A step of each of these replies, whose prompts are read, in one forward of the runner that holds their
+def step_batch(runner: Runner, replies: Sequence[Generation]) -> list[Step]:
+    """Take one step of each of these replies, whose prompts are read, in one forward of the runner that holds their
     sequences."""
     for reply in replies:
         reply.propose()
@@ -327,7 +318,7 @@ def step_together(runner: Runner, replies: Sequence[Decoding]) -> list[Step]:
 
 
 def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:
-    """Length of what two sequences of tokens, or of words, share from their beginning on."""
+    """Count the tokens, or words, that two sequences share from their beginning on."""
     same = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

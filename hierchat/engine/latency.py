@@ -1,4 +1,4 @@
-"""What a step costs on this machine, by the positions it verifies and the context behind it."""
+"""Learn what a step costs on this machine, by the positions that it verifies and the context behind it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PER_TOKENS = 1000.0
 
 ROUNDS = 3
 SPREAD = 7919
-"""From token to token of the probes: a prime."""
+"""Distance of the probes' tokens: a prime."""
 
 # Relative to the cost of one position: the prior, as a mean and standard deviations.
 ROW = 0.05
 ROW_SD = 0.15
-"""Of what all rows have in common."""
+"""Standard deviation of what all rows have in common."""
 STEP_SD = 0.1
-"""Of what each row adds by itself."""
+"""Standard deviation of what each row adds by itself."""
 SPEED_SD = 0.3
-"""Of all costs together: a machine that does something else is slower at every width."""
+"""Standard deviation of all costs together: a machine that does something else is slower at every width."""
 CONTEXT_SD = 0.1
 ROW_CONTEXT_SD = 0.02
 NOISE = 0.04
@@ -45,7 +45,7 @@ CLIP = 2.5
 LEAST_MS = 1e-3
 """No step is faster."""
 RESTORED = 0.5
-"""How much of an earlier run's certainty is taken over; its costs are, in proportion."""
+"""Part of an earlier run's certainty that is taken over; its costs are, in proportion."""
 
 
 class LatencyCurve:
@@ -74,7 +74,7 @@ class LatencyCurve:
         self._news = 0
 
     def note(self, width: int, context: int, ms: float) -> None:
-        """A step over `width` positions behind `context` tokens took `ms`."""
+        """Learn that a step over `width` positions behind `context` tokens took `ms`."""
         if not 0 < width <= WIDEST or ms < LEAST_MS:
             return
         row, behind = width - 1, context / PER_TOKENS
@@ -94,14 +94,15 @@ class LatencyCurve:
         self._news += 1
 
     def state(self) -> bytes:
-        """What was learned, in proportion to the cost of one position: milliseconds are today's affair."""
+        """Return what was learned, in proportion to the cost of one position, since milliseconds differ from day to
+        day."""
         mean, covariance = self._mean / self._mean[0], self._covariance / self._mean[0] ** 2
         return json.dumps(
             {"mean": _rounded(mean), "covariance": _rounded((covariance + covariance.T) / 2)}
         ).encode()
 
     def restore(self, state: bytes) -> None:
-        """Begin where an earlier run ended. Raises ValueError where that is damaged.
+        """Begin where an earlier run ended. Raises ValueError if its state is damaged.
 
         Costs are taken over in proportion to each other; the first step noted sets the scale in milliseconds. Only a
         part of the certainty is taken over, so that a machine that has become slower is soon measured anew.
@@ -124,11 +125,12 @@ class LatencyCurve:
         self._table = []
 
     def _speed(self) -> NDArray[np.float64]:
-        """Covariance of a machine that is faster or slower at all it does."""
+        """Return the covariance of a machine that is faster or slower at every width."""
         return np.outer(SPEED_SD**2 * self._mean, self._mean)
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Milliseconds of a step over 1, 2, ... 32 positions; never falling. The same list until it is out of date."""
+        """Return the milliseconds of a step over 1, 2, ... 32 positions, never falling: one list until it is out of
+        date."""
         if not self._table or self._news >= 16 or abs(context - self._table_context) >= 64:
             behind = context / PER_TOKENS
             slope = self._mean[WIDEST] + np.arange(WIDEST) * self._mean[WIDEST + 1]
@@ -139,7 +141,7 @@ class LatencyCurve:
         return self._table
 
     def within(self, ms: float, context: int) -> int:
-        """How many positions a step may have to take no longer; at least one."""
+        """Count the positions that a step may have to take no longer; at least one."""
         return max(bisect_right(self.step_ms(context), ms), 1)
 
 
@@ -174,14 +176,11 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
         curve.note(width, context, ms)
 
 
-# How fast all threads together read memory: what a forward of one position is bound by.
-
-
 BYTES = 2**30
-"""More than any cache holds."""
+"""Bytes to read: more than any cache holds. A forward of one position is bound by how fast memory is read."""
 PASSES = 9
 PIECES = 8
-"""Of each thread: one that is late leaves pieces to the others."""
+"""Pieces for each thread: one that is late leaves pieces to the others."""
 kernel = Kernels(__file__)
 
 
@@ -194,19 +193,19 @@ def _sum(words: Any) -> Any:
 
 
 def gigabytes_per_second(threads: int, size: int = BYTES, passes: int = PASSES) -> float:
-    """Of reading `size` bytes with `threads` threads: median of `passes`, after one that is not counted. Raises
-    MemoryError."""
+    """Measure the reading of `size` bytes with `threads` threads: median of `passes`, after one that is not counted.
+    Raises MemoryError."""
     return median(_rates(threads, size, passes, threads * PIECES))
 
 
 def fastest_gigabytes_per_second(threads: int, size: int, passes: int) -> float:
-    """The same of the fastest eighth that was read: other programs that compute leave such moments, seldom a whole
-    pass. Raises MemoryError."""
+    """Measure the reading of the fastest eighth: other programs that compute leave such moments, seldom a whole pass.
+    Raises MemoryError."""
     return max(_rates(threads, size, passes, threads))
 
 
 def _rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
-    """GB a second of each reading of so many pieces, all of them in turn."""
+    """Measure GB a second of each reading of so many pieces, all of them in turn."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
     with ThreadPoolExecutor(threads) as pool:
         add_up(pieces, pool)
@@ -220,5 +219,5 @@ def _rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
 
 
 def add_up(pieces: Sequence[NDArray[np.int64]], pool: ThreadPoolExecutor) -> int:
-    """The sum of all numbers: each is read once."""
+    """Add up all numbers: each is read once."""
     return sum(pool.map(_sum, pieces))

@@ -1,4 +1,4 @@
-"""The engine on this machine: sequences of the target's runner, and the replies in progress over them."""
+"""The engine on this machine: sequences of the target's runner, and the batch of replies in progress over them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import AbstractContextManager, closing
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.batching import Pool, Together
+from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import Step, clear_memory_errors
-from hierchat.engine.generation import Decoding
+from hierchat.engine.generation import Detokenizer, Generation, Request
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.sampling.sampler import prepare
-from hierchat.engine.verify import Rows, choose_from
+from hierchat.engine.verification import Rows, Sampler
 
 
 class LocalEngine:
-    """An engine.Engine with all its abilities; up to `places` replies at a time. `sequence` is the first of its
-    runner; `decode` turns token ids into text.
+    """An engine.Engine with all its abilities; up to `places` replies at a time.
 
-    `latency` is what a step costs, refined by every step that might have drafted.
+    `sequence` is the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a
+    grammar, which are refused without. `latency` is what a step costs, refined by every step that might have drafted.
     """
 
     def __init__(
@@ -32,20 +32,21 @@ class LocalEngine:
         end_ids: Collection[int],
         decode: Callable[[Sequence[int]], str],
         places: int = 1,
+        grammars: Grammars | None = None,
     ) -> None:
         self.runner: Runner = sequence.runner
-        self.grammars: Grammars | None = None
-        """For settings that name a grammar; without it, they are refused."""
+        self.grammars = grammars
         self.end_ids = frozenset(end_ids)
         self.decode = decode
         self.latency = LatencyCurve()
-        self._pool = Pool(sequence, places)
-        self._together = Together(self.runner, self.latency)
+        self._detokenizer = Detokenizer(decode, self.end_ids)
+        self._pool = SequencePool(sequence, places)
+        self._batch = ContinuousBatch(self.runner, self.latency)
         prepare()
 
     @property
     def sequence(self) -> CachedSequence:
-        """That of the latest reply."""
+        """The sequence of the latest reply."""
         return self._pool.latest
 
     @property
@@ -77,45 +78,46 @@ class LocalEngine:
         user: int | None = None,
         spare: bool = False,
     ) -> Generator[Step, None, None]:
-        """Steps of one reply; the last one has `finish`. `begun`: the last so many of `prompt_ids` are the reply so
-        far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too. `spare`: it is
-        written in spare time, so no forward of it begins once it is stopped, and its slots are empty in the end: the
+        """Yield the steps of one reply; the last one has `finish`. `begun`: the last so many of `prompt_ids` are the
+        reply so far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too. `spare`: it
+        is written in spare time, so no forward of it begins once it is stopped, and its slots are empty in the end: the
         next text takes these before those that may be of use.
 
         Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
         Slots in which this user's texts hold a common prefix with `prompt_ids` are reused. From any thread; replies in
-        progress share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, errors.OutOfMemory.
+        progress share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory.
         """
         if not self.runner.drafts:
             drafter = None
+        request = Request(prompt_ids, settings, drafter, stop or threading.Event(), begun)
         with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
-            reply = self._begin(sequence, prompt_ids, settings, drafter, stop, begun)
+            reply = self._begin(sequence, request)
             try:
-                with closing(self._together.steps(reply, padded=padded, spare=spare)) as steps:
+                with closing(self._batch.steps(reply, padded=padded, spare=spare)) as steps:
                     yield from steps
             finally:
                 if spare:
                     sequence.rollback(0)
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
-        """Exact plain decoding, of one reply at a time; with each step the rows that it chose from, valid until the
+        """Decode one reply plainly and exactly; yields each step with the rows that it chose from, valid until the
         next."""
         with self._pool.sequence(prompt_ids) as sequence:
-            reply = self._begin(sequence, prompt_ids, settings)
+            reply = self._begin(sequence, Request(prompt_ids, settings))
             for _ in reply.read():
                 pass
             while reply.finish is None:
                 reply.propose()
-                block = reply.segment()
-                rows = sequence.forward(block.tokens, block.parents)
+                segment = reply.segment()
+                rows = sequence.forward(segment.tokens, segment.parents)
                 yield rows, reply.take(rows)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Tokens of a prompt that need not be read, since slots of this user hold them."""
+        """Count the tokens of a prompt that need not be read, since slots of this user hold them."""
         return self._pool.shared(prompt_ids, user)
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Of this prompt keep no more than the first `kept` tokens in the slots."""
+        """Keep no more than the first `kept` tokens of this prompt in the slots."""
         self._pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
@@ -123,27 +125,27 @@ class LocalEngine:
         self._pool.clear()
 
     def paused(self) -> AbstractContextManager[None]:
-        """While it lasts no reply goes on: what they learn in can be written down."""
-        return self._together.paused()
+        """Let no reply go on meanwhile, so that what they learn in can be written down."""
+        return self._batch.paused()
 
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Milliseconds of a step of the fastest plain decoding where the slots stand now: median of `forwards`. While
-        several replies are being written, of all of them together.
+        """Measure a step of the fastest plain decoding where the slots stand now, in milliseconds: median of
+        `forwards`. While several replies are being written, of all of them together.
 
         Nothing is committed: the next turn finds the slots as they were.
         """
         times = []
         for _ in range(forwards + 1):
-            with self._together.paused():
-                writing = self._together.writing
+            with self._batch.paused():
+                writing = self._batch.writing
                 if len(writing) > 1:
-                    return self._together.plain_ms()
+                    return self._batch.plain_ms()
                 sequence = writing[0].sequence if writing else self.sequence
                 last = sequence.tokens[-1] if sequence.tokens else 0
                 began = time.perf_counter()
                 rows = sequence.forward((last,), (-1,), padded=False)
-                choose_from(rows, 0, len(sequence.tokens) + 1, settings)
+                Sampler(settings).choose(rows, 0, len(sequence.tokens) + 1)
                 took = (time.perf_counter() - began) * 1e3
             if not rows.recorded:
                 times.append(took)
@@ -152,36 +154,18 @@ class LocalEngine:
         return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        """Difference of two tokens' raw logits after `context`."""
+        """Return the difference of two tokens' raw logits after `context`."""
         with self._pool.sequence(context) as sequence:
-            for _ in self._begin(sequence, context, GenerationSettings()).read():
+            for _ in self._begin(sequence, Request(context, GenerationSettings())).read():
                 pass
             rows = sequence.forward((context[-1],), (-1,))
             return abs(float(rows[0][first]) - float(rows[0][second]))
 
-    def _begin(
-        self,
-        sequence: CachedSequence,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        begun: int = 0,
-    ) -> Decoding:
+    def _begin(self, sequence: CachedSequence, request: Request) -> Generation:
         grammar = None
-        if settings.grammar:
+        if text := request.settings.grammar:
             if self.grammars is None:
                 raise GrammarError("This engine was made without grammars.")
-            grammar = self.grammars.begin(settings.grammar, prompt_ids[len(prompt_ids) - begun :])
-        return Decoding(
-            sequence,
-            prompt_ids,
-            settings,
-            self.end_ids,
-            self.decode,
-            drafter,
-            stop,
-            self.latency,
-            begun,
-            grammar,
-        )
+            ids = request.prompt_ids
+            grammar = self.grammars.begin(text, ids[len(ids) - request.begun :])
+        return Generation(sequence, request, self._detokenizer, self.latency, grammar)

@@ -1,15 +1,16 @@
-"""A model runner: weights and kernels, over sequences that hold what belongs to one text each."""
+"""Contracts of model runners (weights and kernels) and of their sequences, which hold the key-value slots of one text
+each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from hierchat.engine.verify import Rows
+from hierchat.engine.verification import Rows
 
 
 class CachedSequence(Protocol):
-    """One text of a runner: the tokens whose keys and values it holds.
+    """Holds the keys and values of one text.
 
     A segment is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
     positions get equal bits whatever else is in the forward where `exact` is true.
@@ -41,12 +42,12 @@ class CachedSequence(Protocol):
         ...
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Commit a chunk of the prompt."""
+        """Commit a chunk of the prompt, in a forward without logits."""
         ...
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Logits of every node of a segment, of this sequence alone; nothing is committed. padded=False: fastest, maybe
-        other bits."""
+        """Compute the logits of every node of a segment, of this sequence alone; nothing is committed. padded=False:
+        fastest, maybe other bits."""
         ...
 
     def commit(self, nodes: Sequence[int]) -> None:
@@ -60,7 +61,7 @@ class CachedSequence(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the slots back; the sequence is not used again."""
+        """Give the slots back; do not use the sequence again."""
         ...
 
 
@@ -92,11 +93,11 @@ class Runner(Protocol):
     def most_sequences(self) -> int: ...
 
     def open(self) -> CachedSequence:
-        """A new, empty sequence. Raises TooManySequences."""
+        """Open a new, empty sequence. Raises TooManySequences."""
         ...
 
     def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        """The rows of each segment. One forward over all where rows are exact then, else one after the other."""
+        """Compute the rows of each segment: in one forward over all where rows are exact then, else one by one."""
         ...
 
 
@@ -105,7 +106,7 @@ class TooManySequences(Exception):
 
 
 def in_turn(segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-    """Runner.forward of a runner that computes one sequence at a time."""
+    """Implement Runner.forward for a runner that computes one sequence at a time."""
     found = []
     for segment in segments:
         rows = segment.sequence.forward(segment.tokens, segment.parents, padded=padded)
@@ -113,10 +114,7 @@ def in_turn(segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
     return found
 
 
-# What sequences of transformers models share, on any device: tokens, and slots that follow them.
-
-
-class Slots(Protocol):
+class KeyValueSlots(Protocol):
     """Keys and values of one text."""
 
     def rollback(self, length: int) -> None:
@@ -129,9 +127,10 @@ class Slots(Protocol):
 
 
 class SlottedSequence:
-    """The part of a CachedSequence that needs no forward; who computes one notes its tokens in `segment`."""
+    """The part of a CachedSequence that needs no forward, for models of transformers on any device. A forward notes its
+    tokens in `segment`."""
 
-    def __init__(self, runner: Runner, slots: Slots) -> None:
+    def __init__(self, runner: Runner, slots: KeyValueSlots) -> None:
         self.runner = runner
         self.slots = slots
         self.vocabulary = runner.vocabulary

@@ -1,4 +1,4 @@
-"""The queue before an engine: first come, first served.
+"""Queue requests before an engine: first come, first served.
 
 Up to `places` replies hold the engine together; what needs it for itself waits until they have ended, and holds off
 those behind it. A ticket that waits tells how many replies come before. It can step aside, or leave. Each wait is
@@ -17,7 +17,7 @@ MOST_WAITING = 16
 
 
 class QueueFull(Exception):
-    """Too many wait already. The message is for the page."""
+    """Too many requests wait already. The message is for the user."""
 
 
 class Ticket:
@@ -34,7 +34,7 @@ class Ticket:
         return self._scheduler.ahead(self)
 
     def take(self, seconds: float | None = POLL_SECONDS) -> bool:
-        """Wait for the engine, at most so long (None: for ever); whether it is this ticket's now."""
+        """Wait for the engine, at most so long (None: for ever). Returns whether it is this ticket's now."""
         return self._scheduler.take(self, seconds)
 
     def step_aside(self) -> None:
@@ -47,7 +47,7 @@ class Ticket:
 
 
 class Scheduler:
-    """Who uses the engine now, and who comes next. Loading another model goes first, ahead of replies that wait."""
+    """Decides who uses the engine now, and who comes next. Loading another model goes ahead of replies that wait."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.places = 1
@@ -60,7 +60,8 @@ class Scheduler:
         self._free_since = time.monotonic()
 
     def join(self, *, first: bool = False, shares: bool = False) -> Ticket:
-        """A place at the end, or ahead of all replies; `shares`: others may hold the engine, too. Raises QueueFull."""
+        """Take a place at the end, or ahead of all replies; `shares`: others may hold the engine, too. Raises
+        QueueFull."""
         ticket = Ticket(self, first=first, shares=shares)
         with self._changed:
             self._wanted.set()

@@ -1,4 +1,4 @@
-"""The start-up self-test: does a position get the same bits whatever else is in its segment?
+"""Test at start-up that a position gets the same bits whatever else is in its segment.
 
 Written against the contract of sequences: every backend takes the same test. What it found is kept in the cache folder
 under a key that names all that bits may depend on, so that the test runs once per model, backend and machine."""
@@ -47,7 +47,7 @@ SWITCHES = (
 
 
 class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What a self-test found."""
+    """The result of a self-test."""
 
     exact: bool
     quantum: int = Field(default=1, ge=1, description="rows to whose multiples a segment is padded")
@@ -55,13 +55,13 @@ class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def prove(sequence: CachedSequence, key: str | None = None, *, border: int = BORDER) -> bool:
-    """Whether a runner is exact, by a sequence of it. `key` (see cache_key) names the kept result; None: tested anew,
-    not kept."""
+    """Tell whether a runner is exact, by a sequence of it. `key` (see cache_key) names the kept result; None: test anew
+    and keep nothing."""
     return remembered(key, lambda: Proof(exact=invariant(sequence, border=border))).exact
 
 
 def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
-    """The proof kept under `key`, or what `test` finds now. A damaged file counts as none."""
+    """Return the proof kept under `key`, or what `test` finds now. A damaged file counts as none."""
     if key is None:
         return test()
     file = cache_dir() / "selftest" / f"{key}.json"
@@ -80,7 +80,7 @@ def invariant(
     border: int = BORDER,
     one_thread: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> bool:
-    """One test under the runner's present settings; leaves the sequence empty. `quantum`: rows to which it pads."""
+    """Test a runner under its present settings; leaves the sequence empty. `quantum`: rows to which it pads."""
     try:
         return all(np.array_equal(*pair) for pair in _pairs(sequence, quantum, border, one_thread))
     finally:
@@ -88,7 +88,7 @@ def invariant(
 
 
 def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
-    """A name for all that the bits may depend on. `device`: None for this machine's processor.
+    """Hash all that the bits may depend on. `device`: None for this machine's processor.
 
     The number of threads is left out: the test compares them.
     """
@@ -107,7 +107,7 @@ def cache_key(model_key: str, backend: str, device: str | None = None) -> str:
 def _pairs(
     sequence: CachedSequence, quantum: int, border: int, one_thread: Callable[[], AbstractContextManager[Any]]
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """Logits that must be equal, those that differ most often first: a backend that fails does so quickly.
+    """Yield logits that must be equal, those that differ most often first: a backend that fails does so quickly.
 
     One thread does most of it: beside other work, which is likely at start, several are much slower.
     """
@@ -153,7 +153,7 @@ def _pairs(
 
 
 def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
-    """A copy of a segment's logits: a runner may use the same memory again."""
+    """Copy a segment's logits: a runner may use the same memory again."""
     rows = sequence.forward(tokens, parents)
     return np.array([rows[node] for node in range(len(tokens))])
 
@@ -167,7 +167,7 @@ def _path(node: int) -> list[int]:
 
 @cache
 def _processor() -> str:
-    """Name and instruction sets."""
+    """Name the processor and its instruction sets."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         wanted = ("model name", "flags", "Features")
@@ -186,7 +186,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def _sources() -> str:
-    """Of the engine's own code."""
+    """Hash the engine's own code."""
     folder = Path(__file__).parent
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
@@ -194,9 +194,8 @@ def _sources() -> str:
     return total.hexdigest()
 
 
-# Whether a runner computes what transformers itself does, and a GPU what the processor does: on a few
-# tokens. The self-test compares a runner with itself, so kernels that are wrong in the same way everywhere
-# pass it.
+# A self-test compares a runner with itself, so kernels that are wrong in the same way everywhere pass it. So a
+# runner is also compared with transformers itself, and a GPU with the processor, on a few tokens.
 
 
 TEXT, LATEST = 24, 4
@@ -207,26 +206,26 @@ anything less precise. Wrong ones differ by one and more."""
 
 
 def text_of(vocabulary: int) -> list[int]:
-    """Random tokens, the same each time."""
+    """Draw random tokens, the same each time."""
     return np.random.default_rng(1).integers(0, vocabulary, TEXT).tolist()
 
 
 def expected(model: Any, vocabulary: int) -> NDArray[np.float32] | None:
-    """Logits [LATEST, vocabulary] of transformers alone, with the attention that the model has now; None where it
-    computes no numbers, or cannot read a text at once."""
+    """Compute logits [LATEST, vocabulary] by transformers alone, with the attention that the model has now; None where
+    it computes no numbers, or cannot read a text at once."""
     import torch
 
     ids = torch.tensor([text_of(vocabulary)], device=model.device)
     try:
         with torch.inference_mode():
             rows = model(input_ids=ids, use_cache=False).logits[0, -LATEST:].float().numpy(force=True)
-    except Exception:  # the rungs say what is wrong
+    except Exception:  # each implementation says what is wrong
         return None
     return rows if np.isfinite(rows).all() else None
 
 
 def require_agreement(runner: Runner, wanted: NDArray[np.float32] | None) -> None:
-    """Raises NotRight where the runner computes no numbers, or others than `wanted`."""
+    """Compare a runner with `wanted`. Raises NotRight if it computes no numbers, or others."""
     sequence = runner.open()
     try:
         text = text_of(runner.vocabulary)
@@ -244,8 +243,8 @@ def require_agreement(runner: Runner, wanted: NDArray[np.float32] | None) -> Non
 
 
 def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
-    """Raises NotRight where a device computes another tiny random model than the processor. Nothing is asked of the
-    processor itself."""
+    """Compare a device with the processor on a tiny random model. Raises NotRight if they differ; the processor itself
+    is not tested."""
     if device.type == "cpu":
         return
     import torch
@@ -269,6 +268,6 @@ def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def difference(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:
-    """Of the row that differs most: the root of its mean square over the standard deviation of all."""
+    """Return the root mean square of the row that differs most, over the standard deviation of all."""
     rows = np.sqrt(np.square(found - wanted).mean(axis=-1))
     return float(rows.max() / max(float(wanted.std()), 1e-6))

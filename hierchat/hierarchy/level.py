@@ -1,9 +1,10 @@
-"""A level: a draft model that writes a draft for the level above, and is drafted for by the level below."""
+"""A level of the stack: a draft model that writes drafts for the level above, and is drafted for by the level below."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from threading import Event
 from typing import Literal, Protocol
 
@@ -44,24 +45,24 @@ class DraftModel(Protocol):
         ...
 
     def begin(self, text: Sequence[int]) -> None:
-        """The text is this now; what it has in common with the one before need not be read again."""
+        """Take up this text; what it has in common with the one before need not be read again."""
         ...
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
-        """One forward: the drafts that are its own choices, and one choice more. The text goes on with them. Empty
-        where it was stopped before it had read the text."""
+        """Verify drafts in one forward: returns those that are its own choices, and one choice more, with which the
+        text goes on. Empty where it was stopped before it had read the text."""
         ...
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """The first `length` tokens of the text stand, then come these."""
+        """Keep the first `length` tokens of the text, and go on with these."""
         ...
 
 
 class Below(Proposer, Protocol):
-    """What drafts for a level: another level, or the databases."""
+    """Drafts for a level: another level, or the databases."""
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """The first `length` tokens of the text stand, then come these."""
+        """Keep the first `length` tokens of the text, and go on with these."""
         ...
 
 
@@ -69,13 +70,22 @@ class Watcher(Protocol):
     """Learns what becomes of a level's work."""
 
     def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
-        """A forward of this level kept so many drafts; all of them, if its own token is a bonus. `ms`: what it took,
-        with all that lies below."""
+        """Note that a forward of this level kept so many drafts; all of them, if its own token is a bonus. `ms`: what
+        it took, with all that lies below."""
         ...
 
     def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """The level above accepted so many of a draft's tokens from its beginning on, and refused the next."""
+        """Note that the level above accepted so many of a draft's tokens from its beginning on, and refused the
+        next."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends a draft early: a token that ends the reply, or the user."""
+
+    end_ids: Collection[int]
+    stop: Event
 
 
 class Level:
@@ -89,15 +99,13 @@ class Level:
         below: Below | None,
         least: int,
         watcher: Watcher,
-        end_ids: Collection[int],
-        stop: Event,
+        ending: Ending,
     ) -> None:
         self.model = model
         self.below = below
         self.least = least
         self._watcher = watcher
-        self._end_ids = end_ids
-        self._stop = stop
+        self._ending = ending
         self._start = 0
         self._draft: list[int] = []
         self._kinds: list[Provenance] = []
@@ -105,18 +113,18 @@ class Level:
         self._matches: list[Match] = []
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """The text is this now."""
+        """Take up this text."""
         self.model.begin(prompt)
         self._draft = []
         if self.below:
             self.below.begin(prompt)
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        """A draft as a chain of at most `limit` tokens; shorter where the reply ends, or `stop` is set."""
+        """Write a draft as a chain of at most `limit` tokens; shorter where the reply ends or is stopped."""
         self._start, self._draft, self._kinds = self.model.length, [], []
         self._sources, self._matches = [], []
         most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
-        while len(self._draft) < min(self.least, most) and not self._stop.is_set():
+        while len(self._draft) < min(self.least, most) and not self._ending.stop.is_set():
             began, read = time.perf_counter(), self.model.read_ms
             drafts = self.below.propose(most - len(self._draft) - 1) if self.below else DraftTree()
             tokens = self.model.verify(drafts)
@@ -127,7 +135,7 @@ class Level:
             bonus = self._add(drafts, tokens)
             ms = (time.perf_counter() - began) * 1e3 - (self.model.read_ms - read)
             self._watcher.forwarded(len(tokens) - 1, bonus, ms)
-            if any(token in self._end_ids for token in tokens):
+            if any(token in self._ending.end_ids for token in tokens):
                 break
         chain = self._draft
         return DraftTree(
@@ -135,7 +143,7 @@ class Level:
         )
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
-        """What a forward brought, and where it came from; whether its last token is a bonus."""
+        """Add what a forward brought to the draft. Returns whether its last token is a bonus."""
         nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
         above = -1
         for token in tokens[:-1]:
@@ -151,7 +159,7 @@ class Level:
         return bonus
 
     def observe(self, tokens: Sequence[int], top: object = None) -> None:
-        """The level above chose these tokens in place of the draft."""
+        """Take over the tokens that the level above chose in place of the draft."""
         same = 0
         while same < min(len(tokens), len(self._draft)) and tokens[same] == self._draft[same]:
             same += 1
@@ -160,7 +168,7 @@ class Level:
         self.follow(self._start + same if self._draft else self.model.length, tokens[same:])
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """The first `length` tokens of the text stand, then come these."""
+        """Keep the first `length` tokens of the text, and go on with these."""
         self.model.follow(length, tokens)
         if self.below:
             self.below.follow(length, tokens)
@@ -172,8 +180,8 @@ class Level:
 
 @kernel
 def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: ignore[no-untyped-def]
-    """A draft of at least `least` tokens, made of forwards (plan.Yield), before a level that accepts tokens by how they
-    came about.
+    """Follow a draft of at least `least` tokens, made of forwards (plan.Yield), to a level that accepts tokens by how
+    they came about.
 
     Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and
     the run of the level above, (corrected, bonus) [largest size + 1].

@@ -1,4 +1,4 @@
-"""Arrangements of levels, and what is known of the levels that they are made of."""
+"""Plans: which levels take part and how long their drafts are, the latency expected of each, and the best one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hierchat.hierarchy.level import pass_up
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which levels take part, from the lowest to the target, and how much each but the target passes up."""
+    """Names the levels that take part, from the lowest to the target, and how much each but the target passes up."""
 
     levels: tuple[int, ...]
     lengths: tuple[int, ...] = ()
@@ -25,34 +25,34 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class TokenAcceptance:
-    """How often a level's token is the choice of a level above, where all before it were: by how it came about."""
+    """Acceptance rates of a level's tokens by a level above, where all before were accepted: by how they came about."""
 
     kept: float
-    """It was drafted by a level below, and kept."""
+    """Of tokens that a level below drafted and this one kept."""
     corrected: float
-    """It stands where a draft was wrong."""
+    """Of tokens in place of a wrong draft."""
     bonus: float
-    """It follows a draft that was right to its end, or no draft at all."""
+    """Of tokens behind a draft that was right to its end, or behind none."""
     overall: float
 
     @classmethod
     def of(cls, overall: float) -> TokenAcceptance:
-        """Where nothing more is known."""
+        """Make all rates alike, where nothing more is known."""
         return cls(overall, overall, overall, overall)
 
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What one forward of a level brings: so many kept drafts and one more token. Chances by the number kept."""
+    """Distribution of what one forward of a level brings: so many kept drafts and one more token."""
 
     corrected: NDArray[np.float64]
-    """[most + 1]: a draft was wrong after so many that were kept."""
+    """[most + 1]: probability that a draft was wrong after so many that were kept."""
     bonus: NDArray[np.float64]
-    """[most + 1]: all drafts were kept, so many."""
+    """[most + 1]: probability that all drafts were kept, so many."""
 
     @property
     def tokens(self) -> float:
-        """On average."""
+        """Tokens on average."""
         return float((self.corrected + self.bonus) @ np.arange(1, len(self.bonus) + 1))
 
 
@@ -62,29 +62,30 @@ ALONE = Yield(np.zeros(1), np.ones(1))
 
 @dataclass(frozen=True, slots=True)
 class RetrievalLevel:
-    """A level with the databases below it, which draft as many tokens as pay: measured as a whole."""
+    """A level with the databases that draft for it as many tokens as pay, measured as a whole."""
 
     brings: Yield
     ms: float
-    """Of a step: drafting and the forward."""
+    """Milliseconds of a step: drafting and the forward."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
-    """All levels, from the smallest draft model to the target, which is the last."""
+class LevelStack:
+    """Costs and acceptance rates of all levels, from the smallest draft model to the target, which is the last."""
 
     forward_ms: Sequence[Sequence[float]]
-    """[level][positions - 1]: what a forward takes. Beyond the last width, rows go on to cost what the last one did."""
+    """[level][positions - 1]: milliseconds of a forward. Beyond the last width, each row costs what the last one
+    did."""
     acceptance: Sequence[Sequence[TokenAcceptance]]
     """[level below][level above]."""
     retrieval_levels: Sequence[RetrievalLevel | None] = ()
-    """By level; None, or nothing at all, where the databases do not draft."""
+    """[level]: None, or an empty sequence, where the databases do not draft."""
 
     def __len__(self) -> int:
         return len(self.forward_ms)
 
     def cost(self, level: int, positions: int) -> float:
-        """Milliseconds of a forward of a level."""
+        """Return the milliseconds of a forward of a level."""
         known = self.forward_ms[level]
         if positions <= len(known):
             return known[positions - 1]
@@ -92,7 +93,8 @@ class Ladder:
         return known[-1] + (positions - len(known)) * row
 
     def retrieval_level(self, level: int, retrieval: bool) -> RetrievalLevel:
-        """What drafts for the lowest level of a plan. Raises ValueError where the databases do not."""
+        """Return the lowest level of a plan, with the databases or without. Raises ValueError where none draft for
+        it."""
         if not retrieval:
             return RetrievalLevel(ALONE, self.cost(level, 1))
         found = self.retrieval_levels[level] if level < len(self.retrieval_levels) else None
@@ -109,33 +111,33 @@ class Ladder:
 
 
 def gain(acceptance: float, drafts: int) -> float:
-    """Tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
+    """Compute the tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
     if acceptance >= 1.0:
         return drafts + 1.0
     return float((1.0 - acceptance ** (drafts + 1)) / (1.0 - acceptance))
 
 
-def by_recurrence(ladder: Ladder, plan: Plan) -> float:
-    """L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
-    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+def by_recurrence(stack: LevelStack, plan: Plan) -> float:
+    """Compute L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
+    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     latency = lowest.ms / lowest.brings.tokens
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
-        accepted = ladder.acceptance[below][above].overall
-        latency = (length * latency + ladder.cost(above, length + 1)) / gain(accepted, length)
+        accepted = stack.acceptance[below][above].overall
+        latency = (length * latency + stack.cost(above, length + 1)) / gain(accepted, length)
     return latency
 
 
-def by_renewal(ladder: Ladder, plan: Plan) -> float:
-    """Time per forward of the target, all that lies below it included, over the tokens that it brings."""
-    lowest = ladder.retrieval_level(plan.levels[0], plan.retrieval)
+def by_renewal(stack: LevelStack, plan: Plan) -> float:
+    """Compute the time per forward of the target, with all that lies below it, over the tokens that it brings."""
+    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     run, ms = lowest.brings, lowest.ms
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
-        accepted = ladder.acceptance[below][above]
+        accepted = stack.acceptance[below][above]
         # By Wald: how many forwards make a draft does not depend on what is still to come.
         forwards, sizes, corrected, bonus = pass_up(
             run.corrected, run.bonus, length, accepted.kept, accepted.corrected, accepted.bonus
         )
-        costs = np.array([ladder.cost(above, length + more + 1) for more in range(len(sizes))])
+        costs = np.array([stack.cost(above, length + more + 1) for more in range(len(sizes))])
         ms = forwards * ms + float(sizes @ costs)
         run = Yield(corrected, bonus)
     return ms / run.tokens
@@ -155,27 +157,27 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plan, and the milliseconds per token that are expected of it."""
+    """A plan, and the milliseconds per token expected of it."""
 
     plan: Plan
     ms: float
 
 
-def best_plan(ladder: Ladder, most: int = MOST) -> Found:
-    """The plan with the least expected latency, by the exact form; drafts of at most `most` tokens."""
-    scored = [_moved(ladder, found.plan, most) for found in shortest_paths(ladder, most)]
+def best_plan(stack: LevelStack, most: int = MOST) -> Found:
+    """Find the plan with the least expected latency, by the exact form; drafts of at most `most` tokens."""
+    scored = [_moved(stack, found.plan, most) for found in shortest_paths(stack, most)]
     return min(scored, key=lambda found: found.ms)
 
 
-def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Found]:
-    """The best few plans by the recurrence, of different levels each; the first is the best of all."""
+def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
+    """Find the best few plans by the recurrence, of different levels each; the first is the best of all."""
     sizes = np.arange(1, most + 1)
     best: list[list[Found]] = []
-    for above in range(len(ladder)):
-        found = list(_without_drafts_of_models(ladder, above))
-        costs = np.array([ladder.cost(above, size + 1) for size in range(1, most + 1)])
+    for above in range(len(stack)):
+        found = list(_without_drafts_of_models(stack, above))
+        costs = np.array([stack.cost(above, size + 1) for size in range(1, most + 1)])
         for below in range(above):
-            accepted = ladder.acceptance[below][above].overall
+            accepted = stack.acceptance[below][above].overall
             gains = np.cumsum(accepted ** np.arange(most + 1))[1:]
             for path in best[below]:
                 latencies = (sizes * path.ms + costs) / gains
@@ -188,21 +190,21 @@ def shortest_paths(ladder: Ladder, most: int = MOST, few: int = FEW) -> list[Fou
     return best[-1]
 
 
-def _without_drafts_of_models(ladder: Ladder, level: int) -> Iterator[Found]:
-    """Plans in which nothing but the databases, or nothing at all, stands below a level."""
+def _without_drafts_of_models(stack: LevelStack, level: int) -> Iterator[Found]:
+    """List plans in which no draft model stands below a level, with the databases and without."""
     alone = Plan((level,))
-    yield Found(alone, by_recurrence(ladder, alone))
-    if level < len(ladder.retrieval_levels) and ladder.retrieval_levels[level] is not None:
+    yield Found(alone, by_recurrence(stack, alone))
+    if level < len(stack.retrieval_levels) and stack.retrieval_levels[level] is not None:
         with_retrieval = Plan((level,), (), retrieval=True)
-        yield Found(with_retrieval, by_recurrence(ladder, with_retrieval))
+        yield Found(with_retrieval, by_recurrence(stack, with_retrieval))
 
 
-def _moved(ladder: Ladder, plan: Plan, most: int) -> Found:
-    """The plan after every change of a draft length that makes the exact form faster, one change at a time."""
-    now = Found(plan, by_renewal(ladder, plan))
+def _moved(stack: LevelStack, plan: Plan, most: int) -> Found:
+    """Change draft lengths, one at a time, as long as that makes the exact form faster."""
+    now = Found(plan, by_renewal(stack, plan))
     while True:
         better = min(
-            (Found(other, by_renewal(ladder, other)) for other in _neighbours(now.plan, most)),
+            (Found(other, by_renewal(stack, other)) for other in _neighbours(now.plan, most)),
             key=lambda found: found.ms,
             default=now,
         )

@@ -1,4 +1,4 @@
-"""The plan in force: searched again as costs and acceptances become known, or change."""
+"""Choose the plan in force, and search again as costs and acceptance rates become known or change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hierchat.hierarchy.level import Provenance
 from hierchat.hierarchy.plan import (
     MOST,
     Found,
-    Ladder,
+    LevelStack,
     Plan,
     RetrievalLevel,
     TokenAcceptance,
@@ -22,14 +22,11 @@ from hierchat.hierarchy.plan import (
     by_renewal,
 )
 
-# What is learned of levels while they run; older steps count less and less.
-
-
 KINDS: tuple[Provenance, ...] = ("kept", "corrected", "bonus")
 FORGET = 1 / 1500
 """Part of what was seen of agreement that is forgotten with every token: draft lengths depend on small differences."""
 FORGET_FORWARDS = 1 / 400
-"""The same of forwards over what the databases draft."""
+"""Part of what was seen of forwards over the databases' drafts that is forgotten with every forward."""
 PRIOR_TOKENS = 24.0
 """Weight of the prior, in tokens."""
 SHRINK = 12.0
@@ -43,14 +40,14 @@ SOME = 40.0
 
 
 class Agreement:
-    """How often a level's tokens are what one above it chooses, by how they came about."""
+    """Learns how often a level's tokens are what one above it chooses; older ones count less and less."""
 
     def __init__(self, prior: float) -> None:
         self._seen = np.full(len(KINDS), PRIOR_TOKENS / len(KINDS))
         self._right = prior * self._seen
 
     def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """Of tokens of these kinds so many were accepted, and the next one, if there is one, was refused."""
+        """Note that of tokens of these kinds so many were accepted, and the next one, if there is one, was refused."""
         for number, kind in enumerate(kinds[: accepted + 1]):
             self._seen *= 1.0 - FORGET
             self._right *= 1.0 - FORGET
@@ -67,7 +64,7 @@ class Agreement:
         return [*self._seen.tolist(), *self._right.tolist()]
 
     def restore(self, state: Sequence[float]) -> None:
-        """Raises ValueError where that is damaged."""
+        """Go on from a stored state. Raises ValueError if it is damaged."""
         values = np.array(state, np.float64)
         if (
             values.shape != (6,)
@@ -80,7 +77,7 @@ class Agreement:
 
 
 class RetrievalEstimate:
-    """A level with the databases below it: what its forwards bring, and take."""
+    """Learns what the forwards of a level with the databases below it bring, and take."""
 
     def __init__(self) -> None:
         self._corrected = np.zeros(LONGEST + 1)
@@ -88,7 +85,7 @@ class RetrievalEstimate:
         self._ms = 0.0
 
     def note(self, kept: int, bonus: bool, ms: float) -> None:
-        """A forward kept so many drafts; all of them, if its own token is a bonus."""
+        """Note that a forward kept so many drafts; all of them, if its own token is a bonus."""
         for counts in (self._corrected, self._bonus):
             counts *= 1.0 - FORGET_FORWARDS
         (self._bonus if bonus else self._corrected)[min(kept, LONGEST)] += 1.0
@@ -98,7 +95,7 @@ class RetrievalEstimate:
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
     def retrieval_level(self) -> RetrievalLevel | None:
-        """None while too little was seen."""
+        """Return what was learned; None while too little was seen."""
         seen = self._corrected.sum() + self._bonus.sum()
         if seen < SOME:
             return None
@@ -108,7 +105,7 @@ class RetrievalEstimate:
         return {"corrected": self._corrected.tolist(), "bonus": self._bonus.tolist(), "ms": self._ms}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Raises ValueError where that is damaged."""
+        """Go on from a stored state. Raises ValueError if it is damaged."""
         corrected, bonus = np.array(state["corrected"], np.float64), np.array(state["bonus"], np.float64)
         if corrected.shape != (LONGEST + 1,) or bonus.shape != (LONGEST + 1,):
             raise ValueError("What was learned of draft models is damaged.")
@@ -120,8 +117,7 @@ class RetrievalEstimate:
 
 
 def likely_run(tokens: float) -> Yield:
-    """A run that brings so many tokens on average, where nothing more is known: each draft is kept as often as the
-    one before."""
+    """Make a distribution that brings so many tokens on average: each draft is kept as often as the one before."""
     kept = 1.0 - 1.0 / max(tokens, 1.0)
     chances = (1.0 - kept) * kept ** np.arange(LONGEST + 1)
     return Yield(chances / chances.sum(), np.zeros(LONGEST + 1))
@@ -137,13 +133,13 @@ BETTER = 0.98
 AVERAGED = 1 / 200
 """Weight of a step in what the databases bring the target."""
 FIRST_TOKENS = 1.5
-"""What they bring before anything was seen."""
+"""Tokens that they bring before anything was seen."""
 REPLY = 200.0
 """Tokens of a reply before one was seen; then the average of the last ones."""
 REPLIES = 1 / 20
-"""Weight of a reply in that."""
+"""Weight of a reply in that average."""
 LARGE = 1e9
-"""Nothing that was really measured is so large."""
+"""More than anything that was really measured."""
 PRIOR_STEPS = 50.0
 """Weight of the databases' own estimates of a step, in steps."""
 UNKNOWN = 0.5
@@ -151,7 +147,8 @@ UNKNOWN = 0.5
 
 
 class Hierarchy:
-    """What is known of a model's levels, from the smallest draft model to the target. Kept from reply to reply.
+    """Learns of a model's levels, from the smallest draft model to the target, from reply to reply, and plans with
+    them.
 
     `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading.
     """
@@ -177,7 +174,7 @@ class Hierarchy:
         self._expected, self._came = np.full(2, PRIOR_STEPS), np.full(2, PRIOR_STEPS)
         self._reply_tokens, self._reply = REPLY, 0
         self.replies = 0
-        """How many have begun; the latest one has the draft models."""
+        """Replies that have begun; the latest one has the draft models."""
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
@@ -187,7 +184,7 @@ class Hierarchy:
         return len(self.names) - 1
 
     def only(self, levels: Sequence[int], *, retrieval: bool = False) -> Hierarchy:
-        """These draft models and the target, with or without the databases, as they were known after loading."""
+        """Make a stack of these draft models and the target, with or without the databases, as known after loading."""
         kept = [*levels, self.target]
         return Hierarchy(
             [self.names[level] for level in kept],
@@ -203,23 +200,24 @@ class Hierarchy:
         )
 
     def agreement(self, below: int, above: int, context: int) -> Agreement:
-        """What is learned of a pair of levels."""
+        """Return what is learned of a pair of levels."""
         key = (below, above, bucket(context))
         if key not in self._agreements:
             self._agreements[key] = Agreement(self.priors.get((below, above), UNKNOWN))
         return self._agreements[key]
 
     def retrieval_estimate(self, level: int, context: int) -> RetrievalEstimate:
-        """What is learned of a level with the databases below it."""
+        """Return what is learned of a level with the databases below it."""
         return self._retrieval_levels.setdefault((level, bucket(context)), RetrievalEstimate())
 
     def saw_tree(self, tokens: float, ms: float) -> None:
-        """The databases alone would bring the target so many tokens in a step, which would take so long."""
+        """Note what the databases alone would bring the target in a step, and what that would take."""
         self._tree_tokens += AVERAGED * (tokens - self._tree_tokens)
         self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
 
     def tree_brought(self, expected: tuple[float, float], came: tuple[float, float]) -> None:
-        """A step over nothing but what the databases knew brought and took so much: (tokens, milliseconds)."""
+        """Note what a step over the databases' tree alone was expected to bring and take, and what came of it, each as
+        (tokens, milliseconds)."""
         slower = min(came[1] / max(expected[1], 1e-6), CLIP)  # steps count alike, however long they take
         self._expected = (1.0 - AVERAGED) * self._expected + [expected[0], 1.0]
         self._came = (1.0 - AVERAGED) * self._came + [came[0], slower]
@@ -227,7 +225,7 @@ class Hierarchy:
     def skips_models(
         self, plan: Plan, plan_ms: float, tree: tuple[float, float], drafts: int, context: int
     ) -> bool:
-        """Whether a step over nothing but the databases' tree gains more on the plan's usual pace, `plan_ms` per token,
+        """Tell whether a step over the databases' tree alone gains more on the plan's usual pace, `plan_ms` per token,
         than a step of the plan. `tree`: the tokens and milliseconds that the databases expect of it.
 
         A good match makes the plan's own step cheaper, too: its lowest level verifies it in one forward. So the tree
@@ -244,7 +242,7 @@ class Hierarchy:
         return bool(tokens * plan_ms - ms > spared)
 
     def begin_reply(self) -> int:
-        """Another reply begins; its number."""
+        """Begin another reply, and return its number."""
         self.replies += 1
         if self._reply:
             self._reply_tokens += REPLIES * (self._reply - self._reply_tokens)
@@ -252,14 +250,14 @@ class Hierarchy:
         return self.replies
 
     def worth_reading(self, plan: Plan, context: int, reading_ms: float) -> bool:
-        """Whether what a plan saves in a reply is more than its draft models need to read the text first."""
-        ladder = self.ladder(context)
+        """Tell whether a plan saves more in a reply than its draft models need to read the text first."""
+        stack = self.stack(context)
         alone = Plan((self.target,), (), self._retrieval)
-        saved = by_renewal(ladder, alone) - by_renewal(ladder, plan)
+        saved = by_renewal(stack, alone) - by_renewal(stack, plan)
         return saved * self._reply_tokens > reading_ms
 
-    def ladder(self, context: int) -> Ladder:
-        """All that is known, behind so many tokens."""
+    def stack(self, context: int) -> LevelStack:
+        """Return all that is known behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
         levels = range(len(self.names))
         acceptance: list[list[TokenAcceptance]] = [
@@ -268,7 +266,7 @@ class Hierarchy:
         retrieval_levels = (
             [self._retrieval_level(level, costs, context) for level in levels] if self._retrieval else []
         )
-        return Ladder(costs, acceptance, retrieval_levels)
+        return LevelStack(costs, acceptance, retrieval_levels)
 
     def _retrieval_level(self, level: int, costs: Sequence[Sequence[float]], context: int) -> RetrievalLevel:
         tokens, ms = self._came / self._expected * [self._tree_tokens, self._tree_ms]
@@ -280,20 +278,20 @@ class Hierarchy:
         return seen or RetrievalLevel(target.brings, target.ms * costs[level][0] / costs[self.target][0])
 
     def found(self, context: int) -> Found:
-        """The plan to follow behind so many tokens, and what is expected of it."""
+        """Return the plan to follow behind so many tokens, and what is expected of it."""
         key = bucket(context)
         if key not in self._found or self._steps >= EVERY:
             self._steps = 0
-            ladder = self.ladder(context)
-            best = best_plan(ladder, self._most)
+            stack = self.stack(context)
+            best = best_plan(stack, self._most)
             now = self._found.get(key)
             if now is not None:
-                now = Found(now.plan, by_renewal(ladder, now.plan))
+                now = Found(now.plan, by_renewal(stack, now.plan))
             self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
         return self._found[key]
 
     def step(self, plan: Plan, tokens: int, ms: float) -> None:
-        """A step of a plan brought so many tokens and took so long, drafting, forward and verification together."""
+        """Note what a step of a plan brought and took, drafting, forward and verification together."""
         self._steps += 1
         self._reply += tokens
         before = self._measured.get(plan, (0.0, 0.0))
@@ -301,26 +299,26 @@ class Hierarchy:
         self._measured[plan] = (keep * before[0] + ms, keep * before[1] + tokens)
 
     def measured_ms(self, plan: Plan) -> float | None:
-        """Milliseconds per token that a plan took of late; None where it was not followed yet."""
+        """Return the milliseconds per token that a plan took of late; None if it was not followed yet."""
         ms, tokens = self._measured.get(plan, (0.0, 0.0))
         return ms / tokens if tokens else None
 
     def without(self, level: int, context: int) -> str:
-        """Why a draft model is not in the plan."""
-        ladder, found = self.ladder(context), self.found(context)
-        costs = ladder.forward_ms
+        """Explain why a draft model is not in the plan."""
+        stack, found = self.stack(context), self.found(context)
+        costs = stack.forward_ms
         if costs[level][0] >= costs[self.target][0]:
             return f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs"
         lengths = range(1, self._most + 1)
-        best = min(by_renewal(ladder, Plan((level, self.target), (length,))) for length in lengths)
-        accepted = ladder.acceptance[level][self.target].overall
+        best = min(by_renewal(stack, Plan((level, self.target), (length,))) for length in lengths)
+        accepted = stack.acceptance[level][self.target].overall
         return (
             f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
             f"{best:.1f} ms a token with it, {found.ms:.1f} as it is now"
         )
 
     def state(self) -> bytes:
-        """What was learned."""
+        """Return what was learned, as JSON."""
         said: dict[str, Any] = {
             "names": self.names,
             "priors": [[*pair, one] for pair, one in self.priors.items()],
@@ -332,7 +330,7 @@ class Hierarchy:
         return json.dumps(said).encode()
 
     def restore(self, state: bytes) -> None:
-        """Go on from an earlier run. Raises ValueError where that is damaged, or was learned of other models."""
+        """Go on from an earlier run. Raises ValueError if its state is damaged, or was learned of other models."""
         damaged = ValueError("What was learned of draft models is damaged.")
         try:
             said = json.loads(state)
@@ -366,12 +364,12 @@ class Hierarchy:
 
 
 def bucket(context: int) -> int:
-    """Which of the context lengths that are told apart."""
+    """Number the range of context lengths that are told apart."""
     return sum(context >= border for border in BUCKETS)
 
 
 class Learner:
-    """A level.Watcher: what becomes of one level's work goes to what is known of it. `context`: the tokens now."""
+    """A level.Watcher that teaches the hierarchy what becomes of one level's work. `context`: the tokens now."""
 
     def __init__(self, hierarchy: Hierarchy, level: int, above: int, *, with_retrieval: bool) -> None:
         self._hierarchy, self._level, self._above, self._with_retrieval = (

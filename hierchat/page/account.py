@@ -14,8 +14,8 @@ from hierchat.page.panels.panel import QUIET
 from hierchat.store import StoreError
 
 if TYPE_CHECKING:
+    from hierchat.access.login_sessions import LoginSession
     from hierchat.access.members import Member
-    from hierchat.access.sessions import LoggedIn
     from hierchat.chat.service import ChatService
     from hierchat.page.unsent import KeptFiles
 
@@ -29,7 +29,7 @@ def build() -> Any:
 
 
 def build_password() -> Any:
-    """The way to another password, in the settings; its page is doors/password.py."""
+    """The way to another password, in the settings; access/login.py serves its page."""
     return gr.HTML("", elem_id="hc-password")
 
 
@@ -58,7 +58,7 @@ def line(name: str, *, guest: bool) -> str:
     return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(name)}</span></div>'
 
 
-def shown_name(session: LoggedIn) -> str:
+def shown_name(session: LoginSession) -> str:
     """Who is logged in, for the owner's eye."""
     return session.name if session.member.account else _GUEST
 

@@ -17,7 +17,7 @@ from hierchat.page.reply_text import GrowingReply, below_message, drawn, message
 from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import notice, undrafted
 from hierchat.page.unsent import shown_name, size
-from hierchat.thoughts import parted
+from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import Run
@@ -171,7 +171,7 @@ def _reply(
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
         button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
-        button("hc_copy", _("Copy"), text=parted(message.text).answer or message.text),
+        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text),
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip

@@ -99,7 +99,7 @@ class Guard:
     def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
         if isinstance(error, Stale):
             return {self._parts.live: status.stale(str(error))}
-        sentence = status.error(logs.said(error))
+        sentence = status.error(logs.error_message(error))
         request = _request(args)
         if request is None:
             return {self._parts.live: sentence}

@@ -15,11 +15,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access.files import files, give_out, take_in, take_model
 from hierchat.access.files import sweep as sweep_dropped
-from hierchat.access.limits import Bodies, OwnPages, Sound, Turns, bound
-from hierchat.access.login import USER, Login
+from hierchat.access.hosts import AllowedHosts, SameOriginMiddleware, is_loopback
+from hierchat.access.limits import (
+    BodySizeMiddleware,
+    ConcurrencyMiddleware,
+    JsonMiddleware,
+    PageOwnerMiddleware,
+    limit_connections,
+)
+from hierchat.access.login import USER, LoginMiddleware
+from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Members
-from hierchat.access.origins import Origins, OwnOrigins, is_loopback
-from hierchat.access.sessions import LogIns
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import marked
 from hierchat.page import account, components
@@ -64,7 +70,7 @@ _STEP: dict[str, Any] = {
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}
 
 
-def build_app(service: ChatService, place: str, log_ins: LogIns | None = None) -> gr.Blocks:
+def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = None) -> gr.Blocks:
     """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
     os.environ |= _NO_SUMS
     page = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
@@ -249,10 +255,10 @@ class OwnOriginOnly:
 
 
 class ProtectedApp(App):
-    """Gradio's app behind our doors, which stand before its own middleware, too: that answers some requests itself."""
+    """Puts access control in front of Gradio's app and its own middleware, which answers some requests itself."""
 
-    def __init__(self, host: str, log_ins: LogIns | None, before: Before | None = None) -> None:
-        """`before`: what answers other programs, in front of the login; it has a door of its own."""
+    def __init__(self, host: str, log_ins: LoginSessions | None, before: Before | None = None) -> None:
+        """`before`: what answers other programs, in front of the login; it checks keys itself."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
@@ -267,23 +273,25 @@ class ProtectedApp(App):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette asks for it once, before the first request."""
-        origins = Origins(self._host, share=lambda: self.get_blocks().share_url)
+        origins = AllowedHosts(self._host, share=lambda: self.get_blocks().share_url)
         app: ASGIApp = super().build_middleware_stack()
-        app = OwnPages(app) if self._log_ins else app
-        app = Turns(Sound(app, lambda: self.get_blocks().fns))
+        app = PageOwnerMiddleware(app) if self._log_ins else app
+        app = ConcurrencyMiddleware(JsonMiddleware(app, lambda: self.get_blocks().fns))
         if self._log_ins:
-            app = Login(app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered)
-        app = Bodies(app)
+            app = LoginMiddleware(
+                app, self._log_ins, origins, starting=lambda: not self.startup_events_triggered
+            )
+        app = BodySizeMiddleware(app)
         if self._before:
             app = self._before(app, origins.is_local)
-        return OwnOriginOnly(OwnOrigins(Speaks(app), origins))
+        return OwnOriginOnly(SameOriginMiddleware(Speaks(app), origins))
 
 
-def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LogIns, str] | None:
+def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LoginSessions, str] | None:
     """Who is logged in, and a fresh password for guests, where a login is needed; None on loopback unless asked for."""
     if share or asked or not is_loopback(host):
         password = secrets.token_urlsafe(24)
-        return LogIns(Members(store, password)), password
+        return LoginSessions(Members(store, password)), password
     return None
 
 
@@ -295,7 +303,7 @@ def sweep() -> None:
 
 def serve(
     app: gr.Blocks,
-    log_ins: LogIns | None = None,
+    log_ins: LoginSessions | None = None,
     host: str = "127.0.0.1",
     before: Before | None = None,
     *,
@@ -307,11 +315,11 @@ def serve(
     _, local, public = app.launch(
         server_port=port, share=share, prevent_thread_lock=True, **_options(log_ins, host, before)
     )
-    bound(app.server.config)
+    limit_connections(app.server.config)
     return local, public
 
 
-def _options(log_ins: LogIns | None, host: str, before: Before | None) -> dict[str, Any]:
+def _options(log_ins: LoginSessions | None, host: str, before: Before | None) -> dict[str, Any]:
     return {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),

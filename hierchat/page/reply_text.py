@@ -16,7 +16,7 @@ from hierchat.page.buttons import KEY
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown import GrowingMarkdown, render, render_marked
 from hierchat.page.sidebar import UNTITLED
-from hierchat.thoughts import parted
+from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import Run
@@ -31,7 +31,7 @@ def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = Non
     """The inside of a reply that has ended. `seconds`: how long it thought, where that was measured; `key`: of its
     message, by which the page keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`.
     """
-    parts = parted(text)
+    parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
     return (fold(thought, _said(seconds), key) if thought else "") + draw(parts.answer, parts.answer_at)
@@ -45,7 +45,7 @@ class GrowingReply:
 
     def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> str:
         """HTML of `text`, which is the one before and more; any other begins anew."""
-        parts = parted(text)
+        parts = split_reasoning(text)
         drawn = ""
         if parts.thought or (parts.thinking and not ended):
             inside = self._thought.render(parts.thought, ended=ended or not parts.thinking)

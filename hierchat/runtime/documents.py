@@ -266,7 +266,7 @@ class OwnTexts:
                 name, "failed", message="Memory ran out. Close other programs, or add the texts in parts."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            ended = Addition(name, "failed", message=logs.said(error))
+            ended = Addition(name, "failed", message=logs.error_message(error))
         with self._lock:
             if self._unwanted and ended and ended.phase == "looked":
                 ended = None

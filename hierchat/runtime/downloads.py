@@ -131,7 +131,7 @@ class Fetches:
         try:
             then()
         except Exception as error:  # the next one is fetched all the same
-            logs.said(error)
+            logs.error_message(error)
 
     def _fetched(self, entry: ModelEntry) -> Fetch:
         speed = _Speed()
@@ -163,7 +163,7 @@ class Fetches:
                 entry.name, "failed", message="Memory ran out while it was converted. Close other programs."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return Fetch(entry.name, "failed", message=logs.said(error))
+            return Fetch(entry.name, "failed", message=logs.error_message(error))
         return Fetch(entry.name, "done")
 
 
@@ -265,7 +265,7 @@ class HubSearch:
             try:
                 return Search(words, "done", tuple(search(words)))
             except Exception as error:
-                return Search(words, "failed", message=logs.said(error))
+                return Search(words, "failed", message=logs.error_message(error))
 
         self._ask(Search(words, "asking"), answered)
 
@@ -289,7 +289,7 @@ class HubSearch:
             described = describe(model, chosen)
             return Look(repo, "done", model, chosen, described, self._judge(described))
         except Exception as error:
-            return Look(repo, "failed", model, chosen, message=logs.said(error))
+            return Look(repo, "failed", model, chosen, message=logs.error_message(error))
 
     def leave_look(self) -> None:
         """Look no closer, whether that was answered or not."""

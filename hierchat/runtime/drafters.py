@@ -21,9 +21,10 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import Successors
 from hierchat.drafting.suffix_index import SuffixIndex
-from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.engine import TARGET, Step
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
+from hierchat.hierarchy.level import Ending
 from hierchat.hierarchy.plan import Plan
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.kernels import draft_once
@@ -82,10 +83,9 @@ def with_models(
     """The hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
     names, sources = levels.hierarchy.names, all_sources(hosted, memory) if retrieval else []
     originals = levels.originals or (None,) * len(levels.sequences)
+    reply = DraftedReply(settings, stop, memory.user, levels.users)
     models = [
-        CachedDraftModel(
-            name, sequence, latency, settings, stop, original, user=memory.user, users=levels.users
-        )
+        CachedDraftModel(name, sequence, latency, reply, original)
         for name, sequence, latency, original in zip(
             names, levels.sequences, levels.latencies, originals, strict=False
         )
@@ -97,7 +97,8 @@ def with_models(
         for name, latency in zip(names, levels.latencies, strict=False)
     ]
     above = default_drafter(hosted, memory, settings=settings) if retrieval else None
-    return HierarchicalDrafter(levels.hierarchy, above, models, retrieval_levels, hosted.end_ids, stop, plan)
+    stacked = list(zip(models, retrieval_levels, strict=True))
+    return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(hosted.end_ids, stop), plan)
 
 
 def all_sources(hosted: Hosted, memory: Memory) -> list[Source]:

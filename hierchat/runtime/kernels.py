@@ -1,8 +1,9 @@
-"""Kernels compiled in processes beside this one, while it fetches and converts a model.
+"""Compile kernels in processes beside this one, while it fetches and converts a model.
 
 The compiler holds Python's lock, so a thread would not do. What is compiled lies in the cache folder, where this
-process finds it. Where a process cannot be started, or ends early, kernels are compiled at their first use, as ever.
-"""
+process finds it. Where a process cannot be started, or ends early, kernels are compiled at their first use. The
+engine's are needed first: the first replies are written without drafts while those for drafting are still being
+compiled."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -35,22 +36,25 @@ EVERY = 0.25
 """Seconds between two looks at how far it is."""
 ENGINE, DRAFTING = "engine", "drafting"
 PARTS = (ENGINE, DRAFTING)
+GENTLE = 10
+"""Niceness of compiling what is not waited for."""
 
 
 class Compiling:
-    """The processes that compile what is missing; none where all is there."""
+    """Runs a process for each part that is not compiled yet."""
 
-    def __init__(self, parts: tuple[str, ...] = PARTS) -> None:
+    def __init__(self, parts: tuple[str, ...] = PARTS, *, gently: tuple[str, ...] = ()) -> None:
+        """`gently`: parts that leave the cores to others."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
             return
         for part in parts:
             if not _is_there(part):
                 with suppress(OSError):
-                    self._running[part] = _start(part)
+                    self._running[part] = _start(part, gently=part in gently)
 
     def wait(self, part: str, report: Report) -> None:
-        """Until a part is compiled, or its process has ended for another reason."""
+        """Wait until a part is compiled, or its process has ended for another reason."""
         if not (process := self._running.pop(part, None)):
             return
         try:
@@ -61,14 +65,34 @@ class Compiling:
         finally:
             _end(process)
 
+    def __contains__(self, part: str) -> bool:
+        """Whether a part is being compiled."""
+        return part in self._running and self._running[part].poll() is None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all processes meanwhile, so that something can be measured."""
+        found = []
+        for one in self._running.values():
+            with suppress(psutil.Error):
+                process = psutil.Process(one.pid)
+                process.suspend()
+                found.append(process)
+        try:
+            yield
+        finally:
+            for process in found:
+                with suppress(psutil.Error):
+                    process.resume()
+
     def close(self) -> None:
-        """What is not waited for any more ends."""
+        """End what is not waited for any more."""
         while self._running:
             _end(self._running.popitem()[1])
 
 
 def draft_once(drafter: Drafter) -> None:
-    """One draft over a few tokens, so that what drafting compiles at its first use is compiled, or read, now."""
+    """Draft once over a few tokens, so that what drafting compiles at its first use is compiled, or read, now."""
     drafter.begin([1, 2, 3, 1, 2])
     drafter.propose()
     top = top_tokens(np.zeros(2 * TOP, np.float32), TOP)
@@ -80,18 +104,18 @@ def _is_there(part: str) -> bool:
 
 
 def is_drafting_compiled() -> bool:
-    """Whether the code of what drafts lies on disk."""
+    """Tell whether the code of what drafts lies on disk."""
     return drafting_kernel.has("grow.grow") and drafting_kernel.has("grow.teach")
 
 
-def _start(part: str) -> subprocess.Popen[bytes]:
-    """Its input stays open as long as this process lives: it ends with it, however that ends."""
+def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
+    """Start compiling. The process's input stays open as long as this one lives: it ends with it, however that ends."""
     package = Path(__file__).parents[2]
     path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
     # Where this process looks for kernels, even if the setting has changed since
     cache = drafting_kernel.folder.parent.parent
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, part],
+        [sys.executable, "-m", __name__, part, *(["gently"] if gently else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -107,14 +131,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _compile_engine() -> None:
-    """A forward over a tiny model: kernels know no sizes. How its weights are packed belongs to each model."""
+    """Run a forward over a tiny model: kernels know no sizes. How its weights are packed belongs to each model."""
     from hierchat.engine.cpu.trial import trial_runner
 
     trial_runner(threads=1).team.close()
 
 
 def _compile_drafting() -> None:
-    """Sorting first: it is needed as soon as a model's tokens are known."""
+    """Sort, then draft: sorting is needed as soon as a model's tokens are known."""
     source = Source()
     source.index.extend([[1, 2, 3, 1, 2], [2, 3]])
     source.add([1, 2, 3])
@@ -124,8 +148,10 @@ def _compile_drafting() -> None:
 _WORK: dict[str, Callable[[], None]] = {ENGINE: _compile_engine, DRAFTING: _compile_drafting}
 
 
-def main(part: str) -> int:
-    """Compiles a part; ends early when its input does."""
+def main(part: str, *how: str) -> int:
+    """Compile a part; ends early when its input does."""
+    if how and hasattr(os, "nice"):
+        os.nice(GENTLE)
     threading.Thread(target=_end_with_input, daemon=True).start()
     with suppress(KeyboardInterrupt):
         _WORK[part]()
@@ -139,4 +165,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

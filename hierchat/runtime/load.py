@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
 
 from hierchat.config import Reasoning
+from hierchat.drafting.proposer import installed_proposers
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.remote.drafted import Channel, DraftedEngine
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens, choices
-from hierchat.engine.remote.server import Offered, Server
+from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
 from hierchat.models.device_memory import best_device
 from hierchat.models.load.check import by_engine
@@ -22,6 +24,9 @@ from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, Said, Tools, joined
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
 from hierchat.runtime.thinking import Thinking
+
+if TYPE_CHECKING:
+    from hierchat.runtime.kernels import Compiling
 
 
 def load_hosted(
@@ -37,18 +42,18 @@ def load_hosted(
     catalogue: Catalogue | None = None,
     waits: bool = True,
     device: str | None = None,
-    rung: str | None = None,
+    implementation: str | None = None,
 ) -> Hosted:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
     added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
     earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
-    are left out if they are not tokenised yet. `device`: None for the best one. `rung`: the only way of
+    are left out if they are not tokenised yet. `device`: None for the best one. `implementation`: the only one of
     engine/backends.py that is tried; by default the first that works, and the processor where a GPU has none.
     """
     # These take seconds to import: only when a model is really loaded
-    from hierchat.engine.backends import land, remark
+    from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load_model import load
     from hierchat.runtime.drafters import warm_up
@@ -57,55 +62,77 @@ def load_hosted(
     from hierchat.texts.corpora import statistics
 
     device = device or best_device()
-    engine_there = by_engine(entry, device, backend)
-    with closing(Compiling((ENGINE, DRAFTING) if engine_there else (DRAFTING,))) as compiling:
+    parts = (ENGINE, DRAFTING) if by_engine(entry, device, backend) else (DRAFTING,)
+    with ExitStack() as stack:
+        compiling = stack.enter_context(closing(Compiling(parts, gently=() if waits else (DRAFTING,))))
         loaded = load(entry, device, report, backend)
         require_template(entry.name, loaded.tokenizer)
         drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
         compiling.wait(ENGINE, report)
         try:
-            landing = land(loaded, report, places, rung)
-            note = " ".join(filter(None, (loaded.note, remark(landing))))
+            selected = select_implementation(loaded, report, places, implementation)
+            note = " ".join(filter(None, (loaded.note, remark(selected))))
         except DeviceError as error:
-            if rung:
+            if implementation:
                 raise
             note = f"{error} The processor computes it instead."
             report(Progress("loading", 0, None, note))
             del loaded  # what it holds of the GPU is of no use
             loaded = load(entry, "cpu", report)
-            landing = land(loaded, report, places)
-        runner = landing.runner
-        compiling.wait(DRAFTING, report)  # beside it, nothing could be measured
-    measuring()
-    engine = LocalEngine(
-        runner.open(), loaded.end_ids, loaded.tokenizer.decode, min(places, runner.most_sequences)
-    )
-    engine.grammars = Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary)
-    vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-    machine = machine_name(loaded)
-    measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
-    levels = None
-    if catalogue and runner.drafts:
-        levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
-    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name)
-    hosted = Hosted(
-        entry.name,
-        loaded.model_key,
-        engine,
-        prompts,
-        vanilla_ms,
-        note,
-        drafting,
-        levels,
-        machine,
-        rung=landing.rung,
-    )
-    if not runner.drafts:
-        return hosted
+            selected = select_implementation(loaded, report, places)
+        runner = selected.runner
+        if waits:
+            compiling.wait(DRAFTING, report)
+        measuring()
+        engine = LocalEngine(
+            runner.open(),
+            loaded.end_ids,
+            loaded.tokenizer.decode,
+            min(places, runner.most_sequences),
+            Grammars(loaded.tokenizer, loaded.end_ids, runner.vocabulary),
+        )
+        machine = machine_name(loaded)
+        with compiling.paused():
+            vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
+            measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
+        levels = None
+        if catalogue and runner.drafts:
+            levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
+        hosted = Hosted(
+            entry.name,
+            loaded.model_key,
+            engine,
+            PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt, entry.name),
+            vanilla_ms,
+            note,
+            drafting,
+            levels,
+            machine,
+            implementation=selected.implementation,
+            proposers=installed_proposers(),
+        )
+        if not runner.drafts:
+            return hosted
+        if DRAFTING in compiling:
+            stack.pop_all()
+            hosted = replace(hosted, drafting_ready=Event())
+            Thread(target=_prepare_drafting, args=(hosted, compiling), name="drafting", daemon=True).start()
+            return hosted
     if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(hosted)
     return hosted
+
+
+def _prepare_drafting(hosted: Hosted, compiling: Compiling) -> None:
+    """Wait for what drafts, and let the model's next reply be drafted."""
+    from hierchat.runtime.drafters import warm_up
+    from hierchat.runtime.kernels import DRAFTING
+
+    with closing(compiling):
+        compiling.wait(DRAFTING, silent)
+        warm_up(hosted)
+        hosted.drafting_ready.set()
 
 
 def require_template(name: str, tokenizer: Any) -> None:
@@ -126,7 +153,7 @@ UNKNOWN_CONTEXT = 1_000_000
 class ThinkingElsewhere(Thinking):
     """Of a server's model, whose template is not here: what its kind of server can be asked."""
 
-    def __init__(self, tokenizer: TextTokens, model: Offered) -> None:
+    def __init__(self, tokenizer: TextTokens, model: RemoteModel) -> None:
         super().__init__(tokenizer)
         self._offered = choices(model.owner, model.name)
 
@@ -140,7 +167,7 @@ class TextPrompts(PromptBuilder):
 
     knows_tokens = False
 
-    def __init__(self, model: Offered, context_length: int, system_prompt: str | None = None) -> None:
+    def __init__(self, model: RemoteModel, context_length: int, system_prompt: str | None = None) -> None:
         tokens = TextTokens()
         super().__init__(tokens, context_length, system_prompt)
         self.thinking = ThinkingElsewhere(tokens, model)
@@ -172,13 +199,13 @@ def load_remote(entry: ModelEntry) -> Hosted:
     """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
-    server = Server(said)
+    server = OpenAIClient.of_catalogue(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
     prompts = TextPrompts(model, context or UNKNOWN_CONTEXT, entry.system_prompt)
     engine, note = RemoteEngine(server, model, context), ""
     if said.drafter:
-        channel = Channel(said.drafter, said.drafter_secret)
+        channel = DrafterChannel(said.drafter, said.drafter_secret)
         if not channel.hello().get("learns", True):
             note = (
                 "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."

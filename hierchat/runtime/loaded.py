@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from hierchat.runtime.levels import Levels
 
 
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """A model ready to answer."""
@@ -47,8 +53,10 @@ class Hosted:
     """Names the machine and the backend whose costs are kept; empty: they are not."""
     proposers: tuple[Callable[[], Proposer], ...] = ()
     """What drafts beside the databases and draft models: made anew for each reply."""
-    rung: str = ""
-    """The way of engine/backends.py that computes it."""
+    implementation: str = ""
+    """The one of engine/backends.py that computes it."""
+    drafting_ready: threading.Event = field(default_factory=_set)
+    """Set once what drafts is compiled: before, replies are written without drafts."""
 
     def keep_costs(self, costs: Costs) -> None:
         """What steps cost, for the next start."""
@@ -71,6 +79,11 @@ class Hosted:
     def drafts(self) -> bool:
         """Whether drafts are possible; an engine elsewhere decides for itself."""
         return not self.is_local or self.local.runner.drafts
+
+    @property
+    def drafts_now(self) -> bool:
+        """Whether the next reply can be drafted."""
+        return self.drafts and self.drafting_ready.is_set()
 
     @property
     def is_local(self) -> bool:

@@ -11,9 +11,9 @@ from operator import itemgetter
 from typing import Any
 
 from hierchat.config import Reasoning
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused
 from hierchat.runtime.thinking import Thinking
-from hierchat.thoughts import parted
 
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
@@ -34,7 +34,7 @@ GUESSES = 4
 @dataclass(frozen=True, slots=True)
 class Said:
     """One message. A reply brings the tokens that the model wrote, where it wrote them itself; its text begins with
-    what it thought (thoughts.py)."""
+    what it thought (reasoning.py)."""
 
     role: str
     text: str
@@ -231,7 +231,7 @@ class PromptBuilder:
     def _shown(self, message: Said) -> str:
         """The text of a message without what the template leaves out of it."""
         whole = message.role != "assistant" or self.thinking.keeps
-        return message.text if whole else parted(message.text).answer
+        return message.text if whole else split_reasoning(message.text).answer
 
     def _far_longer(self, said: Sequence[Said], limit: int) -> bool:
         """Whether messages are so much longer than `limit` tokens that they need not be rendered."""
@@ -295,7 +295,7 @@ class PromptBuilder:
         said = {"role": message.role, "content": message.text if text is None else text} | _calls(message)
         if message.role != "assistant" or text is not None:
             return said
-        parts = parted(message.text)
+        parts = split_reasoning(message.text)
         if parts.thought and self.thinking.field:
             return said | {"content": parts.answer, self.thinking.field: parts.thought}
         return said if self.thinking.keeps else said | {"content": parts.answer}

@@ -154,6 +154,7 @@ class ModelHost:
                 raise _Overtaken
             self.reading = progress
 
+        hosted.drafting_ready.wait()  # sorting them is compiled with what drafts
         with self._shipped, suppress(_Overtaken):
             try:
                 report(Progress("reading", 0, None, ""))
@@ -264,7 +265,7 @@ class ModelHost:
                 f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return f"{name} could not be loaded. {logs.said(error)}"
+            return f"{name} could not be loaded. {logs.error_message(error)}"
         return None
 
     def _host(self, name: str, report: Report, *, trouble: str = "") -> None:

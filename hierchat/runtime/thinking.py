@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from hierchat.config import Reasoning
+from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
 from hierchat.runtime.template import ChatTemplate, PromptError
-from hierchat.thoughts import CLOSES, OPENS, joined, nearest, parted
 
 _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
     ("enable_thinking", {"off": False, "on": True}),
@@ -69,14 +69,14 @@ class Thinking:
         name, values = self._switch
         if not chosen or not values:
             return {}
-        return {name: values[nearest(chosen, values)]}
+        return {name: values[nearest_effort(chosen, values)]}
 
     def as_written(self, text: str, tokens: Sequence[int]) -> bool:
         """Whether an earlier reply is in the prompt word for word as it was written: not where the template leaves out
         what was thought, or writes marks of its own around it."""
         if not tokens or self._harmony:
             return False
-        if not parted(text).answer_at:
+        if not split_reasoning(text).answer_at:
             return True
         return self.keeps and self.text(tokens[:_TAIL]).lstrip().startswith(OPENS)
 
@@ -85,7 +85,11 @@ class Thinking:
         """Whether the template leaves earlier thoughts in the prompt as they were written."""
         if self._harmony or self._form != _FORMS[0]:
             return False
-        said = {"content": "!", self.field: _THOUGHT} if self.field else {"content": joined(_THOUGHT, "!")}
+        said = (
+            {"content": "!", self.field: _THOUGHT}
+            if self.field
+            else {"content": join_reasoning(_THOUGHT, "!")}
+        )
         chat = [_user(), {"role": "assistant"} | said, _user()]
         return _THOUGHT in (self._rendered(chat) or _THOUGHT)
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from hierchat.reasoning import split_reasoning
 from hierchat.store import Chat, ChatMessage, NotFound, Preset, Store, StoreError
 from hierchat.store.connection import new_file, translated
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own
-from hierchat.thoughts import parted
 
 _NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]+')
 _NAME = 50
@@ -104,7 +104,7 @@ def _markdown(chat: Chat) -> str:
 
 def _text(message: ChatMessage) -> str:
     """What was thought before an answer becomes a part that can be opened."""
-    parts = parted(message.text)
+    parts = split_reasoning(message.text)
     if message.role != "assistant" or not parts.thought:
         return message.text
     return f"<details>\n<summary>Thoughts</summary>\n\n{parts.thought}\n\n</details>\n\n{parts.answer}"

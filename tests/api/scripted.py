@@ -14,7 +14,6 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
-from hierchat.engine.sampling.grammar import Grammars
 from hierchat.models.progress import Report
 from hierchat.page.page_app import build_app, serve
 from hierchat.runtime.loaded import Hosted
@@ -105,9 +104,7 @@ def scripted(script: Script, template: str | None = None) -> Callable[[str, Repo
 
 def tiny(name: str, report: Report) -> Hosted:
     """A random model that is computed here, with grammars."""
-    loaded = hosted(name)
-    loaded.local.grammars = Grammars(tokenizer(), {END}, loaded.local.runner.vocabulary)
-    return loaded
+    return hosted(name)
 
 
 def make_host(load: Callable[[str, Report], Hosted] = tiny, *names: str) -> ModelHost:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.api.tool_calls import Arguments, Call, CallReader, Growing, Said
+from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 
 CALL = (
     '<tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": "}\\"{"}], "c": "<tool_call>"}}\n</tool_call>'
@@ -30,12 +30,12 @@ def read(text: str, cuts: list[int], names: tuple[str, ...] = ()) -> tuple[str, 
 
 def _with(piece: object, said: str, calls: list[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
     match piece:
-        case Said(text):
+        case TextPiece(text):
             said += text
-        case Call(number, _, name):
+        case CallStart(number, _, name):
             assert number == len(calls)
             calls.append((name, ""))
-        case Arguments(number, json):
+        case ArgumentsPiece(number, json):
             calls[number] = (calls[number][0], calls[number][1] + json)
     return said, calls
 
@@ -103,7 +103,7 @@ def test_a_call_that_was_cut() -> None:
 @given(st.text("abSTOP", max_size=40), st.lists(st.integers(1, 5), max_size=20))
 def test_what_may_become_a_mark_is_held_back(text: str, steps: list[int]) -> None:
     whole = text.partition("STOP")[0]
-    growing, sent, end = Growing(["STOP"]), "", 0
+    growing, sent, end = HoldBack(["STOP"]), "", 0
     for step in steps:
         end = min(end + step, len(text))
         shown = text[:end].partition("STOP")[0]

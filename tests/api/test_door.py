@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hierchat.api.keys import Limits, Refused
+from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.successors import Successors
 from hierchat.store import Access, Key, Store
 from tests.api.raw import Answer, ask, bearer
@@ -173,7 +173,7 @@ def test_off_loopback_nothing_is_answered_without_a_key(
 ) -> None:
     with serving(tmp_path, make_host()) as served:
         monkeypatch.setattr(
-            "hierchat.access.origins.LOOPBACK", ()
+            "hierchat.access.hosts.LOOPBACK", ()
         )  # as if asked under an address of the network
         for method, path in (*ADDRESSES, ("GET", "/health")):
             assert ask(served.address, method, path, ASKED).status == 401
@@ -291,16 +291,16 @@ def test_tokens_are_counted_and_limits_hold(keyed: Served) -> None:
 
 def test_limits() -> None:
     now = [0.0]
-    limits = Limits(lambda: now[0])
+    limits = KeyLimits(lambda: now[0])
     key = Key(1, "k", 0.0, None, None, at_once=2, per_minute=3, tokens_per_day=None)
     first = limits.enter(key, 1)
     limits.enter(key, 1)()
     second = limits.enter(key, 1)
-    with pytest.raises(Refused, match="2 replies at once"):
+    with pytest.raises(ApiError, match="2 replies at once"):
         limits.enter(key, 1)
     first()
     second()
-    with pytest.raises(Refused, match="3 requests a minute") as refused:
+    with pytest.raises(ApiError, match="3 requests a minute") as refused:
         limits.enter(key, 1)
     assert refused.value.headers == {"Retry-After": "60"}
     now[0] = 60.0

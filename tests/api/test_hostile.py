@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from hierchat import logs
 from hierchat.api.anthropic import MessagesRequest
-from hierchat.api.completions import CompletionRequest, Detokenize, Tokenize
-from hierchat.api.messages import ChatRequest
+from hierchat.api.chat_request import ChatRequest
 from hierchat.api.responses import ResponseRequest
+from hierchat.api.text_completions import CompletionRequest, Detokenize, Tokenize
 from hierchat.config import data_dir
 from hierchat.store import DatabaseCorrupt
 from tests.api.raw import Answer, ask

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.api.responses import ResponseRequest
-from hierchat.thoughts import joined
+from hierchat.reasoning import join_reasoning
 from tests.api.raw import ask
 from tests.api.scripted import Script, Served, make_host, scripted, serving
 from tests.api.test_openai import client
@@ -23,7 +23,7 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 @pytest.fixture(scope="module")
 def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, Served]]:
     """A model that thinks, and lets one choose."""
-    script = Script(joined(THOUGHT, ANSWER))
+    script = Script(join_reasoning(THOUGHT, ANSWER))
     with serving(tmp_path_factory.mktemp("thinking"), make_host(scripted(script, QWEN3))) as served:
         yield script, served
 

@@ -1,7 +1,8 @@
-"""The command line of the measurements, as a user types it."""
+"""The command line of the measurements, as a user types it, and a session of several turns."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,21 @@ def test_figures_that_could_not_be_written_are_not_measured(
     assert f"{places / 'no' / 'out'} cannot be written" in refused(
         capsys, *command, "--json", places / "no" / "out"
     )
+
+
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+def test_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "out.json"
+    questions.write_text('{"turns": ["one", "two"]}\n\n{"turns": ["three", "four"], "category": "x"}\n')
+    asked = ["session", "--model", "tiny", "--questions", str(questions), "--turns", "3"]
+    assert main([*asked, "--max-new-tokens", "16", "--json", str(out)]) == 0
+    shown = capsys.readouterr()
+    result = json.loads(out.read_text())
+    assert json.loads(shown.out) == result
+    assert sum(line.startswith("turn") for line in shown.err.splitlines()) == 3
+    assert result["model"] == "tiny"
+    assert result["mismatches"] == 0
+    assert result["messages_after_restart"] == 6
+    assert [row["identical"] for row in result["turns"]] == [True] * 3
+    assert all(1 <= row["tokens"] <= 16 for row in result["turns"])
+    assert {"processor", "cores", "memory_gib", "torch"} <= set(result["machine"])

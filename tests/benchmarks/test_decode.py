@@ -35,19 +35,22 @@ def test_each_arm_leads_in_turn(hosted: Hosted, tmp_path: Path) -> None:
     run(hosted, arms, questions(6), result(tmp_path, "abc"))
     orders = ["".join(log[at : at + 3]) for at in range(3 * WARM_UPS, len(log), 3)]
     assert orders == ["abc", "bca", "cab", "bca", "cab", "abc"]
+    many: list[Any] = [FakeArm(name) for name in "abcdef"]
+    assert {rotated(many, 6 * turn)[0].name for turn in range(6)} == set("abcdef")  # groups come by six
 
 
-def test_the_order_is_not_in_step_with_the_groups() -> None:
-    arms: list[Any] = [FakeArm(name) for name in "abcdef"]
-    assert {rotated(arms, 6 * turn)[0].name for turn in range(6)} == set("abcdef")
-    assert [rotated(arms[:2], turn)[0].name for turn in range(4)] == ["a", "b", "b", "a"]
-
-
-def test_history_carries_along_in_a_log_only(hosted: Hosted, tmp_path: Path) -> None:
+def test_history_carries_along_in_a_log_only_and_what_does_not_fit_is_skipped(
+    hosted: Hosted, tmp_path: Path
+) -> None:
     for carry, held in ((True, 6), (False, 2)):
         arm = FakeArm("a")
-        run(hosted, [arm], questions(3, turns=2), result(tmp_path, "a"), carry)
+        long = Question(0, "long", ("no " * 2000,), "qa")
+        out = result(tmp_path, "a")
+        run(hosted, [arm], [long, *questions(4, turns=2)[1:]], out, carry)
         assert len(arm.history) == held
+        assert [row.get("skipped", "")[:12] for row in out.rows] == ["This message", "", "", ""]
+        first, second = arm.prompts[WARM_UPS : WARM_UPS + 2]
+        assert second[: len(first) + 3] == [*first, 5, 6, 7]  # a prompt holds the arm's own replies
 
 
 def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
@@ -65,14 +68,6 @@ def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
     assert len(resumed.history) == 3
 
 
-def test_a_prompt_holds_the_arms_own_replies(hosted: Hosted, tmp_path: Path) -> None:
-    arm = FakeArm("a")
-    run(hosted, [arm], questions(1, turns=2), result(tmp_path, "a"))
-    first, second = arm.prompts[WARM_UPS:]
-    at = len(first)
-    assert second[: at + 3] == [*first, 5, 6, 7]
-
-
 def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(hosted: Hosted, tmp_path: Path) -> None:
     out = result(tmp_path, ["a", "b"])
     arms = [FakeArm("a"), FakeArm("b", fails=WARM_UPS + 1)]
@@ -88,13 +83,6 @@ def test_no_arm_is_left(hosted: Hosted, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="out of breath"):
         run(hosted, [FakeArm("a", fails=0)], questions(3), out)
     assert json.loads(out.path.read_text())["absent"]
-
-
-def test_a_question_that_does_not_fit_is_skipped(hosted: Hosted, tmp_path: Path) -> None:
-    out = result(tmp_path, ["a"])
-    long = Question(0, "long", ("no " * 2000,), "qa")
-    run(hosted, [FakeArm("a")], [long, *questions(2)[1:]], out)
-    assert [row.get("skipped", "")[:12] for row in out.rows] == ["This message", ""]
 
 
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(hosted: Hosted, tmp_path: Path) -> None:
@@ -144,12 +132,6 @@ def test_an_arm_finds_only_its_own_slots(hosted: Hosted, monkeypatch: pytest.Mon
     assert sum(read) == 2 * (len(prompt) - 1)
     second.answer([*prompt, *answer.reply, 4, 5], SETTINGS)
     assert sum(read) == 2 * (len(prompt) - 1) + 2
-
-
-def test_a_fixed_width(hosted: Hosted) -> None:
-    arm = OwnArm("hierchat", hosted, width=1)
-    answer = arm.answer(list(range(3, 30)) * 2, SETTINGS)
-    assert answer.forwards == len(answer.reply)
 
 
 def test_arms_are_known_by_name() -> None:

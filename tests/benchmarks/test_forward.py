@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import forward
 from benchmarks.__main__ import main
-from benchmarks.forward import MACHINES, REPEATS, WIDTHS, Ours, project
+from benchmarks.forward import MACHINES, REPEATS, WIDTHS, project
 from benchmarks.tabulate import forward_tables
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.latency import add_up
 from tests.testing.tiny import CONTEXT, block_model, tiny_model
-from tests.testing.tiny_chat import hosted
 
 
 class Fixed:
@@ -46,20 +42,6 @@ def test_programs_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) 
     assert (found["other"]["prompt_ms"], found["other"]["prompt_tokens_per_second"]) == (300.0, 333.3)
 
 
-def test_our_own_forwards_stand_behind_the_prompt() -> None:
-    sequence = hosted().local.sequence
-    program = Ours(sequence)
-    assert len(program.forwards([1, 2, 3], [[4], [5, 6]])) == 2
-    assert sequence.tokens == [1, 2, 3]
-    program.reading([7, 8])
-    assert sequence.tokens == [7, 8]
-
-
-def test_all_memory_is_read_once() -> None:
-    with ThreadPoolExecutor(2) as pool:
-        assert add_up(np.array_split(np.arange(1001, dtype=np.int64), 7), pool) == 1000 * 1001 // 2
-
-
 def test_a_projection_takes_the_longer_of_memory_and_cores() -> None:
     found = project({"1": 40.0, "32": 480.0}, threads=2, read=1_200_000_000)
     assert [(one["cores"], one["gigabytes_per_second"]) for one in found] == list(MACHINES)
@@ -80,17 +62,9 @@ def test_what_limits_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     per_slot = 2 * shape.layers * shape.kv_heads * (2 * shape.head_dim + 4)  # int16, and a scale
     assert many["read_mb"] - none["read_mb"] == pytest.approx(per_slot, rel=1e-3)
     run = {"contexts": {"0": curve, "1000000": curve}, "memory": found}
-    heads = [head for head, _ in forward_tables(run)]
-    assert [head[0].split(":")[0] for head in heads] == [
-        "ms of a forward over positions",
-        "reading memory",
-        "computed, not measured",
-    ]
-    computed = list(forward_tables(run))[-1][1]
-    assert [row[:2] for row in computed[:2]] == [
-        ["8 cores, 60 GB a second", "0"],
-        ["8 cores, 100 GB a second", "0"],
-    ]
+    *_, (head, rows) = forward_tables(run)
+    assert head[0].startswith("computed, not measured")
+    assert rows[0][:2] == ["8 cores, 60 GB a second", "0"]
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
@@ -99,7 +73,6 @@ class TestCommand:
 
     @pytest.fixture(autouse=True)
     def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(forward, "REPEATS", 2)
         monkeypatch.setattr(forward, "REPEATS", 2)
         monkeypatch.setattr(forward, "READINGS", 1)
 

@@ -1,11 +1,16 @@
-"""Users at one engine."""
+"""benchmarks load and index: several users at one engine, and what a history costs."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from benchmarks import index
+from benchmarks.__main__ import main
 from benchmarks.arms import OwnArm
 from benchmarks.load import measure
 from benchmarks.peers.arm import PeerArm
@@ -62,14 +67,38 @@ def test_an_arm_that_answers_one_at_a_time_says_so() -> None:
         measure(many(1), [FakeArm("weak")], questions(2), SETTINGS, [2], tell)
 
 
-def test_an_error_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = many(2)
-    arm = OwnArm("vanilla", model)
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "SIZES", (5_000,))
+    monkeypatch.setattr(index, "LOOKUPS", 5)
+    monkeypatch.setattr(index, "APPENDS", 3)
 
-    def out_of_breath(settings):
-        raise RuntimeError("out of breath")
+    def quarter(act: Callable[[], object]) -> float:
+        act()
+        return 0.25
 
-    broken = SimpleNamespace(drafter=out_of_breath)
-    monkeypatch.setattr(arm, "another", lambda: broken)
-    with pytest.raises(RuntimeError, match="out of breath"):
-        measure(model, [arm], questions(4), SETTINGS, [2], tell)
+    # What is timed here may take less than the last digit that is kept.
+    monkeypatch.setattr(index, "_seconds", quarter)
+
+
+@pytest.mark.parametrize("corpus", [False, True])
+def test_figures_for_every_size(tmp_path: Path, corpus: bool) -> None:
+    out, text = tmp_path / "out.json", tmp_path / "text.txt"
+    text.write_text(" ".join(random.Random(0).choices(["one", "two", "three", "four"], k=2_000)))
+    asked = ["index", "--tokens", "20000", "--json", str(out)]
+    assert main([*asked, "--corpus", str(text)] if corpus else asked) == 0
+    said = json.loads(out.read_text())
+    assert said["machine"]["cores"] > 0
+    assert [row["tokens"] for row in said["sizes"]] == [5_000, 20_000]
+    for row in said["sizes"]:
+        for key in ("start_seconds", "sort_seconds", "store_seconds", "merge_seconds"):
+            assert row[key] == 0.25
+        for key in ("append_ms", "append_max_ms", "lookup_ms", "lookup_p99_ms", "tree_ms", "tree_p99_ms"):
+            assert row[key] == 250
+        assert row["file_mb"] * 1e6 > 4 * row["tokens"]
+
+
+def test_a_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["index", "--corpus", str(tmp_path / "none"), "--json", str(tmp_path / "out.json")]
+    assert main(asked) == 2
+    assert "cannot be read" in capsys.readouterr().err

@@ -1,22 +1,27 @@
-"""`benchmarks page` from the command line to its file, in a real browser."""
+"""benchmarks page and soak: a real browser from the command line to the file, and the visits of a soak."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from benchmarks import soak
 from benchmarks.__main__ import main
 from benchmarks.page import browser, scripted
-from hierchat.config import GenerationSettings
 from hierchat.store import Store
 from hierchat.texts.importing import Import
+from tests.testing import browser as driving
+from tests.testing.fake_service import make
 
 
 @pytest.mark.browser
+@pytest.mark.large
 def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
     if browser.chromium() is None:
         pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
@@ -59,9 +64,12 @@ def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
         assert len(store.messages(user, long)) == 12
 
 
-def test_the_script_is_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scripted, "STEP_SECONDS", 0.0)
-    steps = list(scripted.ScriptedEngine("Über alles.\n" * 3).generate([1, 2], GenerationSettings()))
-    tokens = [token for step in steps for token in step.tokens]
-    assert scripted.Characters().decode(tokens) == "Über alles.\n" * 3
-    assert [step.finish for step in steps][-2:] == [None, "end"]
+def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
+    service = make(tmp_path)
+    service.script.seconds = 1
+    with driving.serving(service, ("0", soak._PASSWORD)) as address:
+        did = Counter(soak._visits(address, "0", count(2)))
+    assert did == {
+        "visits": 1, "replies": 2, "searches": 2, "views": 4, "comparisons": 1, "vanished": 1, "log-outs": 1,
+    }  # fmt: skip
+    assert service.store.conversations(service.store.ensure_user("0")) == []

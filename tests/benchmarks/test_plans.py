@@ -1,4 +1,4 @@
-"""Arms of draft models: plans by hand, and what was expected of them beside what was measured."""
+"""Arms of draft models: plans by hand, what was expected of them beside what was measured, plans for GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import tabulate
+from benchmarks import simulate, tabulate
 from benchmarks.arms import OwnArm, parse_arms, parse_plan
 from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
@@ -87,24 +87,6 @@ def test_all_arms_say_the_same_words(hosted: Hosted, tmp_path: Path) -> None:
     assert "expected ms a token" in console.export_text()
 
 
-def test_every_arm_knows_no_more_than_after_loading(hosted: Hosted) -> None:
-    arms = [OwnArm("plan:small=3", hosted) for _ in range(2)]
-    drafters = [arm._carried.drafter(SETTINGS) for arm in arms]
-    assert drafters[0].hierarchy is not drafters[1].hierarchy  # type: ignore[union-attr]
-    assert drafters[0].hierarchy is not hosted.levels.hierarchy  # type: ignore[union-attr]
-
-
-def test_slots_of_draft_models_are_each_arms_own(hosted: Hosted) -> None:
-    """Another arm read the same prompt before: nothing of it is left to profit from."""
-    prompt = hosted.prompts.tokens("A question that is long enough to be read by a draft model first.")
-    one, other = (OwnArm("plan:small=3", hosted) for _ in range(2))
-    one.answer(prompt, SETTINGS)
-    assert hosted.levels
-    assert len(hosted.levels.sequences[0].tokens) > len(prompt)
-    other._find_own_slots(prompt)
-    assert hosted.levels.sequences[0].tokens == []
-
-
 @pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
 def test_a_model_without_draft_models(arm: str) -> None:
     bare = tiny.hosted()
@@ -116,6 +98,10 @@ def test_a_model_without_draft_models(arm: str) -> None:
         OwnArm(arm, left)
 
 
-def test_an_unknown_draft_model(hosted: Hosted) -> None:
-    with pytest.raises(ArmError, match="there is small, middle"):
-        OwnArm("draft:huge", hosted)
+def test_simulated_families() -> None:
+    found = simulate.simulate()
+    assert len(found["rows"]) == len(simulate.FAMILIES) * len(simulate.MACHINES) * len(simulate.SHIFTS)
+    for row in found["rows"]:
+        assert row["single_ms"] < row["vanilla_ms"]
+        assert row["stack_gain"] >= 1.0 - 1e-9  # a single draft is one of the plans
+        assert all(one["gain"] >= row["stack_gain"] - 1e-9 for one in row["databases"].values())

@@ -1,4 +1,4 @@
-"""benchmarks record and replay: what is recorded, and that its replay counts the same forwards as decoding."""
+"""benchmarks record and replay: a replay counts the same forwards as decoding."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.arms import Carried, OwnArm
-from benchmarks.record import CHOICE, TOP, Trace, append, earlier, likeliest, read_lines, read_traces, record
+from benchmarks.record import CHOICE, TOP, Trace, append, earlier, read_lines, read_traces, record
 from benchmarks.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.checks.questions import Question, RequestError
-from hierchat.runtime.drafters import steps
 from hierchat.runtime.loaded import Hosted
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
@@ -62,13 +61,6 @@ def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
         assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
 
 
-def test_likeliest_tokens() -> None:
-    ids, chances = likeliest(np.log(np.array([1, 4, 1, 2, 2], np.float32)), 4)
-    assert ids.tolist() == [1, 3, 4, 0]
-    assert chances == pytest.approx([0.4, 0.2, 0.2, 0.1])
-    assert likeliest(np.zeros(3, np.float32), 9)[0].tolist() == [0, 1, 2]
-
-
 def test_it_goes_on_where_a_crash_left_half_a_line(hosted: Hosted, tmp_path: Path) -> None:
     path = tmp_path / "t"
     recorded(hosted, path, questions(3, turns=2), temperature=0.8)
@@ -93,8 +85,7 @@ def test_entries_may_begin_behind_the_prompts_first_token(tmp_path: Path) -> Non
     assert tops == [[[4], [5]], [[4], [5]], [[], []]]
 
 
-@pytest.mark.parametrize("carry", [False, True])
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize(("carry", "temperature"), [(False, 0.0), (True, 0.7)])
 def test_as_many_forwards_as_with_the_model(
     carry: bool, temperature: float, hosted: Hosted, tmp_path: Path
 ) -> None:
@@ -132,25 +123,6 @@ def test_costs_make_a_speed_up(tmp_path: Path) -> None:
     assert (copy["first_token_seconds"], plain["by_group"]["all"]["seconds"]) == (None, plain["seconds"])
     free = replayed(tmp_path, ["pld"], [trace], None, width=WIDTH).as_dict()["arms"][0]
     assert (free["tokens_per_forward"], free["seconds"], free["tokens_per_second"]) == (6, None, None)
-
-
-def test_a_drafts_price_counts(tmp_path: Path) -> None:
-    copied = list(range(10, 40))
-    trace = Trace(Question(0, "0", ()), 0, [1, *copied, 1], copied, np.empty((30, 0), np.int32))
-    widths = [
-        [
-            step.width
-            for step in steps(
-                Carried("hierchat", without_model(GivenCosts(1, row)), None).drafter(),
-                trace.prompt,
-                trace.reply,
-                trace.top,
-            )
-        ]
-        for row in (0.01, 10)
-    ]
-    assert len(widths[0]) < 10
-    assert widths[1] == [1] * 30
 
 
 class TestCommand:

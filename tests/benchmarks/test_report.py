@@ -1,18 +1,122 @@
-"""Files of runs as a page, plots and Markdown."""
+"""From raw figures to those that are reported: summaries, tables, plots and documents."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from benchmarks.__main__ import main
 from benchmarks.decode import Measured
 from benchmarks.report import DOCUMENT, draw_document
+from benchmarks.summary import Row, merged_repeats, summarise
+from benchmarks.tabulate import show
 
-from .test_summary import row, turn
+
+def turn(reply: list[int], seconds: float, forwards: int | None = None, **changed: Any) -> dict[str, Any]:
+    usual = {"first_seconds": 0.1, "draft_ms": None if forwards is None else 2.0 * forwards, "sources": {}}
+    return {"reply": reply, "seconds": seconds, "forwards": forwards, **usual, **changed}
+
+
+def row(number: int, group: str, day: int | None = None, **arms: list[dict[str, Any]]) -> Row:
+    arms = {name.replace("_", "."): turns for name, turns in arms.items()}
+    return {"question": number, "name": str(number), "group": group, "day": day, "arms": arms}
+
+
+ROWS = [
+    row(
+        0,
+        "qa",
+        vanilla=[turn([1, 2, 3, 4], 4.0, 4)],
+        hierchat=[turn([1, 2, 3, 4], 2.0, 2, sources={"target": 2, "context": 2})],
+        llama_cpp=[turn([1, 2], 1.0)],
+    ),
+    row(
+        1,
+        "rag",
+        vanilla=[turn([5, 6], 1.0, 2), turn([7, 8], 1.0, 2)],
+        hierchat=[turn([5, 6], 1.0, 1, sources={"target": 1, "history": 1}), turn([7, 9], 1.0, 1)],
+        llama_cpp=[turn([5, 7], 0.5), turn([7, 9], 0.5)],
+    ),
+]
+
+
+def test_sums_and_ratios() -> None:
+    figures = summarise(ROWS, "hierchat")
+    assert (figures["tokens"], figures["seconds"], figures["questions"]) == (8, 4.0, 2)
+    assert figures["tokens_per_second"] == 2.0
+    assert figures["speedup"] == pytest.approx(2.0 / (8 / 6), abs=1e-3)
+    assert figures["tokens_per_forward"] == 2.0
+    assert figures["draft_ms"] == 2.0
+    assert figures["mismatches"] == 1
+    assert figures["sources"] == {"target": 0.5, "context": 0.3333, "history": 0.1667}
+    assert figures["quartiles"]["speedup"] == [1.25, 1.5, 1.75]
+    assert figures["by_group"]["qa"]["speedup"] == 2.0
+    assert figures["by_group"]["rag"]["speedup"] == 1.0
+    assert "by_day" not in figures
+
+
+def test_a_peer_tells_less() -> None:
+    figures = summarise(ROWS, "llama.cpp")
+    assert (figures["tokens_per_forward"], figures["draft_ms"], figures["peak_mb"]) == (None, None, None)
+    assert figures["speedup"] == pytest.approx(3.0 / (8 / 6), abs=1e-3)
+
+
+def test_without_vanilla_there_is_no_speedup() -> None:
+    rows = [{**found, "arms": {"hierchat": found["arms"]["hierchat"]}} for found in ROWS]
+    figures = summarise(rows, "hierchat")
+    assert (figures["speedup"], figures["mismatches"], figures["quartiles"]["speedup"]) == (None, None, None)
+    assert figures["tokens_per_second"] == 2.0
+
+
+def test_a_reply_that_took_no_time() -> None:
+    figures = summarise([row(0, "qa", vanilla=[turn([], 0.0, 0)])], "vanilla")
+    assert (figures["tokens_per_second"], figures["speedup"], figures["sources"]) == (None, None, {})
+
+
+def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
+    rows = [
+        row(
+            0,
+            "qa",
+            vanilla=[turn([1, 2], 1.0, 2)],
+            llama_cpp=[turn([1, 3], 2.0, 2, draft_ms=None, peak_mb=90.0)],
+            **{"llama_cpp-lookup": [turn([1, 4], 1.0, peak_mb=100.0)]},
+        )
+    ]
+    figures = summarise(rows, "llama.cpp-lookup")
+    assert (figures["speedup"], figures["stack_speedup"], figures["mismatches"]) == (1.0, 2.0, 1)
+    assert figures["peak_mb"] == 100.0
+    alone = summarise(rows, "llama.cpp")
+    assert (alone["stack_speedup"], alone["mismatches"]) == (1.0, 0)
+
+
+def test_repeats_count_by_their_medians() -> None:
+    repeats = [
+        {**row(0, "qa", vanilla=[turn([1, 2], 4.0, 2)], hierchat=[turn([1, 2], seconds, 1)]), "repeat": n}
+        for n, seconds in enumerate((2.0, 1.0, 9.0))
+    ]
+    figures = summarise(merged_repeats(repeats), "hierchat")
+    assert (figures["questions"], figures["seconds"], figures["speedup"]) == (1, 2.0, 2.0)
+    repeats[2]["arms"]["hierchat"] = [turn([1, 3], 9.0, 1)]
+    assert summarise(merged_repeats(repeats), "hierchat")["mismatches"] == 1
+
+
+def test_the_table() -> None:
+    drawn = io.StringIO()
+    rows = [*ROWS, {**row(2, "qa"), "skipped": "too long"}]
+    arms = [{**summarise(rows, arm)} for arm in ("vanilla", "hierchat", "llama.cpp")]
+    absent = [{"arm": "transformers", "reason": "not [there]"}]
+    show({"arms": arms, "absent": absent, "questions": rows}, Console(file=drawn, width=120))
+    said = drawn.getvalue()
+    assert "absent: transformers: not [there]" in said
+    assert "1 of 3 questions" in said
+    assert "1.50" in said
+
 
 pytest.importorskip("matplotlib")
 

@@ -11,7 +11,7 @@ import pytest
 from hierchat.chat.comparing import Configuration, WrongConfiguration, configuration
 from hierchat.chat.comparison import Comparison, differences, summed
 from hierchat.chat.frames import Arm, CompareFrame
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong, Said
 from hierchat.runtime.slot import ModelHost

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.chat.origins import server_runs
-from hierchat.engine.remote.server import _MARK
+from hierchat.engine.remote.openai_client import _MARK
 from hierchat.page.reply_text import said
 from hierchat.store import UNKNOWN, SourceSpan, Store
 from tests.engine.remote.drafter import Drafter, step

@@ -12,10 +12,10 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
+from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store
-from hierchat.thoughts import joined, parted
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
 from tests.testing.tiny_chat import CONTEXT, ready_host
 
@@ -69,14 +69,14 @@ def talk_with(store: Store, template: str, text: str) -> tuple[Talk, Thinker]:
 
 @pytest.fixture(params=[QWEN3, DEEPSEEK], ids=["says that it thinks", "is told to think"])
 def both(request: pytest.FixtureRequest, store: Store) -> tuple[Talk, Thinker]:
-    text = joined(THOUGHT, ANSWER)
+    text = join_reasoning(THOUGHT, ANSWER)
     return talk_with(store, request.param, text if request.param == QWEN3 else text.removeprefix("<think>\n"))
 
 
 def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Talk, Thinker]) -> None:
     talk, engine = both
     last = talk.send("one")
-    assert last.text == joined(THOUGHT, ANSWER)
+    assert last.text == join_reasoning(THOUGHT, ANSWER)
     reply = talk.messages()[-1]
     assert reply.text == last.text
     turn = talk.store.turn(talk.user, reply.id)
@@ -96,16 +96,16 @@ def test_its_sources_are_those_of_the_whole_text(both: tuple[Talk, Thinker]) -> 
     talk, _ = both
     talk.send("one")
     runs = talk.service.runs(talk.user, talk.messages()[-1].id)
-    assert "".join(run.text for run in runs) == joined(THOUGHT, ANSWER)
+    assert "".join(run.text for run in runs) == join_reasoning(THOUGHT, ANSWER)
 
 
 def test_a_thought_that_was_cut_goes_on(both: tuple[Talk, Thinker]) -> None:
     talk, engine = both
     cut = talk.send("one", max_new_tokens=4)
-    assert parted(cut.text).thinking
+    assert split_reasoning(cut.text).thinking
     assert cut.finish == "length"
     whole = list(talk.service.resume(talk.user, talk.messages()[-1].id, 1000, talk.stop))[-1]
-    assert whole.text == joined(THOUGHT, ANSWER)
+    assert whole.text == join_reasoning(THOUGHT, ANSWER)
     assert engine.prompts[-1].startswith(engine.prompts[0])
     spent = (cut.figures.thought_seconds, whole.figures.thought_seconds, whole.figures.seconds)
     assert None not in spent

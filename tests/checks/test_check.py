@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hierchat.checks.exactness import DRAFTERS, Compared, PlainTurn, check
 from hierchat.checks.questions import RequestError
-from hierchat.checks.verify import DRAFTERS, Compared, Plain, check
 from hierchat.cli.main import main
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory
 from hierchat.runtime.loaded import Hosted
@@ -119,7 +119,7 @@ def test_a_run_goes_on_with_its_history(hosted: Hosted, tmp_path: Path) -> None:
 
 def test_a_stack_has_all_draft_models_at_every_step() -> None:
     drafter = DRAFTERS["stack"]
-    made = drafter(with_draft_models(), Memory(), Plain([1], [2], [3]), None, SETTINGS)
+    made = drafter(with_draft_models(), Memory(), PlainTurn([1], [2], [3]), None, SETTINGS)
     made.begin([1, 2, 3])
     made.propose(20)
     assert made.plan == Plan((0, 1, 2), (2, 4), True)  # type: ignore[attr-defined]
@@ -169,13 +169,13 @@ class TestCommand:
         )
 
     def test_words_that_differ(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hierchat.checks.verify.Compared.mismatches", 1)
+        monkeypatch.setattr("hierchat.checks.exactness.Compared.mismatches", 1)
         assert self.ask(tmp_path, "--limit", "1") == 1
 
     def test_ctrl_c(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        from hierchat.checks import verify as module
+        from hierchat.checks import exactness as module
 
         def stopped(*said: Any, asked: list[int] = []) -> Any:  # noqa: B006 (counts calls)
             asked.append(1)
@@ -184,7 +184,7 @@ class TestCommand:
             return plainly(*said)
 
         plainly = module._plainly
-        monkeypatch.setattr("hierchat.checks.verify._plainly", stopped)
+        monkeypatch.setattr("hierchat.checks.exactness._plainly", stopped)
         assert self.ask(tmp_path) == 130
         assert "--resume" in capsys.readouterr().err
         assert json.loads((tmp_path / "out.json").read_text())["questions"] == 1
@@ -198,6 +198,5 @@ class TestCommand:
         for size in ("100", "9000"):
             assert self.verify(tmp_path, "--workload", "long-context", "--prompt-tokens", size) == 2
             assert "tokens, 8 of them for the reply" in capsys.readouterr().err
-        with pytest.raises(SystemExit):
-            self.ask(tmp_path, "--drafter", "default,nobody")
+        assert self.ask(tmp_path, "--drafter", "default,nobody") == 2
         assert "no drafter is called 'nobody'" in capsys.readouterr().err

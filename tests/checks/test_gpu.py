@@ -14,7 +14,7 @@ from hierchat.checks.gpu_backend import one
 from hierchat.cli.main import main
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
-from hierchat.engine.fallback import LandingNotes, landings
+from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.device_memory import best_device
 from tests.testing.tiny_chat import catalogue, model, tokenizer
@@ -46,7 +46,7 @@ def save(tmp_path: Path) -> None:
 
 
 FOUND: dict[str, Any] = {
-    "rung": "slots",
+    "implementation": "slots",
     "backend": "float32",
     "exact": True,
     "quantum": 4,
@@ -59,7 +59,7 @@ FOUND: dict[str, Any] = {
     "forward_ms": {"1": 20.0, "2": 21.0},
 }
 UNDRAFTED = {
-    "rung": "plain",
+    "implementation": "plain",
     "backend": "float32",
     "exact": True,
     "quantum": 1,
@@ -74,18 +74,18 @@ def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
     save(tmp_path)
     found = one("tiny", "slots", "cpu")
     assert found.keys() == FOUND.keys()
-    assert (found["rung"], found["exact"]) == ("slots", True)
+    assert (found["implementation"], found["exact"]) == ("slots", True)
     assert found["verify"]["tokens"] > 0
     assert found["verify"]["mismatches"] == 0
     assert list(found["forward_ms"]) == ["1", "2", "4", "8", "16", "32"]
-    assert landings() == []
+    assert attempt_records() == []
 
 
 def test_figures_of_a_way_without_drafts(tmp_path: Path) -> None:
     save(tmp_path)
     found = one("tiny", "plain", "cpu")
     assert found.keys() == UNDRAFTED.keys()
-    assert (found["rung"], found["way"]) == ("plain", "pieces")
+    assert (found["implementation"], found["way"]) == ("plain", "pieces")
 
 
 def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.Mon
         "failed": "tiny cannot be computed here: RuntimeError: an illegal instruction was encountered."
     }
     found = one("tiny", "any", "cpu")  # as the program loads it
-    assert found["rung"] == "plain"
+    assert found["implementation"] == "plain"
     assert found["note"].startswith(
         "It is computed by transformers alone, without drafts: what is faster failed here"
     )
@@ -122,7 +122,7 @@ def tried(found: dict[str, dict[str, Any]], asked: list[tuple[str, ...]]) -> gpu
 
 
 def test_the_block_has_every_way_and_the_chosen_model(capsys: pytest.CaptureFixture[str]) -> None:
-    notes = LandingNotes("tiny", "key", "a GPU", "these versions")
+    notes = AttemptLog(AttemptRecord(model="tiny", device="a GPU", made_with="these versions"), "key")
     notes.tried("graphs", lost="no answer")
     asked: list[tuple[str, ...]] = []
     found = {"slots": FOUND, "plain": UNDRAFTED, "any": FOUND}
@@ -139,7 +139,7 @@ def test_the_block_has_every_way_and_the_chosen_model(capsys: pytest.CaptureFixt
     )
     assert plain in said.splitlines()
     assert f"torch {torch.__version__}" in said
-    assert landings() == []  # all is well: what an earlier start gave up is tried again
+    assert attempt_records() == []  # all is well: what an earlier start gave up is tried again
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_the_block_has_every_way_and_the_chosen_model(capsys: pytest.CaptureFixt
 def test_a_failure_or_another_word_is_an_exit_status(
     worse: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notes = LandingNotes("tiny", "key", "a GPU", "these versions")
+    notes = AttemptLog(AttemptRecord(model="tiny", device="a GPU", made_with="these versions"), "key")
     notes.tried("graphs", lost="no answer")
     assert gpu.try_gpu(None, "cpu", tried({"slots": worse, "plain": UNDRAFTED}, [])) == 1
     said = capsys.readouterr().out
     assert "ended with -11" in said or "1 replies differ" in said
-    assert len(landings()) == 1
+    assert len(attempt_records()) == 1
 
 
 def test_where_two_rows_may_differ_another_word_is_told_alone() -> None:
@@ -181,11 +181,12 @@ def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_doctor_says_what_computed_a_model_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
     from hierchat.checks.doctor import computed
-    from hierchat.engine.fallback import Landing
 
     assert computed()[0].text == "no model was computed by transformers yet"
-    notes = LandingNotes("tiny, nf4", "key", "NVIDIA Z9", "these versions")
-    notes.landed(Landing(None, "rows", {"graphs": "RuntimeError: no"}), "")  # type: ignore[arg-type]
+    notes = AttemptLog(
+        AttemptRecord(model="tiny, nf4", device="NVIDIA Z9", made_with="these versions"), "key"
+    )
+    notes.end("rows", {"graphs": "RuntimeError: no"})
     (line,) = computed()
     assert (
         line.text

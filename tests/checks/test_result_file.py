@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.checks.questions import RequestError
 
 ROWS = [{"question": 0, "reply": [1, 2, 3]}, {"question": 1, "reply": [4]}]
@@ -16,28 +16,28 @@ ROWS = [{"question": 0, "reply": [1, 2, 3]}, {"question": 1, "reply": [4]}]
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     result = {"machine": {"cores": 2}, "settings": {"seed": 1, "arms": ["vanilla"]}, "questions": ROWS}
-    request.write(path, result, rows="questions")
+    runs.write(path, result, rows="questions")
     assert json.loads(path.read_text()) == result
-    assert request.read(path, {"seed": 1, "arms": ["vanilla"]}) == result
+    assert runs.read(path, {"seed": 1, "arms": ["vanilla"]}) == result
     assert len(path.read_text().splitlines()) < 20
     assert [found.name for found in tmp_path.iterdir()] == ["out.json"]
     with pytest.raises(RequestError, match="seed was 1 and is 2"):
-        request.read(path, {"seed": 2})
+        runs.read(path, {"seed": 2})
 
 
 def test_a_file_to_go_on_from(tmp_path: Path) -> None:
-    assert request.read(tmp_path / "none.json", {}) is None
+    assert runs.read(tmp_path / "none.json", {}) is None
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(RequestError, match="no run"):
-        request.read(tmp_path / "list.json", {})
+        runs.read(tmp_path / "list.json", {})
     (tmp_path / "text.json").write_text("half of")
     with pytest.raises(RequestError, match="is no JSON"):
-        request.read(tmp_path / "text.json", {})
+        runs.read(tmp_path / "text.json", {})
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    request.require_writable(tmp_path / "out.json")
+    runs.require_writable(tmp_path / "out.json")
     assert not list(tmp_path.iterdir())
     for place in (tmp_path, tmp_path / "nowhere" / "out.json"):
         with pytest.raises(RequestError):
-            request.require_writable(place)
+            runs.require_writable(place)

@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hierchat.cli import chat
+from hierchat.cli import answering
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.main import main
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.openai_server import Script
@@ -166,21 +167,18 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     [("--temperature", "11"), ("--temperature", "nan"), ("--seed", "-1"), ("--max-new-tokens", "0")],
 )
 def test_numbers_out_of_bounds_are_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["chat", f"{flag}={value}", "hello"])
-    assert left.value.code == 2
+    assert main(["chat", f"{flag}={value}", "hello"]) == 2
     assert f"not '{value}'" in capsys.readouterr().err
 
 
-def found(**flags: object) -> str | None:
+def found(**flags: Any) -> str | None:
     """The address of the server that would answer, without being named."""
-    usual = {"url": None, "key": None, "model": None, "alone": False, "backend": None}
-    server = chat._server(Namespace(**{**usual, **flags}))
+    server = answering.find_server(ChatFlags(**flags))
     return server.url if server else None
 
 
 def test_a_hierchat_that_runs_here_answers(url: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "USUAL", url)
+    monkeypatch.setattr(answering, "USUAL_URL", url)
     assert found() == url
     assert found(model="other") == url
     assert found(model="not-there") is None
@@ -188,7 +186,7 @@ def test_a_hierchat_that_runs_here_answers(url: str, script: Script, monkeypatch
     assert found(backend="float32") is None
     script.key = "secret"
     assert found() is None
-    monkeypatch.setenv(chat.KEY, "secret")
+    monkeypatch.setenv(KEY_VARIABLE, "secret")
     assert found() == url
     script.models[0]["owned_by"] = script.models[1]["owned_by"] = "somebody"
     assert found() is None

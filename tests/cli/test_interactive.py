@@ -130,7 +130,7 @@ def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: sig
 _MISSED = """
 import signal, threading
 from hierchat import shutdown
-from hierchat.cli.chat import Lines
+from hierchat.cli.interactive import Lines
 
 def later():
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)

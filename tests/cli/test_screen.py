@@ -9,9 +9,17 @@ from rich.console import Console
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import Run
-from hierchat.cli.screen import Plain, Rendered, figures_line, finished, printable, record, show_sources
+from hierchat.cli.screen import (
+    MarkdownScreen,
+    PlainScreen,
+    figures_line,
+    finished,
+    printable,
+    record,
+    show_sources,
+)
+from hierchat.reasoning import join_reasoning
 from hierchat.store import Origin, Whereabouts
-from hierchat.thoughts import joined
 
 REPLY = """# A title
 
@@ -68,7 +76,7 @@ Last words.
 def drawn(text: str, step: int, height: int = 40) -> str:
     """What stays on the screen of a reply that grew by so many characters at a time."""
     out = io.StringIO()
-    screen = Rendered(Console(file=out, force_terminal=False, width=60, height=height))
+    screen = MarkdownScreen(Console(file=out, force_terminal=False, width=60, height=height))
     for end in range(step, len(text), step):
         screen.show(Frame("writing", text=text[:end]))
     screen.show(Frame("done", text=text))
@@ -110,7 +118,7 @@ def test_what_nothing_can_change_any_more(text: str, whole: str) -> None:
 def plain(frames: list[str], stop: tuple[str, ...] = ()) -> list[str]:
     """What stands on standard output behind each frame and behind the end."""
     out = io.StringIO()
-    screen, seen = Plain(out, stop), []
+    screen, seen = PlainScreen(out, stop), []
     for number, text in enumerate(frames, 1):
         screen.show(Frame("done" if number == len(frames) else "writing", text=text))
         seen.append(out.getvalue())
@@ -181,8 +189,8 @@ def test_sources_name_the_chats_that_held_the_words() -> None:
 
 def test_a_thought_is_quoted_above_the_answer() -> None:
     out = io.StringIO()
-    screen = Rendered(Console(file=out, force_terminal=False, width=60, height=30))
-    text = joined("It asks.\n\nSo I say yes.", "Yes.")
+    screen = MarkdownScreen(Console(file=out, force_terminal=False, width=60, height=30))
+    text = join_reasoning("It asks.\n\nSo I say yes.", "Yes.")
     for end in (len("<think>"), 20, len(text)):
         screen.show(Frame("writing", text[:end]))
     screen.show(Frame("done", text))

@@ -7,21 +7,21 @@ import threading
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.cli.server import Server
-from hierchat.cli.talk import TerminalError
+from hierchat.cli.answering import ServerModel
+from hierchat.cli.options import CommandError
 from hierchat.runtime.prompt import Said
 from tests.testing.openai_server import Script, serving
 
 SAID = [Said("system", "You help."), Said("user", "Hello?")]
 
 
-def frames(server: Server, sampling: dict | None = None) -> list[Frame]:
+def frames(server: ServerModel, sampling: dict | None = None) -> list[Frame]:
     return list(server.complete(SAID, sampling or {}, threading.Event()))
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
 def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
-    server = Server(url + ending)
+    server = ServerModel(url + ending)
     server.choose_any()
     got = frames(server)
     assert [one.phase for one in got] == ["waiting", "writing", "writing", "done"]
@@ -30,19 +30,19 @@ def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
 
 
 def test_the_loaded_model_is_asked_first(url: str) -> None:
-    server = Server(url)
+    server = ServerModel(url)
     server.choose_any()
     assert server.name == "scripted"
     assert server.names() == ["other", "scripted"]
     server.choose("other")
     assert server.name == "other"
-    with pytest.raises(TerminalError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
+    with pytest.raises(CommandError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
         server.choose("nobody")
     assert server.name == "other"
 
 
 def test_what_is_asked(url: str, script: Script) -> None:
-    server = Server(url)
+    server = ServerModel(url)
     server.choose("other")
     frames(server)
     frames(
@@ -63,7 +63,7 @@ def test_what_is_asked(url: str, script: Script) -> None:
 
 def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
     script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
-    server = Server(url)
+    server = ServerModel(url)
     server.choose_any()
     got = frames(server)
     assert [one.text for one in got][:3] == ["", "<think>\nHm", "<think>\nHm."]
@@ -84,13 +84,13 @@ def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script:
 
 def test_a_thought_without_an_answer_is_closed(url: str, script: Script) -> None:
     script.pieces, script.pieces_apart, script.finish = (), [{"reasoning": "Hm"}], "length"
-    server = Server(url)
+    server = ServerModel(url)
     server.choose_any()
     assert frames(server)[-1].text == "<think>\nHm\n</think>\n\n"
 
 
 def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, script: Script) -> None:
-    server = Server(url)
+    server = ServerModel(url)
     server.choose_any()
     assert frames(server, {"reasoning": "high"})[-1].notice is None
     script.unknown = "reasoning_effort"
@@ -102,12 +102,12 @@ def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, s
         == f"The server at {url} does not let one choose how much this model thinks, so that was left out."
     )
     script.unknown, script.refuses = "", (400, "The prompt is too long.")
-    with pytest.raises(TerminalError, match="The prompt is too long"):
+    with pytest.raises(CommandError, match="The prompt is too long"):
         frames(server, {"reasoning": "off"})
 
 
 def test_figures_are_those_of_the_server(url: str) -> None:
-    figures = frames(Server(url))[-1].figures
+    figures = frames(ServerModel(url))[-1].figures
     assert (figures.tokens, figures.prompt_tokens) == (100, 7)
     assert (figures.tokens_per_second, figures.tokens_per_forward) == (40.0, 2.5)
     assert (figures.deserved_speedup, figures.baseline_tokens_per_second) == (2.0, 20.0)
@@ -117,83 +117,83 @@ def test_figures_are_those_of_the_server(url: str) -> None:
 
 def test_another_program_tells_tokens_alone(url: str, script: Script) -> None:
     script.usage = {"prompt_tokens": 7, "completion_tokens": 100}
-    figures = frames(Server(url))[-1].figures
+    figures = frames(ServerModel(url))[-1].figures
     assert figures.tokens == 100
     assert figures.tokens_per_second
     assert figures.first_token_seconds
     assert figures.deserved_speedup is None
     script.usage = None
-    assert frames(Server(url))[-1].text == "Hello there."
+    assert frames(ServerModel(url))[-1].text == "Hello there."
 
 
 def test_a_key_opens(url: str, script: Script) -> None:
     script.key = "secret"
-    Server(url, "secret").choose_any()
+    ServerModel(url, "secret").choose_any()
     for key in (None, "wrong"):
-        server = Server(url, key)
+        server = ServerModel(url, key)
         assert not server.is_hierchat()
-        with pytest.raises(TerminalError, match="--key or in HIERCHAT_KEY"):
+        with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             server.choose_any()
-        with pytest.raises(TerminalError, match="--key or in HIERCHAT_KEY"):
+        with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             frames(server)
 
 
 def test_a_hierchat_is_told_from_other_programs(url: str, script: Script) -> None:
-    assert Server(url).is_hierchat()
+    assert ServerModel(url).is_hierchat()
     script.models = [{"id": "llama", "owned_by": "llamacpp"}]
-    assert not Server(url).is_hierchat()
+    assert not ServerModel(url).is_hierchat()
     script.models = [{"id": "scripted", "owned_by": "hierchat"}]
     script.health = 503
-    assert not Server(url).is_hierchat()
+    assert not ServerModel(url).is_hierchat()
 
 
 def test_a_refusal_is_said_as_the_server_says_it(url: str, script: Script) -> None:
     script.refuses = (429, "Too many replies are waiting.")
-    with pytest.raises(TerminalError, match=r"^Too many replies are waiting\.$"):
-        frames(Server(url))
+    with pytest.raises(CommandError, match=r"^Too many replies are waiting\.$"):
+        frames(ServerModel(url))
 
 
 @pytest.mark.parametrize("raw", ["data: <html>\n\n", "data: 3\n\n", 'data: {"choices": [3]}\n\n'])
 def test_another_protocol_is_named(url: str, script: Script, raw: str) -> None:
     script.raw = raw
-    with pytest.raises(TerminalError, match="does not speak OpenAI's protocol"):
-        frames(Server(url))
+    with pytest.raises(CommandError, match="does not speak OpenAI's protocol"):
+        frames(ServerModel(url))
 
 
 def test_an_error_in_mid_reply_is_said(url: str, script: Script) -> None:
     script.raw = (
         'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\ndata: {"error": {"message": "No memory."}}\n\n'
     )
-    with pytest.raises(TerminalError, match=r"^No memory\.$"):
-        frames(Server(url))
+    with pytest.raises(CommandError, match=r"^No memory\.$"):
+        frames(ServerModel(url))
 
 
 def test_what_came_before_the_connection_broke_is_kept(url: str, script: Script) -> None:
     script.breaks = True
-    last = frames(Server(url))[-1]
+    last = frames(ServerModel(url))[-1]
     assert (last.phase, last.finish, last.text) == ("done", "error", "Hello there.")
     assert last.notice == f"{url} broke off in mid-reply."
 
 
 def test_nothing_answers() -> None:
     with serving(Script()) as url:
-        server = Server(url)
+        server = ServerModel(url)
     assert not server.is_hierchat()
     for call in (server.choose_any, lambda: frames(server)):
-        with pytest.raises(TerminalError, match=r"Nothing answers at .*hierchat with --api"):
+        with pytest.raises(CommandError, match=r"Nothing answers at .*hierchat with --api"):
             call()
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "http://", "http://x:port"])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(TerminalError, match="is no address"):
-        Server(address)
+    with pytest.raises(CommandError, match="is no address"):
+        ServerModel(address)
 
 
 def test_stop_hangs_up_in_mid_reply(url: str, script: Script) -> None:
     script.endless = True
     stop, last, behind = threading.Event(), Frame("waiting"), 0
-    for last in Server(url).complete(SAID, {}, stop):
+    for last in ServerModel(url).complete(SAID, {}, stop):
         behind += stop.is_set()
         if last.text.count("there.") > 3:
             stop.set()
@@ -206,14 +206,14 @@ def test_stop_hangs_up_before_anything_came(url: str, script: Script) -> None:
     stop = threading.Event()
     waiting = threading.Thread(target=lambda: (script.arrived.wait(), stop.set()))
     waiting.start()
-    assert [one.phase for one in Server(url).complete(SAID, {}, stop)] == ["waiting"]
+    assert [one.phase for one in ServerModel(url).complete(SAID, {}, stop)] == ["waiting"]
     waiting.join()
     assert script.hung_up.wait(60)
 
 
 def test_a_reader_that_leaves_hangs_up(url: str, script: Script) -> None:
     script.endless = True
-    reading = Server(url).complete(SAID, {}, threading.Event())
+    reading = ServerModel(url).complete(SAID, {}, threading.Event())
     while not next(reading).text:
         pass
     reading.close()

@@ -14,8 +14,10 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import settings_of
-from hierchat.cli import progress
-from hierchat.cli.talk import OwnModel, StoredTalk, Talk, TalkInMemory, TerminalError
+from hierchat.cli import answering
+from hierchat.cli.answering import OwnModel
+from hierchat.cli.options import CommandError
+from hierchat.cli.talk import StoredTalk, Talk, TalkInMemory
 from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.slot import ModelHost
 from hierchat.store import LOCAL_USER, Store
@@ -99,7 +101,7 @@ def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
     assert talk.number
     store.hide_conversation(user, talk.number)
     store.delete_hidden([talk.number])
-    with pytest.raises(TerminalError, match="deleted meanwhile"):
+    with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "more")
     ask(talk, "anew")
     assert [chat.title for chat in store.conversations(user)] == ["anew"]
@@ -140,18 +142,18 @@ def test_another_model_answers(talk: StoredTalk, model: OwnModel) -> None:
 
 
 def test_a_model_that_does_not_come_leaves_the_present_one(talk: StoredTalk, model: OwnModel) -> None:
-    with pytest.raises(TerminalError, match=r"broken could not be loaded"):
+    with pytest.raises(CommandError, match=r"broken could not be loaded"):
         model.choose("broken")
     assert model.name == "tiny"
     assert ask(talk, "hello").text
     with pytest.raises(
-        TerminalError, match=r"No model is called 'nobody'\. There are: tiny, another, broken\."
+        CommandError, match=r"No model is called 'nobody'\. There are: tiny, another, broken\."
     ):
         model.choose("nobody")
 
 
 def test_loading_can_be_interrupted(model: OwnModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, calls = progress.wait, []
+    wait, calls = answering.wait_for_model, []
 
     def interrupted(*arguments: Any) -> None:
         calls.append(arguments)
@@ -159,12 +161,12 @@ def test_loading_can_be_interrupted(model: OwnModel, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         wait(*arguments)
 
-    monkeypatch.setattr(progress, "wait", interrupted)
-    with pytest.raises(TerminalError, match=r"^Stopped\. tiny goes on answering\.$"):
+    monkeypatch.setattr(answering, "wait_for_model", interrupted)
+    with pytest.raises(CommandError, match=r"^Stopped\. tiny goes on answering\.$"):
         model.choose("another")
     assert model.name == "tiny"
 
 
 def test_a_first_model_that_does_not_come_is_said(service: ChatService) -> None:
-    with pytest.raises(TerminalError, match=r"broken could not be loaded"):
+    with pytest.raises(CommandError, match=r"broken could not be loaded"):
         OwnModel(service, io.StringIO()).choose("broken")

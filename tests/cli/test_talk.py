@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.cli.talk import Kept, TalkInMemory, TerminalError, earlier, last_chat
+from hierchat.cli.options import CommandError
+from hierchat.cli.talk import StoredCopy, TalkInMemory, earlier, last_chat
 from hierchat.runtime.prompt import Said
 from hierchat.store import Attachment, ChatSettings, Store
 
@@ -56,7 +57,7 @@ def passing(echo: Echo) -> TalkInMemory:
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = Kept(store, user)
+    keeping = StoredCopy(store, user)
     chat = store.chat(user, number) if number else None
     return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
 
@@ -165,7 +166,7 @@ def test_a_deleted_chat_does_not_come_back(echo: Echo, store: Store, user: int) 
     assert talk.number
     store.hide_conversation(user, talk.number)
     store.delete_hidden([talk.number])
-    with pytest.raises(TerminalError, match="deleted meanwhile"):
+    with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "two")
     assert store.conversations(user) == []
     ask(talk, "three")
@@ -187,5 +188,5 @@ def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, use
 
 
 def test_there_is_no_last_chat_before_the_first(store: Store, user: int) -> None:
-    with pytest.raises(TerminalError, match="There is no chat to go on with yet"):
+    with pytest.raises(CommandError, match="There is no chat to go on with yet"):
         last_chat(store, user)

@@ -17,7 +17,7 @@ from statistics import median
 import psutil
 
 from benchmarks.session import CONVERSATION
-from hierchat.checks.request import machine
+from hierchat.checks.runs import machine
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
 from tests.testing import browser as driving
 

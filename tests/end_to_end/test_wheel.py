@@ -20,7 +20,7 @@ from hierchat.config import cache_dir
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
 from tests.testing import browser as driving
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 MODEL_FOLDERS = ("blocks", "gguf")
 
 
@@ -58,7 +58,7 @@ def test_a_wheel_has_all_that_the_program_reads(wheel: Path) -> None:
     assert not {name for name in inside if not name.startswith(("hierchat/", "hierchat-"))}
 
 
-def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_finds_what_came_with_it(wheel: Path, tmp_path: Path) -> None:
     programs = _install(wheel, tmp_path / "environment")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -69,6 +69,15 @@ def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
     assert all(Path(path).is_relative_to(tmp_path / "environment") for path in said)
     assert "smollm2-135m\t*" in _run(programs / "hierchat", "models", "list", cwd=elsewhere, env=environment)
 
+
+@pytest.mark.browser
+@pytest.mark.large
+def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
+    """Where it is installed, all kernels are compiled anew."""
+    programs = _install(wheel, tmp_path / "environment")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    environment = _environment(tmp_path)
     program = Program(tmp_path, [programs / "hierchat"], elsewhere, environment)
     program.start()
     try:

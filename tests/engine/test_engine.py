@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import ast
-import pkgutil
-import subprocess
-import sys
 import threading
 from collections import Counter
 from dataclasses import FrozenInstanceError
-from importlib.util import find_spec
-from itertools import pairwise
-from pathlib import Path
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import MistralConfig, MistralForCausalLM
 
-import hierchat.engine
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.engine import TARGET, Step
-from hierchat.engine.generation import CHUNK, PromptTooLong
+from hierchat.engine.generation import CHUNK, LONGEST_PARAGRAPH, PromptTooLong, is_looping
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.engine.verify import ArrayRows
+from hierchat.engine.verification import ArrayRows
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
@@ -264,77 +256,6 @@ def test_logit_gap() -> None:
     assert gap == engine.logit_gap(PROMPT, 8, 3) == abs(float(row[3]) - float(row[8]))
 
 
-# Models and imports
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "intermediate_size": 32,
-}
-
-
-def test_no_window_is_accepted() -> None:
-    assert (
-        TorchRunner(MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False)
-        .open()
-        .exact
-    )
-
-
-def test_self_test_says_when_rows_are_not_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch.torch_runner.invariant", lambda *_, **__: False)
-    target = TorchRunner(
-        MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval(), packed=False
-    ).open()
-    assert not target.exact
-    assert target.tokens == []
-
-
-def test_self_test_compares_blocks_of_different_sizes() -> None:
-    """Logits that differ by the size of the block, padding included: exact may not be claimed."""
-    model = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=None)).eval()
-    model.lm_head.register_forward_hook(lambda _, inputs, rows: rows + inputs[0].shape[1])
-    target = TorchRunner(model, packed=False).open()
-    wide = target.forward(random_tokens(40), range(-1, 39))
-    assert not target.exact or np.array_equal(target.forward(random_tokens(40)[:1], [-1])[0], wide[0])
-
-
-def test_engine_imports_neither_pages_nor_databases() -> None:
-    names = [module.name for module in pkgutil.walk_packages(hierchat.engine.__path__, "hierchat.engine.")]
-    assert "hierchat.engine.torch.torch_runner" in names
-    if not find_spec("triton"):
-        names.remove("hierchat.engine.cuda.triton_attention")
-    code = f"import sys, {', '.join(names)}; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"gradio", "sqlite_utils"} & set(loaded)
-    layers = {name.split(".")[1] for name in loaded if name.startswith("hierchat.")}
-    assert layers <= {
-        "engine",
-        "drafting",
-        "hierarchy",
-        "models",
-        "config",
-        "jit",
-        "language",
-        "logs",
-        "thoughts",
-    }  # models: what a target computes
-
-
-def test_engine_itself_imports_no_sqlite() -> None:
-    """torch may; we do not."""
-    for file in Path(hierchat.engine.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.split(".")[0] in {"sqlite3", "sqlite_utils", "gradio"} for name in names)
-
-
 def test_inference_keeps_no_gradients() -> None:
     target = tiny_target()
     target.read([1, 2, 3])
@@ -366,3 +287,66 @@ def test_accepted_tokens_tell_where_they_were_found(temperature: float) -> None:
                 found.add(source)
             text.append(token)
     assert "history" in found
+
+
+# Costs decide how much is drafted
+
+REPEATED = random_tokens(20) * 3
+
+
+def test_latency_learns_from_drafted_replies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine()
+    noted: list[tuple[int, int]] = []
+    monkeypatch.setattr(engine.latency, "note", lambda width, context, ms: noted.append((width, context)))
+    wanted = GenerationSettings(max_new_tokens=12)
+    fresh_steps(engine, REPEATED, wanted)
+    assert noted == []
+    steps = [step for step in fresh_steps(engine, REPEATED, wanted, Drafter()) if step.tokens]
+    before = [sum(len(step.tokens) for step in steps[:number]) for number in range(len(steps))]
+    assert noted == [(step.width, len(REPEATED) + tokens) for step, tokens in zip(steps, before, strict=True)]
+
+
+def test_the_size_of_drafts_follows_costs() -> None:
+    class Dear:
+        def step_ms(self, context: int) -> list[float]:
+            return [5.0 * width for width in range(1, 33)]
+
+    engine = tiny_engine()
+    wanted = GenerationSettings(max_new_tokens=30)
+    reply = tokens_of(fresh_steps(engine, REPEATED, wanted))
+    for drafter, widths in (
+        (Drafter([Source.of([[*REPEATED, *reply]] * 3)], latency=Dear()), {1}),
+        (Drafter([Source.of([[*REPEATED, *reply]] * 3)], latency=Dear(), width=4), {4}),
+    ):
+        steps = fresh_steps(engine, REPEATED, wanted, drafter)
+        assert tokens_of(steps) == reply
+        assert {step.width for step in steps[:-1] if step.tokens} == widths
+
+
+# Loops
+
+BEFORE = list(range(1000, 1100))
+
+
+def loop(period: int, tokens: int) -> list[int]:
+    return [place % period for place in range(tokens)]
+
+
+@pytest.mark.parametrize("period", [20, 21, 50, LONGEST_PARAGRAPH])
+def test_the_same_tokens_three_times_in_a_row_are_a_loop(period: int) -> None:
+    first = next(n for n in count(period) if is_looping(BEFORE + loop(period, n)))
+    assert first == 3 * period
+
+
+@pytest.mark.parametrize("period", [1, 2, 7])
+def test_short_periods_have_to_go_on_for_long(period: int) -> None:
+    """A row of zeros may be what was asked for."""
+    assert not is_looping(BEFORE + loop(period, 200))
+    assert is_looping(BEFORE + loop(period, 240))
+
+
+def test_what_is_said_twice_or_differs_is_no_loop() -> None:
+    twice = loop(30, 60)
+    numbered = [token for row in range(50) for token in (*range(9), 2000 + row)]
+    for text in ([], [1], BEFORE, BEFORE + twice, numbered, loop(LONGEST_PARAGRAPH + 1, 1000)):
+        assert not is_looping(text)

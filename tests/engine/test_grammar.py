@@ -43,9 +43,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def engine() -> LocalEngine:
-    local = hosted().local
-    local.grammars = Grammars(tokenizer(), {END}, local.runner.vocabulary)
-    return local
+    return hosted().local
 
 
 def steps(
@@ -97,7 +95,7 @@ def test_what_is_no_grammar_is_refused(engine: LocalEngine) -> None:
     with pytest.raises(GrammarError, match="no token that ends"):
         Grammars(tokenizer(), (), 340).check(GRAMMAR)
     with pytest.raises(GrammarError, match="without grammars"):
-        steps(hosted().local, GenerationSettings(grammar=GRAMMAR))
+        steps(LocalEngine(engine.sequence, {END}, engine.decode), GenerationSettings(grammar=GRAMMAR))
 
 
 def test_a_row_that_is_longer_than_the_vocabulary() -> None:

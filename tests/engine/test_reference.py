@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hierchat.engine.torch import runner as torch_runner
+from hierchat.engine.torch import torch_runner
 from hierchat.engine.torch.segment_attention import CHUNK
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.testing.tiny import CONTEXT, VOCABULARY, Kind, tiny_model

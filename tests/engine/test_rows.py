@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.sampling.sampler import BrokenLogits, Counts
-from hierchat.engine.verify import ArrayRows, LateRows, choose_from, verify, wait_for
+from hierchat.engine.verification import ArrayRows, LateRows, Sampler, verify
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
-PARENTS = (-1, 0, 1, 2)
 
 
 class Device:
@@ -44,12 +44,12 @@ SETTINGS = {
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_choice_is_that_of_an_array_and_costs_one_question(kind: str) -> None:
     wanted, device = SETTINGS[kind], Device()
-    tokens = [3, *LOGITS.argmax(axis=1)[:3].tolist()]
-    expected = verify(ArrayRows(LOGITS), tokens, PARENTS, 9, wanted, Counts([3]))
-    rows = device.rows()
-    wait_for(rows, wanted)
+    drafts = DraftTree(tuple(LOGITS.argmax(axis=1)[:3].tolist()), (-1, 0, 1))
+    expected = verify(ArrayRows(LOGITS), drafts, 9, Sampler(wanted, Counts([3])))
+    rows, sampler = device.rows(), Sampler(wanted, Counts([3]))
+    sampler.wait_for(rows)
     assert len(device.asked) == 1
-    assert verify(rows, tokens, PARENTS, 9, wanted, Counts([3])) == expected
+    assert verify(rows, drafts, 9, sampler) == expected
     assert device.asked == ["best" if kind == "greedy" else "logits"]
     if kind == "greedy":
         assert len(expected.tokens) == 4
@@ -60,9 +60,10 @@ def test_broken_weights_are_an_error(kind: str) -> None:
     broken = LOGITS.copy()
     broken[1, 5] = np.nan
     rows = Device(broken).rows()
-    choose_from(rows, 0, 9, SETTINGS[kind], Counts())
+    sampler = Sampler(SETTINGS[kind], Counts())
+    sampler.choose(rows, 0, 9)
     with pytest.raises(BrokenLogits):
-        choose_from(rows, 1, 9, SETTINGS[kind], Counts())
+        sampler.choose(rows, 1, 9)
 
 
 def test_rows_are_an_array_s() -> None:

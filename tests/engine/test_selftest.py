@@ -13,7 +13,7 @@ import pytest
 from hierchat.engine import selftest
 from hierchat.engine.selftest import Proof, cache_key, invariant, prove, remembered
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.engine.verify import Rows
+from hierchat.engine.verification import Rows
 from tests.testing.tiny import tiny_model
 
 FAULTS = (

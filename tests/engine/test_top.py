@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.sampling.sampler import BLOCK, top_tokens
-from hierchat.engine.verify import ArrayRows, LateRows
+from hierchat.engine.verification import ArrayRows, LateRows
 from tests.engine.drafters import Buried
 from tests.testing.tiny import (
     BACKENDS,

@@ -16,9 +16,10 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.latency import LatencyCurve
-from hierchat.hierarchy.drafter import HierarchicalDrafter
+from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
+from hierchat.hierarchy.level import Ending
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from tests.testing.tiny import CONTEXT, block_model, tiny_model
@@ -75,14 +76,14 @@ def drafter(
     """A hierarchy of the draft models above, with databases or without."""
     known = known or hierarchy(levels, retrieval=retrieval)
     stop = stop or Event()
+    reply = DraftedReply(settings, stop)
     sources = [Source.of(history)] if history else []
     latencies = [Costs(1.0 + level) for level in range(levels)]
     models = [
-        CachedDraftModel(
-            f"draft{level}", draft_target(NOISE[level]), latencies[level], settings, stop, original
-        )
+        CachedDraftModel(f"draft{level}", draft_target(NOISE[level]), latencies[level], reply, original)
         for level in range(levels)
     ]
     retrieval_levels = [Drafter(sources, Acceptance(), latency) for latency in latencies]
     above = Drafter(sources, Acceptance(), Costs(20.0)) if retrieval else None
-    return HierarchicalDrafter(known, above, models, retrieval_levels, end_ids, stop, plan)
+    stacked = list(zip(models, retrieval_levels, strict=True))
+    return HierarchicalDrafter(known, above, stacked, Ending(end_ids, stop), plan)

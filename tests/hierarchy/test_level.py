@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_tree import DraftTree
-from hierchat.hierarchy.level import Level, Provenance
+from hierchat.hierarchy.level import Ending, Level, Provenance
 
 END = 0
 
@@ -78,7 +78,7 @@ def stack(
     for number, (salt, block) in enumerate(zip(salts, blocks, strict=True)):
         below = levels[-1] if levels else None
         model = Scripted(f"m{number}", salt)
-        levels.append(Level(model, below, block, watches[number], {END}, stop or Event()))
+        levels.append(Level(model, below, block, watches[number], Ending({END}, stop or Event())))
     return levels, watches
 
 
@@ -145,7 +145,7 @@ def test_a_block_ends_with_the_reply() -> None:
         def choice(self, text: Sequence[int]) -> int:
             return END if len(text) == 5 else super().choice(text)
 
-    level = Level(Ending("m", 0), None, 10, Watch(), {END}, Event())
+    level = Level(Ending("m", 0), None, 10, Watch(), Ending({END}, Event()))
     level.begin([5, 6])
     assert level.propose().tokens[-1] == END
     assert level.model.length == 6
@@ -156,7 +156,7 @@ def test_no_more_than_there_is_room_for(limit: int) -> None:
     levels, _ = stack([0, 0], [4, 8])
     levels[-1].begin([5, 6])
     assert len(levels[-1].propose(limit)) <= limit
-    small = Level(Scripted("m", 0, room=4), None, 10, Watch(), {END}, Event())
+    small = Level(Scripted("m", 0, room=4), None, 10, Watch(), Ending({END}, Event()))
     small.begin([5, 6])
     assert len(small.propose()) == 1
 
@@ -187,6 +187,6 @@ def test_sources_of_the_databases_stay() -> None:
         def follow(self, length: int, tokens: Sequence[int]) -> None:
             self.text = [*self.text[:length], *tokens]
 
-    level = Level(Scripted("m", 0), Databases(), 4, Watch(), {END}, Event())
+    level = Level(Scripted("m", 0), Databases(), 4, Watch(), Ending({END}, Event()))
     level.begin([5, 6])
     assert level.propose().sources == ("history", "m", "history", "m")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
-from hierchat.hierarchy.drafter import merge
+from hierchat.hierarchy.hierarchical_drafter import merge
 
 
 def chain(*tokens: int) -> DraftTree:

@@ -113,7 +113,7 @@ def test_what_the_databases_expect_of_themselves_is_set_right() -> None:
     for _ in range(2000):
         known.saw_tree(4.0, 20.0)
         known.tree_brought((4.0, 20.0), (2.0, 30.0))
-    below = known.ladder(0).retrieval_level(1, True)
+    below = known.stack(0).retrieval_level(1, True)
     assert below.brings.tokens == pytest.approx(2.0, rel=0.02)
     assert below.ms == pytest.approx(30.0, rel=0.02)
 
@@ -165,7 +165,7 @@ def test_the_state_survives() -> None:
         known.tree_brought((2.5, 21.0), (2.0, 22.0))
     again = stacks.hierarchy(2, priors={(0, 1): 0.5})
     again.restore(known.state())
-    assert again.ladder(0).acceptance == known.ladder(0).acceptance
+    assert again.stack(0).acceptance == known.stack(0).acceptance
     assert again.found(0) == known.found(0)
     assert again.state() == known.state()
 

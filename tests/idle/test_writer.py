@@ -100,9 +100,7 @@ def test_no_forward_begins_once_it_is_stopped(writing: Writing) -> None:
     made = writing.writer(stop)
     made.write(ASKED, lambda: True)
     assert len(computed) == 5
-    pool = writing.hosted.local._pool
-    assert pool._taken == []
-    assert all(sequence.tokens == [] for sequence in pool._free)
+    assert writing.hosted.local.sequence.tokens == []
 
 
 def test_a_chat_stays_in_its_slots_meanwhile(writing: Writing) -> None:

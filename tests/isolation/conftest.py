@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.access.sessions import LogIns
+from hierchat.access.login_sessions import LoginSessions
 from hierchat.chat.comparing import USUAL
 from hierchat.chat.comparison import ARMS, Comparison, Side
 from hierchat.chat.frames import Figures, Verdict
@@ -32,7 +32,7 @@ class Place:
 
     service: FakeService
     address: str
-    log_ins: LogIns
+    log_ins: LoginSessions
     visitors: dict[str, Visitor]
 
     @property

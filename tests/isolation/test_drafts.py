@@ -12,7 +12,7 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.drafting.growing.suffix_sort import BREAK, suffix_order
-from hierchat.engine.batching import Pool
+from hierchat.engine.batching import SequencePool
 from hierchat.store import Store
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
@@ -99,8 +99,8 @@ def test_a_prompt_that_begins_like_another_s_is_not_told_as_read(ann: Talk) -> N
 
 
 def test_that_attack_is_a_real_one(ann: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Pool.take
-    monkeypatch.setattr(Pool, "take", lambda self, prompt, user: take(self, prompt, 0))
+    take = SequencePool.take
+    monkeypatch.setattr(SequencePool, "take", lambda self, prompt, user: take(self, prompt, 0))
     ann.send(SECRET)
     right = read_already(ann.other("ben"), SECRET)
     ann.other("ann").send(SECRET)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hierchat.access.files import files
+from hierchat.access.login_sessions import LIFE_SECONDS, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, Members, hashed
-from hierchat.access.sessions import LIFE_SECONDS, LogIns
 from tests.isolation.conftest import Place, fill
 from tests.isolation.visitor import Visitor
 from tests.page.raw import ask
@@ -38,7 +38,7 @@ def place(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(files, "_folder", tmp_path / "transfer")
     service = make(tmp_path)
     service.script.seconds = 0
-    log_ins = LogIns(Members(service.store, PASSWORD), clock)
+    log_ins = LoginSessions(Members(service.store, PASSWORD), clock)
     with driving.serving(service, log_ins=log_ins) as address:
         yield Place(service, address, log_ins, {})
     service.store.close()

@@ -259,7 +259,7 @@ def test_the_events_of_another_s_page_are_not_told_and_it_does_not_end(place: Pl
 
 
 def test_and_that_attack_is_a_real_one(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits.OwnPages, "_is_own", lambda self, hash, user: True)
+    monkeypatch.setattr(limits.PageOwnerMiddleware, "_is_own", lambda self, hash, user: True)
     ann, ben = (Visitor(place.address, name, place.visitors[name].password) for name in ("ann", "ben"))
     fill(place.store, "ann", "bassoonist")
     ann.open()

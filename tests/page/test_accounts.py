@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import GUEST_LOGIN, Members
-from hierchat.access.sessions import LogIns
 from tests.page.raw import ask
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
@@ -99,7 +99,7 @@ def test_a_guest_is_told_that_their_chats_go_before_they_do(
     chromium: Browser, fresh: FakeService, look: str, width: int, dark: bool
 ) -> None:
     fresh.script.seconds = 0
-    log_ins = LogIns(Members(fresh.store, "the guest password"))
+    log_ins = LoginSessions(Members(fresh.store, "the guest password"))
     with (
         driving.serving(fresh, log_ins=log_ins) as address,
         driving.visiting(chromium, address, width, 800, dark) as visitor,

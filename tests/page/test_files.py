@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.access import files as door
-from hierchat.access.files import Files, Gone
+from hierchat.access.files import Files, TicketExpired
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def test_a_ticket_is_good_once_and_for_its_owner(files: Files) -> None:
     path = written(files)
     ticket = files.hold(path, "local")
     for wrong in ((ticket, "me"), (ticket[:-1], "local"), ("", "local")):
-        with pytest.raises(Gone, match="not here any more"):
+        with pytest.raises(TicketExpired, match="not here any more"):
             files.take(*wrong)
     assert files.take(ticket, "local") == path
-    with pytest.raises(Gone):
+    with pytest.raises(TicketExpired):
         files.take(ticket, "local")
     files.remove(path)
     assert not path.parent.exists()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hierchat.access import limits
-from hierchat.access.limits import AT_ONCE, LIMITS, Bodies, Turns, most_bytes
+from hierchat.access.limits import AT_ONCE, LIMITS, BodySizeMiddleware, ConcurrencyMiddleware, most_bytes
 from hierchat.access.login import USER, network
 from tests.isolation.visitor import Visitor
 from tests.page.raw import ask, netloc
@@ -93,7 +93,7 @@ def test_nothing_beyond_the_limit_is_taken(path: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "LIMITS", tuple((pattern, min(most, 64 << 20)) for pattern, most in LIMITS))
         most = most_bytes(path)
-        asyncio.run(Bodies(app)(scope, endless, send))
+        asyncio.run(BodySizeMiddleware(app)(scope, endless, send))
     assert sum(taken) == most
     assert [message.get("status") for message in told] == [413, None]
 
@@ -145,7 +145,7 @@ def test_requests_of_one_client_wait_for_each_other_and_others_for_none() -> Non
         async def nothing(*message: Any) -> None:
             pass
 
-        turns = Turns(app)
+        turns = ConcurrencyMiddleware(app)
 
         def asked(user: str, path: str = "/config") -> asyncio.Task[None]:
             scope = {"type": "http", "path": path, "client": ("10.0.0.1", 5), USER: user}
@@ -217,14 +217,14 @@ def test_a_stream_that_is_read_stays_however_long_it_says_nothing(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[object] = []
-    look = limits._Bounded._look
+    look = limits._LimitedConnection._look
 
     def watched(self: Any) -> None:
         looks.append(self._owed())
         look(self)
 
     monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(limits._Bounded, "_look", watched)
+    monkeypatch.setattr(limits._LimitedConnection, "_look", watched)
     visitor = Visitor(address, *ACCOUNT)
     with connected(address) as wire:
         head = f"Host: {netloc(address)}\r\nCookie: {visitor.headers['Cookie']}\r\n"

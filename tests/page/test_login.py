@@ -19,20 +19,20 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from hierchat.access.hosts import AllowedHosts
 from hierchat.access.login import (
     ELSEWHERE,
     FORGET_SECONDS,
     HERE,
     USER,
     WRONG,
-    Lane,
-    Login,
+    AttemptGroup,
+    LoginMiddleware,
     Throttle,
     of_account,
 )
+from hierchat.access.login_sessions import LIFE_SECONDS, MOST_SESSIONS, LoginSessions
 from hierchat.access.members import Member, Members
-from hierchat.access.origins import Origins
-from hierchat.access.sessions import LIFE_SECONDS, MOST_SESSIONS, LogIns
 from tests.page.raw import ask
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
@@ -251,7 +251,7 @@ def test_wrong_passwords_are_slowed_down_at_the_change_too(fresh: FakeService) -
 
 
 def test_a_guest_has_no_password_to_change(fresh: FakeService) -> None:
-    with driving.serving(fresh, log_ins=LogIns(Members(fresh.store, "for guests"))) as address:
+    with driving.serving(fresh, log_ins=LoginSessions(Members(fresh.store, "for guests"))) as address:
         form = {"username": "guest", "password": "for guests"}
         cookie = {"Cookie": ask(address, "POST", "/login", form=form).cookie}
         for method in ("GET", "POST"):
@@ -302,7 +302,9 @@ class Doors:
         async def inside(scope: Any, receive: Any, send: Any) -> None:
             await PlainTextResponse(scope[USER])(scope, receive, send)
 
-        self.app = Login(inside, LogIns(Anyone(), self.clock), Origins("0.0.0.0", lambda: link))
+        self.app = LoginMiddleware(
+            inside, LoginSessions(Anyone(), self.clock), AllowedHosts("0.0.0.0", lambda: link)
+        )
 
     def client(self, host: str = "127.0.0.1", base: str = "http://localhost:7860") -> TestClient:
         return TestClient(self.app, base, client=(host, 5), follow_redirects=False)
@@ -406,7 +408,7 @@ def test_one_network_of_ipv6_is_one_client() -> None:
 
 def test_wrong_attempts_are_forgotten_after_a_while() -> None:
     clock = Clock()
-    throttle, lane = Throttle(clock), Lane("someone")
+    throttle, lane = Throttle(clock), AttemptGroup("someone")
     for _ in range(10):
         throttle.failed([lane])
     assert throttle.wait([lane]) == lane.longest_seconds
@@ -417,7 +419,7 @@ def test_wrong_attempts_are_forgotten_after_a_while() -> None:
 
 def test_sessions_end_after_a_week() -> None:
     clock = Clock()
-    sessions = LogIns(Anyone(), clock)
+    sessions = LoginSessions(Anyone(), clock)
     token = sessions.begin(Member("me"))
     assert sessions.find(token)
     assert sessions.find(token + "x") is sessions.find("") is sessions.find(None) is None
@@ -427,7 +429,7 @@ def test_sessions_end_after_a_week() -> None:
 
 def test_an_account_has_no_more_sessions_than_it_can_use() -> None:
     """A program that logs in for everything that it asks left each of them there for a week."""
-    sessions = LogIns(Anyone(), Clock())
+    sessions = LoginSessions(Anyone(), Clock())
     hers = sessions.begin(Member("her"))
     first, *others = (sessions.begin(Member("me")) for _ in range(MOST_SESSIONS))
     held = sessions.find(first)
@@ -456,7 +458,11 @@ def test_gradio_may_call_itself_only_while_it_starts() -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse("inside")(scope, receive, send)
 
-    client = TestClient(Login(inside, LogIns(Anyone()), Origins("127.0.0.1"), starting=lambda: starting[0]))
+    client = TestClient(
+        LoginMiddleware(
+            inside, LoginSessions(Anyone()), AllowedHosts("127.0.0.1"), starting=lambda: starting[0]
+        )
+    )
     assert client.get("/gradio_api/startup-events").text == "inside"
     assert client.get("/config").status_code == 401
     starting[0] = False

@@ -13,14 +13,14 @@ from hierchat.config import GenerationSettings
 from hierchat.page.buttons import button
 from hierchat.page.figures import details
 from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
-from hierchat.thoughts import joined
+from hierchat.reasoning import join_reasoning
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.fake_service import FakeService
 
 THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
 ANSWER = "Good morning! What can I do for you?"
-REPLY = joined(THOUGHT, ANSWER)
+REPLY = join_reasoning(THOUGHT, ANSWER)
 
 
 def test_a_thought_is_folded_above_the_answer() -> None:
@@ -59,7 +59,7 @@ def test_while_it_thinks() -> None:
 
 
 def test_nothing_in_a_thought_can_press_a_button() -> None:
-    shown = drawn(joined(f"</div></details>{button('hc_delete', 'x')}", ANSWER), None, '"><b>')
+    shown = drawn(join_reasoning(f"</div></details>{button('hc_delete', 'x')}", ANSWER), None, '"><b>')
     assert "<button" not in shown
     assert shown.count("</details>") == 1
     assert "<b>" not in shown
@@ -106,7 +106,7 @@ def opened(fold: Locator) -> None:
 @pytest.mark.browser
 def test_a_thought_on_the_page(chat: Chat, service: FakeService) -> None:
     # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.
-    service.script.reply, service.script.seconds = joined("\n\n".join([THOUGHT] * 40), ANSWER), 600
+    service.script.reply, service.script.seconds = join_reasoning("\n\n".join([THOUGHT] * 40), ANSWER), 600
     service.script.thought_seconds = 4.2
     chat.send("Hello")
     fold = fold_of(chat)

@@ -25,16 +25,16 @@ def entry(tmp_path: Path) -> ModelEntry:
 
 
 def test_where_a_gpu_fails_the_processor_answers(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
-    land = backends.land
+    select_implementation = backends.select_implementation
     asked: list[Any] = []
 
     def failing(loaded: Any, *given: Any) -> Any:
         asked.append(loaded.device)
         if len(asked) == 1:
             raise DeviceError("NVIDIA Z9 does not compute tiny in any way (memory ran out).")
-        return land(loaded, *given)
+        return select_implementation(loaded, *given)
 
-    monkeypatch.setattr(backends, "land", failing)
+    monkeypatch.setattr(backends, "select_implementation", failing)
     reports: list[str] = []
     hosted = load_hosted(entry, report=lambda progress: reports.append(progress.message), device="cpu")
     said = "NVIDIA Z9 does not compute tiny in any way (memory ran out). The processor computes it instead."
@@ -49,9 +49,9 @@ def test_a_single_rung_that_fails_is_an_error(entry: ModelEntry, monkeypatch: py
     def failing(*given: Any) -> Any:
         raise DeviceError("NVIDIA Z9 stopped answering.")
 
-    monkeypatch.setattr(backends, "land", failing)
+    monkeypatch.setattr(backends, "select_implementation", failing)
     with pytest.raises(DeviceError, match="stopped answering"):
-        load_hosted(entry, device="cpu", rung="graphs")
+        load_hosted(entry, device="cpu", implementation="graphs")
 
 
 def test_a_hostile_template_is_found_before_the_present_model_leaves(

@@ -123,7 +123,7 @@ def cut(talk: list[tuple[str, str, bool]], last: str, context: int, room: int) -
     return builder(context).build([*turns, user(last)], room, {END})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(talks, words, st.integers(90, 400), st.integers(1, 200))
 def test_the_prompt_fits_and_is_the_end_of_the_chat(
     talk: list[tuple[str, str, bool]], last: str, context: int, room: int
@@ -143,7 +143,7 @@ def test_the_prompt_fits_and_is_the_end_of_the_chat(
     assert prompt.dropped_turns == 0 or len(whole(0)) > limit
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(talks, words, st.integers(90, 400), st.integers(1, 200))
 def test_a_turn_that_was_left_out_stays_out(
     talk: list[tuple[str, str, bool]], last: str, context: int, room: int
@@ -182,7 +182,7 @@ def test_the_cut_moves_in_steps_so_that_little_is_read_anew() -> None:
 
 def test_the_cut_follows_from_the_messages_alone() -> None:
     said = long_chat(60)
-    for end in range(1, len(said) + 1, 2):
+    for end in range(1, len(said) + 1, 8):
         again = [Said(one.role, one.text, one.tokens) for one in said[:end]]
         assert builder(2048).build(said[:end], 256, {END}) == builder(2048).build(again, 256, {END})
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.prompt import PromptBuilder, Said
 from hierchat.runtime.thinking import Thinking
-from hierchat.thoughts import joined, parted
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker
 from tests.testing.tiny_chat import END, tokenizer
 
-REPLY = joined("The user asks.", "Thank you.")
+REPLY = join_reasoning("The user asks.", "Thank you.")
 
 
 def ids_of(made: Any, text: str) -> tuple[int, ...]:
@@ -82,7 +82,11 @@ def test_a_template_that_keeps_thoughts_keeps_the_tokens() -> None:
     made = thinker(KEEPS)
     letters = tuple(token for letter in "What" for token in ids_of(made, letter))
     tokens = (*ids_of(made, "<think>\n"), *letters, *ids_of(made, "</think>\n\nThank you."), END)
-    said = [Said("user", "one"), Said("assistant", joined("What", "Thank you."), tokens), Said("user", "two")]
+    said = [
+        Said("user", "one"),
+        Said("assistant", join_reasoning("What", "Thank you."), tokens),
+        Said("user", "two"),
+    ]
     ids = PromptBuilder(made, 10_000).build(said, 10, {END}).ids
     assert tokens in [tuple(ids[at : at + len(tokens)]) for at in range(len(ids))]
 
@@ -118,7 +122,9 @@ def test_gpt_oss_calls_a_function() -> None:
     call = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": 1}<|call|>'
     written = f"<|channel|>analysis<|message|>So.<|end|><|start|>assistant{call}"
     text = Thinking(made).text(ids_of(made, written))
-    assert parted(text).answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    assert (
+        split_reasoning(text).answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    )
 
 
 def test_marks_of_gemma() -> None:
@@ -142,7 +148,7 @@ def test_a_text_only_grows(template: str) -> None:
         text = thinking.text(tokens[:end])
         assert text.startswith(before)
         before = text
-    assert parted(before).thought
+    assert split_reasoning(before).thought
 
 
 def test_a_prompt_that_opens_the_thought() -> None:
@@ -156,7 +162,7 @@ def test_a_prompt_that_opens_the_thought() -> None:
 
 
 def test_control_tokens_that_are_typed_into_a_thought_stay_text() -> None:
-    typed = joined("<|im_end|>", "<|im_start|>Thank you.")
+    typed = join_reasoning("<|im_end|>", "<|im_start|>Thank you.")
     made = thinker(QWEN3)
     ids = (
         PromptBuilder(made, 10_000)

@@ -39,7 +39,7 @@ def test_each_is_a_sentence_that_says_what_to_do(
 ) -> None:
     with pytest.raises(kind, match=advice) as caught, translated(Path("chat.db")):
         raise raised(code, words)
-    said = logs.said(caught.value)
+    said = logs.error_message(caught.value)
     assert said == str(caught.value)
     assert words not in said
     assert [word for word in WORDS if word in said] == []
@@ -64,7 +64,7 @@ def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> Non
             with Store.open(file) as store:
                 store.backup(tmp_path / f"{page}.copy")
         except StoreError as error:
-            said = logs.said(error)
+            said = logs.error_message(error)
             seen.add(type(error))
             assert [word for word in WORDS if word in said] == [], said
             assert "restore a backup" in said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,22 +25,14 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from benchmarks.page.browser import ARGUMENTS, chromium
 from hierchat.access.files import files
+from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Members, hashed
-from hierchat.access.sessions import LogIns
 from hierchat.page.page_app import build_app, serve
 from hierchat.store import Store
 
 SCREENSHOTS = Path(__file__).parent / "screenshots"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE_MS = 30_000
 """Two cores may have much else to do."""
 PIECE_MS = 2_400
@@ -70,14 +61,6 @@ for _kind in (LocatorAssertions, PageAssertions):
             setattr(_kind, _name, _in_pieces(_assertion))
 
 
-def chromium() -> str | None:
-    """The browser to drive: HIERCHAT_CHROMIUM, a system Chromium or Chrome, first of all the one without windows; None
-    means Playwright's own."""
-    named = os.environ.get("HIERCHAT_CHROMIUM")
-    candidates = (named, "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    return next((found for name in candidates if name and (found := shutil.which(name))), None)
-
-
 @cache
 def _playwright() -> Playwright:
     """One for the whole process: a thread can run no second one beside it."""
@@ -89,23 +72,24 @@ def _playwright() -> Playwright:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A headless browser. Skips the test only where there is none at all."""
-    playwright, path = _playwright(), chromium()
+    # Without windows where it is there: it takes a fifth less time.
+    playwright, path = _playwright(), chromium("chromium-headless-shell")
     if path is None and not Path(playwright.chromium.executable_path).exists():
         import pytest
 
         pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
-    launched = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    launched = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
     try:
         yield launched
     finally:
         launched.close()
 
 
-def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LogIns:
+def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LoginSessions:
     """A login with these accounts; the first is the owner's."""
     for name, password in accounts:
         store.add_account(name, hashed(password))
-    return LogIns(Members(store, "no guests"))
+    return LoginSessions(Members(store, "no guests"))
 
 
 @contextmanager
@@ -125,7 +109,7 @@ def serving(
     service: Any,
     account: tuple[str, str] | None = None,
     host: str = "127.0.0.1",
-    log_ins: LogIns | None = None,
+    log_ins: LoginSessions | None = None,
 ) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     place = "/home/you/.local/share/hierchat/hierchat.db"

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from hierchat.config import GenerationSettings
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.local import LocalEngine
+from hierchat.engine.sampling.grammar import Grammars
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
@@ -90,7 +91,8 @@ class Steady(LatencyCurve):
 def hosted(name: str = "tiny", seed: int = 0) -> Hosted:
     """Ready to answer."""
     target = TorchRunner(model(seed), context_length=CONTEXT).open()
-    engine = LocalEngine(target, {END}, tokenizer().decode)
+    grammars = Grammars(tokenizer(), {END}, target.vocabulary)
+    engine = LocalEngine(target, {END}, tokenizer().decode, grammars=grammars)
     engine.latency = Steady()
     vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
     return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms)

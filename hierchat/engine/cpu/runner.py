@@ -35,7 +35,7 @@ from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
 from hierchat.models.architectures.families import ARCHITECTURES

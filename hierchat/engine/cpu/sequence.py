@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hierchat.engine.cpu.memory import CHUNK, KeyValues
 from hierchat.engine.runner import CachedSequence, Segment
-from hierchat.engine.verify import Rows
+from hierchat.engine.verification import Rows
 
 if TYPE_CHECKING:
     from hierchat.engine.cpu.runner import CpuRunner

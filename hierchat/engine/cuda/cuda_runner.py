@@ -23,7 +23,7 @@ from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, Stati
 from hierchat.engine.runner import Segment, SlottedSequence, TooManySequences, in_turn
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.torch.torch_runner import gpu, precision
-from hierchat.engine.verify import LateRows, Rows
+from hierchat.engine.verification import LateRows, Rows
 
 # CUDA graphs, captured when first needed; those unused the longest go where all together take too much
 # memory.

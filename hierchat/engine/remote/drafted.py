@@ -1,4 +1,4 @@
-"""An engine over vLLM with our drafter: the drafter tells of each forward, and keeps users' replies to draft from."""
+"""Generate over vLLM with our drafter, which reports each forward and keeps users' replies to draft from."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
-from hierchat.engine.remote.engine import Counted, Counting, RemoteEngine
-from hierchat.engine.remote.server import Offered, Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
+from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
 # each way.
@@ -30,11 +30,11 @@ _SECONDS = 10.0
 
 
 class DrafterError(ServerError):
-    """The drafter cannot be asked, or refuses. The text is for the user."""
+    """The drafter cannot be reached, or refuses. The text is for the user."""
 
 
-class Channel:
-    """One drafter on this machine, asked from any thread; it is connected to when it is asked."""
+class DrafterChannel:
+    """Sends requests to one drafter on this machine, from any thread; connects at the first."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -44,7 +44,7 @@ class Channel:
         self._lines: Any = None
 
     def hello(self) -> dict[str, Any]:
-        """What it is. Raises DrafterError where it speaks another protocol."""
+        """Ask what it is. Raises DrafterError if it speaks another protocol."""
         told = self._ask("hello")
         if told.get("protocol") != PROTOCOL:
             raise DrafterError(
@@ -54,24 +54,24 @@ class Channel:
         return told
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
-        """What is known of a reply, with its steps from number `begin` on."""
+        """Ask what is known of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
     def figures(self) -> dict[str, Any]:
-        """What it has learned of the engine, and how much it holds."""
+        """Ask what it has learned of the engine, and how much it holds."""
         return self._ask("figures")
 
     def forget_all(self, user: str) -> None:
-        """Have nothing left of a user."""
+        """Delete all that it holds of a user."""
         self._ask("forget", user=user, all=True)
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have nothing left of these; unknown ones are none."""
+        """Delete what it holds of these replies; unknown ones do not matter."""
         for at in range(0, len(replies), MOST_AT_ONCE):
             self._ask("forget", user=user, replies=list(replies[at : at + MOST_AT_ONCE]))
 
     def close(self) -> None:
-        """The next question connects again."""
+        """Disconnect; the next request connects again."""
         with suppress(OSError):
             if self._socket:
                 self._socket.close()
@@ -97,7 +97,7 @@ class Channel:
         return told
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Raises OSError, and ValueError where what comes is no answer."""
+        """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
             self._lines = self._socket.makefile("rb")
@@ -115,16 +115,18 @@ class Channel:
 
 
 ASK_SECONDS = 0.08
-"""Between two questions for news of a reply: as often as the page is drawn."""
+"""Between two requests for a reply's steps: as often as the page is drawn."""
 END_SECONDS = 2.0
 """How long the drafter may take to notice a reply's end."""
 _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Fulfils LearnsElsewhere and TellsTexts."""
+    """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
 
-    def __init__(self, server: Server, model: Offered, context_length: int, channel: Channel) -> None:
+    def __init__(
+        self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
+    ) -> None:
         super().__init__(server, model, context_length)
         self._channel = channel
         self._user = self._reply = ""
@@ -144,18 +146,18 @@ class DraftedEngine(RemoteEngine):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
-        """As LearnsElsewhere says."""
+        """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
         told = copy.copy(self)
         told._user, told._reply, told._drafts = user, reply, drafts
         told._learns, told._anew = learns, anew
         return told
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """As LearnsElsewhere says. Raises DrafterError."""
+        """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """As TellsTexts says."""
+        """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
@@ -170,19 +172,19 @@ class DraftedEngine(RemoteEngine):
         # What was read for one user answers no other: no time tells what others asked.
         alone = self._anew or (user is None and not self._user)
         whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
-        return {"vllm_xargs": told, "cache_salt": whose}, _Ledger(self._channel, self._user, reply)
+        return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
-class _Ledger(Counting):
-    """Steps as the drafter tells them. Where it cannot be asked any more, those that the server counts."""
+class _DrafterSteps(Counting):
+    """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
-    def __init__(self, channel: Channel, user: str, reply: str) -> None:
+    def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
-        """Of the drafter's, so many are taken."""
+        """Steps of the drafter that were taken."""
         self._given = 0
-        """Tokens of them."""
+        """Tokens of these steps."""
         self._count: int | None = None
         """Tokens that the server has sent."""
         self._text, self._spent = "", 0.0
@@ -209,7 +211,8 @@ class _Ledger(Counting):
         yield from self._without()
 
     def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """What the drafter has told since; whether the reply has ended for it. No more than the server has sent."""
+        """Yield what the drafter has reported since, no more than the server has sent. Returns whether the reply has
+        ended for it."""
         self._asked = time.monotonic()
         try:
             told = self._channel.reply(*self._names, self._steps)
@@ -231,7 +234,7 @@ class _Ledger(Counting):
         return ended
 
     def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """With the text, and with the time that the drafter does not know of."""
+        """Add the text, and the time that the drafter does not know of."""
         if not steps:
             return
         known = sum(step.draft_ms + step.forward_ms for step in steps)
@@ -244,7 +247,7 @@ class _Ledger(Counting):
         self._text, self._spent = "", 0.0
 
     def _without(self) -> Iterator[Step]:
-        """What the drafter said nothing of."""
+        """Yield what the drafter reported nothing of."""
         if self._plain is None and (self._text or (self._count or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._count, self._spent)
@@ -253,7 +256,7 @@ class _Ledger(Counting):
 
 
 def _step(told: Mapping[str, Any]) -> Step:
-    """Raises what a dictionary of another form raises."""
+    """Read a step from JSON. Raises what a dictionary of another form raises."""
     tokens = tuple(map(int, told["tokens"]))
     sources = tuple(map(str, told["sources"]))
     chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
@@ -271,12 +274,12 @@ def _step(told: Mapping[str, Any]) -> Step:
         width=int(told["width"]),
         draft_ms=float(told["draft_ms"]),
         forward_ms=float(told["forward_ms"]),
-        together=int(told["together"]),
+        batch_size=int(told["together"]),
     )
 
 
 def _first(step: Step, tokens: int) -> Step:
-    """Of its tokens the first so many."""
+    """Cut a step to its first tokens."""
     return replace(
         step,
         tokens=step.tokens[:tokens],

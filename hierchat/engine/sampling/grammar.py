@@ -1,4 +1,4 @@
-"""Replies that follow a grammar: which tokens may come next, as the reply so far has it.
+"""Hold replies to a grammar: mask the tokens that may not come next, as the reply so far has it.
 
 A mask is part of the processed logits: it stands before penalties and temperature, and is a function of the reply's
 tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of
@@ -23,12 +23,12 @@ from hierchat.engine.sampling.sampler import FloatArray
 
 
 class GrammarError(ValueError):
-    """A grammar that cannot be used. The message is for who wrote it."""
+    """A grammar cannot be used. The message is for who wrote it."""
 
 
 class Grammars:
-    """What grammars are made of: the bytes of each of a model's tokens. They are collected at the first use, which
-    takes about a second."""
+    """Makes grammars over the bytes of each of a model's tokens, which are collected at the first use, in about a
+    second."""
 
     def __init__(self, tokenizer: Any, end_ids: Collection[int], vocabulary: int) -> None:
         """`end_ids`: tokens that may end a reply; `vocabulary`: length of a row of logits."""
@@ -42,7 +42,8 @@ class Grammars:
         return from_tokenizer(self._tokenizer, n_vocab=most, eos_token=self._end_ids)
 
     def check(self, text: str) -> None:
-        """Raises GrammarError where `text` (llguidance's JSON, or Lark) is no grammar, or asks for too much."""
+        """Check that `text` (llguidance's JSON, or Lark) is a grammar. Raises GrammarError if not, or if it asks for
+        too much."""
         if not self._end_ids:
             raise GrammarError(
                 "This model has no token that ends a reply, so no reply of it can be held to a form."
@@ -51,7 +52,7 @@ class Grammars:
             raise GrammarError(trouble.strip().splitlines()[0])
 
     def begin(self, text: str, reply: Sequence[int] = ()) -> Grammar:
-        """For a reply that begins with these tokens. Raises GrammarError."""
+        """Make the grammar of a reply that begins with these tokens. Raises GrammarError."""
         self.check(text)
         grammar = Grammar(LLMatcher(self._tokens, text, log_level=0), self._end_ids)
         for token in reply:
@@ -59,27 +60,27 @@ class Grammars:
         return grammar
 
     def bytes_of(self, token: int) -> bytes:
-        """What a token writes; nothing, where it is a control token."""
+        """Return what a token writes; nothing if it is a control token."""
         if not self._tokens.is_special_token(token):
             return self._tokens.decode_bytes([token])
         added = self._tokenizer.added_tokens_decoder.get(token)
         return b"" if added is None or added.special else added.content.encode()
 
     def mark(self, text: str) -> str:
-        """How Lark has to spell a mark such as <tool_call>, which some models have a token for."""
+        """Spell a mark such as <tool_call> for Lark; some models have a token for it."""
         token = self._tokenizer.get_vocab().get(text)
         return text if token is not None and self._tokens.is_special_token(token) else json.dumps(text)
 
 
 class Grammar:
-    """One reply's place in its grammar."""
+    """Follows one reply through its grammar."""
 
     def __init__(self, matcher: LLMatcher, end_ids: Sequence[int]) -> None:
         self._matcher = matcher
         self._end_ids = list(end_ids)
 
     def masked(self, row: FloatArray) -> FloatArray:
-        """A copy of a row of logits in which tokens that may not come next are -inf. Raises GrammarError."""
+        """Copy a row of logits with -inf for tokens that may not come next. Raises GrammarError."""
         masked = np.full_like(row, -np.inf)
         if self._matcher.is_error():
             raise GrammarError(f"The grammar asks for too much: {self._matcher.get_error().splitlines()[0]}")
@@ -92,6 +93,6 @@ class Grammar:
         return masked
 
     def take(self, token: int) -> None:
-        """It was chosen."""
+        """Go on behind a token that was chosen."""
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token)

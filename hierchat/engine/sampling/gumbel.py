@@ -1,10 +1,10 @@
-"""Gumbel noise of (seed, position, token): counter-based, so that any token's is had without the others'.
+"""Draw Gumbel noise of (seed, position, token): counter-based, so that any token's is had without the others'.
 
 Noise is -log(arrival), with an independent exponential arrival for every token: the largest noise is the earliest
 arrival. Tokens stand in blocks of 64, and a block's earliest arrival is drawn before the rest: it is an exponential of
 rate 64, falls on each member equally likely, and the others start afresh there, for exponentials forget. So one draw
-tells the largest noise of 64 tokens, and race.py looks only into blocks that can still win (the top-down construction
-of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
+tells the largest noise of 64 tokens, and the race (sampler.py) looks only into blocks that can still win (the top-down
+construction of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
 
 Bits are SplitMix64's (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): its output
 function over counters that start where seed and position say.
@@ -37,22 +37,22 @@ _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB1331
 
 
 def stream(seed: int, position: int) -> int:
-    """The key of all noise at this seed and position."""
+    """Hash seed and position to the key of all noise there."""
     return _hash(_hash(_GAMMA, seed), position)
 
 
 def gumbel(key: int, tokens: Ids) -> Floats:
-    """Standard Gumbel noise of each of `tokens`."""
+    """Draw the standard Gumbel noise of each of `tokens`."""
     return _gumbel(key, *_places(tokens))
 
 
 def gumbel_of_first(key: int, size: int) -> Floats:
-    """Noise of the tokens 0 to size - 1; quicker than gumbel for few."""
+    """Draw the noise of the tokens 0 to size - 1; quicker than gumbel for few."""
     return _gumbel(key, *_first_places(size))
 
 
 def gumbel_of_one(key: int, token: int) -> float:
-    """Noise of one token, but for rounding; quicker than gumbel."""
+    """Draw the noise of one token, but for rounding; quicker than gumbel."""
     bits = _hash(key, 2 * _block(token))
     arrival = -_log(bits) / MEMBERS
     if bits & _MEMBER != _row(token):
@@ -61,14 +61,14 @@ def gumbel_of_one(key: int, token: int) -> float:
 
 
 def earliest(key: int, blocks: Ids) -> tuple[Floats, Ids]:
-    """Largest noise in each block, and the token that has it (it may lie beyond the vocabulary)."""
+    """Draw the largest noise in each block, and the token that has it (it may lie beyond the vocabulary)."""
     bits = _hashes(key, 2 * blocks.view(np.uint64))
     noise = _minus_log(_logs(bits) * (-1 / MEMBERS))
     return noise, _first_member(blocks) + ((bits & _MEMBER).view(np.int64) * WIDTH)
 
 
 def members(blocks: Ids) -> Ids:
-    """[blocks, 64]: the tokens of each block; the last may lie beyond the vocabulary."""
+    """List the tokens of each block, [blocks, 64]; the last may lie beyond the vocabulary."""
     return _first_member(blocks)[:, None] + _ROWS
 
 
@@ -81,7 +81,7 @@ def _gumbel(key: int, counters: Words, rows: Words) -> Floats:
 
 
 def _places(tokens: Ids) -> tuple[Words, Words]:
-    """Counters of each token's block and its own, [2, tokens]; and its row in the block."""
+    """Return the counters of each token's block and its own, [2, tokens]; and its row in the block."""
     counters = np.array((2 * _block(tokens), 2 * tokens + 1))
     return counters.view(np.uint64), _row(tokens).view(np.uint64)
 
@@ -104,7 +104,7 @@ def _first_member(blocks: Ids) -> Ids:
 
 
 def _logs(bits: Words) -> Floats:
-    """Of uniforms from the upper 52 bits: the middle of one of 2^52 cells, never 0 or 1."""
+    """Take logarithms of uniforms from the upper 52 bits: the middle of one of 2^52 cells, never 0 or 1."""
     uniforms = (bits >> 12) + 0.5
     uniforms *= 2.0**-52
     return np.log(uniforms, out=uniforms)

@@ -1,4 +1,4 @@
-"""The one rule that chooses every token, drafted or not.
+"""Choose every token, drafted or not, by one rule.
 
 The token at position t is the argmax over the vocabulary of processed logits + Gumbel noise drawn from (seed, t);
 greedy is temperature 0 (reference: Gumbel-max trick). A draft is accepted iff it equals that choice, so the reply is
@@ -41,7 +41,7 @@ COLDEST = 1e-30
 
 
 class Counts:
-    """How often each token stands in the reply so far, and which tokens stand in the prompt, for the penalties.
+    """Counts the tokens of the reply so far, and knows those of the prompt, for the penalties.
 
     Held as arrays that grow, since the penalties go through all of it for every token.
     """
@@ -63,22 +63,22 @@ class Counts:
         self._said[place] += 1
 
     def remove(self, token: int) -> None:
-        """It was added, and does not stand. It goes on counting as one of the tokens that were seen."""
+        """Take back a token that was added. It stays one of the tokens that were seen."""
         self._said[self._places[token]] -= 1
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """Every token of prompt and reply once."""
+        """Each token of prompt and reply once."""
         return self._tokens[: len(self._places)]
 
     @property
     def said(self) -> NDArray[np.float64]:
-        """How often the reply has each of `tokens`."""
+        """Times that the reply has each of `tokens`."""
         return self._said[: len(self._places)]
 
 
 def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> FloatArray:
-    """Logits after penalties and bias, as floats of the same size; the logits themselves where nothing changes them."""
+    """Apply penalties and bias: floats of the same size; the logits themselves where nothing changes them."""
     row = logits
     if counts is not None and len(counts.tokens) and _penalised(settings):
         values = row[counts.tokens].astype(np.float64)
@@ -105,7 +105,7 @@ def _penalised(settings: GenerationSettings) -> bool:
 
 
 def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) -> FloatArray:
-    """A copy of `row` with other values for some tokens.
+    """Copy `row` with other values for some tokens.
 
     What a strong bias makes too large for the row's kind of float becomes its largest; what is -inf stays out.
     """
@@ -116,7 +116,7 @@ def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) ->
 
 
 def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> Float64s:
-    """Logits after all processors, [vocabulary], but for a constant: the best is 0. Excluded tokens are -inf.
+    """Apply all processors: [vocabulary], but for a constant, as the best is 0. Excluded tokens are -inf.
 
     Tokens are put in order before temperature divides them, which does not change the order but could round two
     neighbours together.
@@ -143,7 +143,7 @@ def _keep_top_p(row: Float64s, raw: Float64s, top_p: float) -> None:
 
 
 # The sampler's choice over a large vocabulary without going through all of it: the same token as the
-# definition's. Three things make it quick. Noise comes by blocks whose largest is known (noise.py), so that
+# definition's. Three things make it quick. Noise comes by blocks whose largest is known (gumbel.py), so that
 # of 152,000 tokens some dozens need noise of their own. Top-k, top-p and min-p all keep what is above some
 # logit, so that excluding is a comparison. And top-p needs no sorted vocabulary: the winner is asked
 # whether it is in the nucleus, and where it is not, neither is what is less likely, and the race is run
@@ -161,11 +161,11 @@ BLAS takes on one thread."""
 
 
 def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) -> int | None:
-    """The token that the definition chooses, or None in the rare case that only the definition can tell.
+    """Find the token that the definition chooses, or None in the rare case that only the definition can tell.
 
     `values`: logits after penalties and bias, the largest at `best`. Temperature is above 0.
     """
-    field = Field(values, best, settings, key)
+    field = PerturbedLogits(values, best, settings, key)
     kept, floor = values, -math.inf
     if 0 < settings.top_k < len(values):
         kept = largest(values, field.peaks, settings.top_k)
@@ -181,8 +181,8 @@ def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) 
     return token
 
 
-class Field:
-    """A row of logits to be raced over; a score is a scaled logit plus noise."""
+class PerturbedLogits:
+    """A row of logits with Gumbel noise; a score is a scaled logit plus noise."""
 
     def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: int) -> None:
         self.values = values
@@ -194,7 +194,7 @@ class Field:
         self.key = key
 
     def winner(self, floor: float, end: int) -> int:
-        """The token of the best score among those above `floor`, and those on it before token `end`."""
+        """Find the token of the best score among those above `floor`, and those on it before token `end`."""
         blocks = np.flatnonzero(self.peaks >= floor)
         noise, leaders = earliest(self.key, blocks)
         reached = (self._allowed(leaders, floor, end) + noise).max()
@@ -208,7 +208,8 @@ class Field:
         return int(tokens[scores == scores.max()].min())
 
     def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
-        """Whether what is likelier than `token` among `kept` has less than top_p of probability; None: it is near."""
+        """Tell whether what is likelier than `token` among `kept` has less than top_p of probability; None: it is
+        near."""
         value = float(self.values[token])
         equals = int(np.count_nonzero(self.values[:token] == value))  # likelier by vocabulary order
         before = equals * math.exp((value - self.top) / self.temperature)
@@ -225,7 +226,7 @@ class Field:
         return None if abs(share - top_p) < UNSURE else share < top_p
 
     def _weights(self, values: FloatArray, value: float) -> tuple[float, float]:
-        """Sums of exp(scaled logit), the best one's being 1: of what is above `value`, and of all."""
+        """Sum exp(scaled logit), the best one's being 1: of what is above `value`, and of all."""
         length = min(CHUNK, -(-len(values) // RUN) * RUN)
         weights, counted = np.empty(length, np.float32), np.ones((2, length), np.float32)
         sums = np.zeros((2, length // RUN))
@@ -242,7 +243,7 @@ class Field:
         return above, total
 
     def _allowed(self, tokens: Ids, floor: float, end: int) -> Floats:
-        """Scaled logits; -inf where a token is excluded or beyond the vocabulary."""
+        """Scale logits; -inf where a token is excluded or beyond the vocabulary."""
         values = self.values.take(tokens, mode="clip")
         scaled = self._scaled(values)
         scaled[tokens >= len(self.values)] = -np.inf
@@ -257,7 +258,7 @@ class Field:
 
 
 def block_maxima(values: FloatArray) -> FloatArray:
-    """The largest value of each of noise.py's blocks; -inf for one that lies beyond the vocabulary."""
+    """Find the largest value of each block of gumbel.py; -inf for one that lies beyond the vocabulary."""
     pages, rest = divmod(len(values), PAGE)
     full, tail = values[: pages * PAGE], values[pages * PAGE :]
     maxima = np.full((pages + 1, WIDTH), -np.inf, values.dtype)
@@ -269,7 +270,7 @@ def block_maxima(values: FloatArray) -> FloatArray:
 
 
 def largest(values: FloatArray, peaks: FloatArray, count: int) -> FloatArray:
-    """The `count` largest values and the equals of the last of them, in any order.
+    """Find the `count` largest values and the equals of the last of them, in any order.
 
     As many blocks' maxima are values: what is below the least of these is not among the largest.
     """
@@ -290,7 +291,7 @@ class BrokenLogits(Exception):
 def choose(
     logits: FloatArray, position: int, seed: int, settings: GenerationSettings, counts: Counts | None = None
 ) -> int:
-    """The token at `position` (0-based, prompt included).
+    """Choose the token at `position` (0-based, prompt included).
 
     `logits`: [vocabulary], the target's row for this position. Pure: nothing is changed, equal arguments give equal
     tokens. Raises BrokenLogits when the row holds NaN or an infinite best.
@@ -314,12 +315,8 @@ def choose(
 
 
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: int) -> int:
-    """The choice as it is defined, for temperatures above 0."""
+    """Choose as it is defined, for temperatures above 0."""
     return int((processed(logits, settings, counts) + gumbel_of_first(key, len(logits))).argmax())
-
-
-# The largest few of a row of logits: what the target would have said instead, for drafters that learn from
-# it.
 
 
 kernel = Kernels(__file__)
@@ -329,7 +326,7 @@ BLOCK = 256
 
 
 def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
-    """[count]: the tokens of the largest logits, largest first, the lower id first among equals; -1 beyond the
+    """Find the tokens of the largest logits [count], largest first, the lower id first among equals; -1 beyond the
     vocabulary."""
     found = np.full(count, -1, np.int32)
     _top(row, found, np.empty(count, np.float32))

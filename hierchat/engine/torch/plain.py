@@ -23,7 +23,7 @@ from transformers.generation.utils import ALL_CACHE_NAMES
 from hierchat.engine.engine import UnsupportedModel, clear_memory_errors
 from hierchat.engine.runner import CachedSequence, Segment, in_turn
 from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.verification import ArrayRows, Rows
 
 Way = Literal["pieces", "whole", "anew"]
 """How a text is read. pieces: any number of tokens behind any state. whole: at once from its beginning, then token by

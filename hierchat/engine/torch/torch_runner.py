@@ -18,7 +18,7 @@ from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
 from hierchat.engine.torch.tiled_experts import Experts
-from hierchat.engine.verify import ArrayRows, Rows
+from hierchat.engine.verification import ArrayRows, Rows
 
 # How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
 # forward is some hundred short parallel regions, each as slow as its slowest thread. Where a browser or

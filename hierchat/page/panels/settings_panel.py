@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.access.sessions import LoggedIn, LogIns
+from hierchat.access.login_sessions import LoginSession, LoginSessions
 from hierchat.config import cache_dir, data_dir
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes, size_of
@@ -26,7 +26,7 @@ from hierchat.store import Access, DraftsFrom, Key, Learning, Store
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
-    from hierchat.access.sessions import LogIns
+    from hierchat.access.login_sessions import LoginSessions
     from hierchat.chat.service import ChatService
 
 
@@ -40,7 +40,7 @@ _NOW_SECONDS = 60.0
 class ConnectedUsers:
     """The part of the settings."""
 
-    def __init__(self, store: Store, log_ins: LogIns | None) -> None:
+    def __init__(self, store: Store, log_ins: LoginSessions | None) -> None:
         self._store = store
         self._log_ins = log_ins
 
@@ -76,13 +76,13 @@ class ConnectedUsers:
         return {self._list: drawn(self._log_ins.connected(), time.time())}
 
 
-def drawn(sessions: Sequence[LoggedIn], now: float) -> str:
+def drawn(sessions: Sequence[LoginSession], now: float) -> str:
     """The list as HTML; `now`: Unix time."""
     rows = "".join(_row(session, now) for session in sessions)
     return f'<h2>{_("Who is connected")}</h2><ul class="hc-rows hc-sessions">{rows}</ul>'
 
 
-def _row(session: LoggedIn, now: float) -> str:
+def _row(session: LoginSession, now: float) -> str:
     name = shown_name(session)
     owner = _(" (owner)") if session.owner else ""
     since = moment(session.since)
@@ -215,7 +215,7 @@ class SettingsPanel:
     name = "settings"
     title = later("Settings")
 
-    def __init__(self, service: ChatService, log_ins: LogIns | None) -> None:
+    def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         self._service = service
         self._store = service.store
         self.connected = ConnectedUsers(self._store, log_ins)

@@ -49,10 +49,8 @@ def best(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     return _logits(BEST, tmp_path_factory.mktemp("best"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.large] * (name != "generic")) for name in OTHERS]
-)
+@pytest.mark.large
+@pytest.mark.parametrize("name", OTHERS)
 def test_every_set_agrees_with_the_best(name: str, best: np.ndarray, tmp_path: Path) -> None:
     """Compiling all that a set needs takes half a minute: its products by themselves are compared in test_products."""
     found = _logits(name, tmp_path)

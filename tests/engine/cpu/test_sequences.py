@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Decoding, step_together
+from hierchat.engine.generation import Detokenizer, Generation, Request, step_batch
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.models.formats.blocks import pack
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
@@ -48,11 +48,11 @@ def drafter(text: list[int], width: int) -> Drafter:
 def alone(runner: CpuRunner, prompt: list[int], how: GenerationSettings) -> list[int]:
     sequence = runner.open()
     try:
-        reply = Decoding(sequence, prompt, how, (), text_of)
+        reply = Generation(sequence, Request(prompt, how), Detokenizer(text_of))
         assert [step.finish for step in reply.read()][-1] is None
         tokens: list[int] = []
         while reply.finish is None:
-            tokens += step_together(runner, [reply])[0].tokens
+            tokens += step_batch(runner, [reply])[0].tokens
         return tokens
     finally:
         sequence.close()
@@ -77,23 +77,19 @@ def test_replies_that_share_forwards_are_those_that_each_gets_alone(
 
     found: list[list[int]] = [[] for _ in prompts]
     waiting = list(range(len(prompts)))
-    writing: dict[int, Decoding] = {}
+    writing: dict[int, Generation] = {}
     widths = set[int]()
     while waiting or writing:
         if waiting:
             number = waiting.pop(0)
-            reply = Decoding(
-                runner.open(),
-                prompts[number],
-                how[number],
-                (),
-                text_of,
-                drafter(expected[number], 2 + 3 * number),
+            drafts = drafter(expected[number], 2 + 3 * number)
+            reply = Generation(
+                runner.open(), Request(prompts[number], how[number], drafts), Detokenizer(text_of)
             )
             for _ in reply.read():
                 pass
             writing[number] = reply
-        steps = step_together(runner, list(writing.values()))
+        steps = step_batch(runner, list(writing.values()))
         for number, step in zip(list(writing), steps, strict=True):
             found[number] += step.tokens
             widths.add(step.width)

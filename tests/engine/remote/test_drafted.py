@@ -11,9 +11,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
 from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
-from hierchat.engine.remote.drafted import Channel, DraftedEngine, DrafterError
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens
-from hierchat.engine.remote.server import Server, ServerError
+from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens
 from hierchat.models.catalogue import OpenAI
 from tests.engine.remote.drafter import TOKEN, Drafter, step
 from tests.engine.remote.drafter import serving as drafting
@@ -34,8 +34,8 @@ def drafter() -> Drafter:
 @pytest.fixture
 def engine(script: Script, drafter: Drafter) -> Iterator[DraftedEngine]:
     with serving(script) as url, drafting(drafter) as port:
-        server = Server(OpenAI(url=url))
-        channel = Channel(port, TOKEN)
+        server = OpenAIClient.of_catalogue(OpenAI(url=url))
+        channel = DrafterChannel(port, TOKEN)
         yield DraftedEngine(server, server.model(None), 512, channel)
         channel.close()
 
@@ -147,7 +147,7 @@ def test_it_forgets(engine: DraftedEngine, drafter: Drafter) -> None:
 
 def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
     with drafting(drafter) as port:
-        channel = Channel(port, TOKEN)
+        channel = DrafterChannel(port, TOKEN)
         channel.hello()
         drafter.hangs_up = True
         with pytest.raises(DrafterError, match=f"does not answer on port {port}"):
@@ -160,4 +160,4 @@ def test_a_connection_that_was_closed_is_made_anew(drafter: Drafter) -> None:
 def test_another_protocol(drafter: Drafter) -> None:
     drafter.protocol = 2
     with drafting(drafter) as port, pytest.raises(DrafterError, match=r"is of hierchat 9\.9"):
-        Channel(port, TOKEN).hello()
+        DrafterChannel(port, TOKEN).hello()

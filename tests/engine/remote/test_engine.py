@@ -9,8 +9,8 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Compares, MeasuresBaseline, Step
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens, messages
-from hierchat.engine.remote.server import Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, messages
 from hierchat.models.catalogue import OpenAI
 from tests.testing.openai_server import Script, serving
 
@@ -27,7 +27,7 @@ def prompt() -> list[int]:
 
 
 def engine(url: str, context: int = 0, **said: Any) -> RemoteEngine:
-    server = Server(OpenAI(url=url, **said))
+    server = OpenAIClient.of_catalogue(OpenAI(url=url, **said))
     return RemoteEngine(server, server.model("scripted"), context)
 
 
@@ -199,24 +199,24 @@ def test_what_speaks_another_protocol(url: str, script: Script, raw: str) -> Non
 
 
 def test_the_first_model_is_taken_where_none_is_named(url: str) -> None:
-    assert Server(OpenAI(url=url)).model(None).name == "other"
+    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).name == "other"
 
 
 def test_what_the_context_holds_is_asked_for(url: str, script: Script) -> None:
-    assert Server(OpenAI(url=url)).model(None).context == 0
+    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).context == 0
     script.models[0]["max_model_len"] = 4096
-    assert Server(OpenAI(url=url)).model(None).context == 4096
+    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).context == 4096
 
 
 def test_a_model_that_is_not_there(url: str) -> None:
     with pytest.raises(ServerError, match=r"has no model 'mine'\. It has: other, scripted\."):
-        Server(OpenAI(url=url)).model("mine")
+        OpenAIClient.of_catalogue(OpenAI(url=url)).model("mine")
 
 
 def test_no_model_at_all(url: str, script: Script) -> None:
     script.models = []
     with pytest.raises(ServerError, match="offers no model"):
-        Server(OpenAI(url=url)).model(None)
+        OpenAIClient.of_catalogue(OpenAI(url=url)).model(None)
 
 
 def test_keys(url: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import Step
-from hierchat.engine.remote.engine import RemoteEngine, TextTokens, asked, choices
-from hierchat.engine.remote.server import Server, ServerError
+from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
 from tests.testing.openai_server import Script
 
@@ -43,7 +43,7 @@ def test_each_kind_of_server_is_asked_in_its_way(
 
 
 def written(url: str, **settings: Any) -> list[Step]:
-    server = Server(OpenAI(url=url))
+    server = OpenAIClient.of_catalogue(OpenAI(url=url))
     engine = RemoteEngine(server, server.model("scripted"), 0)
     prompt = list(TextTokens().apply_chat_template([{"role": "user", "content": "?"}])["input_ids"])
     return list(engine.generate(prompt, GenerationSettings(**settings)))

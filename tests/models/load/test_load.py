@@ -223,7 +223,7 @@ def test_without_tokenizer(tiny_folder: Path, entry_of) -> None:
         load(entry_of(tiny_folder), "cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
     monkeypatch.undo()  # the user's own cache: one download is enough

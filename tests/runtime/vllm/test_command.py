@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hierchat.cli import serve_vllm
+from hierchat.cli import serve as serving
 from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import ModelEntry
@@ -39,9 +38,9 @@ def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
 ) -> None:
     texts: list[str] = []
 
-    def serve(args: argparse.Namespace, added: Added) -> int:
+    def serve(flags: serving.PageFlags, model: str, added: Added) -> int:
         (name,) = added
-        assert (args.model, args.port) == (name, 8123) == ("My-model-vllm", 8123)
+        assert (model, flags.port) == (name, 8123) == ("My-model-vllm", 8123)
         hosted = load_remote(added[name])
         assert hosted.engine.context_length == 512
         prompt = hosted.prompts.build([Said("user", "Hello?")], 16).ids
@@ -49,7 +48,7 @@ def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
         texts.append("".join(step.text or "" for step in steps))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(serve_vllm, "serve", serve)
+    monkeypatch.setattr(serving, "serve", serve)
     folder = str(tmp_path / "My model")
     asked = ["serve-vllm", folder, "--python", python, "--no-drafts", "--port", "8123"]
     assert main([*asked, "--tensor-parallel", "2", "--vllm", "--max-model-len '512'"]) == 130
@@ -172,12 +171,12 @@ def test_an_installation_that_fails_begins_anew(seen: Path, monkeypatch: pytest.
 def test_a_signal_to_end_ends_vllm_too(
     seen: Path, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def serve(args: argparse.Namespace, added: Added) -> int:
+    def serve(flags: serving.PageFlags, model: str, added: Added) -> int:
         os.kill(os.getpid(), 15)
         time.sleep(60)
         return 0
 
-    monkeypatch.setattr(serve_vllm, "serve", serve)
+    monkeypatch.setattr(serving, "serve", serve)
     assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 0
     wait_for_end(json.loads(seen.read_text())["pid"])
 

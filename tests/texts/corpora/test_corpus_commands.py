@@ -120,7 +120,7 @@ def test_remove(said: Any, replies: Path) -> None:
     said("add", replies)
     said("add", replies, "--model", "other")
     code, text = said("remove", "replys")
-    assert (code, text) == (1, "Error: No corpus is called 'replys'. Did you mean replies?\n")
+    assert (code, text) == (1, "hierchat: No corpus is called 'replys'. Did you mean replies?\n")
     assert "There are replies." in said("remove", "zzz")[1]
     assert said("remove", "replies")[0] == 0
     assert left() == []
@@ -139,7 +139,7 @@ def test_nothing_usable_is_one_line_and_leaves_nothing(
 ) -> None:
     (tmp_path / "a.txt").write_bytes(content)
     code, text = said("add", tmp_path / "a.txt")
-    errors = [line for line in text.splitlines() if line.startswith("Error: ")]
+    errors = [line for line in text.splitlines() if line.startswith("hierchat: ")]
     assert code == 1
     assert len(errors) == 1
     assert reason in errors[0]

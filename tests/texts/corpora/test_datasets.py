@@ -46,7 +46,7 @@ def test_a_dataset_is_fetched_and_added(hub: FakeHub, capsys: pytest.CaptureFixt
 )
 def test_no_such_dataset(hub: FakeHub, capsys: pytest.CaptureFixture[str], source: str, reason: str) -> None:
     assert main(["corpus", "add", source]) == 1
-    assert f"Error: {reason}" in capsys.readouterr().err
+    assert f"hierchat: {reason}" in capsys.readouterr().err
     assert listed() == []
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import main as benchmarks
-from hierchat.checks import request
+from hierchat.checks import runs
 from hierchat.cli.main import main as hierchat
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
@@ -57,7 +57,7 @@ def test_a_measurement_has_what_it_names(
         seen.append(load_hosted(*arguments, **named))
         return seen[-1]
 
-    monkeypatch.setattr(request, "load_hosted", loading)
+    monkeypatch.setattr(runs, "load_hosted", loading)
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]

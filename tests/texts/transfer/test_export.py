@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.reasoning import join_reasoning
 from hierchat.store import (
     Attachment,
     Chat,
@@ -19,7 +20,6 @@ from hierchat.store import (
     TurnFigures,
 )
 from hierchat.texts.exporting import export_json, export_markdown
-from hierchat.thoughts import joined
 from tests.testing.deleting import delete_for_good
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
@@ -286,7 +286,7 @@ def test_a_thought_is_folded_in_markdown(store: Store, user: int, tmp_path: Path
     chat = store.create_conversation(user)
     question = store.add_message(user, chat, None, "user", "<think> is a mark")
     reply = store.begin_reply(user, chat, question, NewTurn("m", "k", {}, 0, False))
-    text = joined("It asks.", "Yes.")
+    text = join_reasoning("It asks.", "Yes.")
     store.finish_reply(reply, text, "complete", TurnFigures())
     list(export_markdown(store, user, [chat], tmp_path / "out"))
     (file,) = (tmp_path / "out").iterdir()

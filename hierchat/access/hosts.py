@@ -1,0 +1,153 @@
+"""Which addresses the server answers to, and which web pages may ask it for anything.
+
+A browser sends any page's requests to any server that it can reach, this one too, and a name under a stranger's
+control can be made to lead to this machine (DNS rebinding). So a request must be addressed to a name that is ours,
+and must come from a page that was served under the same name."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+Authority = tuple[str, int | None]
+"""Host name or address, in one spelling, and port."""
+
+WRONG_ADDRESS = (
+    "hierchat does not answer to this address. Open the address that it printed when it started. To use another "
+    "address of this machine, start hierchat with --host and that address.\n"
+)
+WRONG_PAGE = (
+    "A page of another site asked hierchat for something, and was refused. Open the address that hierchat printed "
+    "when it started.\n"
+)
+_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::([0-9]{1,5}))?")
+_PORTS = {"http": 80, "https": 443}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def parse_authority(text: str) -> Authority | None:
+    """Parse a Host header; None where it is nothing that a browser would send."""
+    match = _AUTHORITY.fullmatch(text.lower())
+    if match is None:
+        return None
+    six, name, port = match.groups()
+    try:
+        name = str(ipaddress.IPv6Address(six)) if six else name.removesuffix(".")
+    except ValueError:
+        return None
+    return name, int(port) if port else None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a server on `host`."""
+    address = _address(host)
+    return address.is_loopback if address else host == "localhost"
+
+
+class AllowedHosts:
+    """Knows the names of this server. `share` gives the public link once there is one."""
+
+    def __init__(self, host: str, share: Callable[[], str | None] = lambda: None) -> None:
+        self._share = share
+        address = _address(host)
+        self._everywhere = address is not None and address.is_unspecified
+        self._names = {*LOOPBACK, str(address) if address else host.lower().removesuffix(".")}
+        if self._everywhere:
+            self._names |= _machine_names()
+        self._names.discard("")
+
+    def refusal(self, scope: Scope) -> str | None:
+        """Return why this request may not come in, as a sentence; None if it may."""
+        served = self.served(scope)
+        if served is None or not self._is_ours(served[0]):
+            return WRONG_ADDRESS
+        origins = _headers(scope, b"origin")
+        if len(origins) > 1 or (origins and not self._is_own_page(origins[0], served)):
+            return WRONG_PAGE
+        # For requests that carry no Origin, such as those for images. Another port of this machine is "same-site".
+        if not set(_headers(scope, b"sec-fetch-site")) <= {"same-origin", "none"}:
+            followed_link = _headers(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in (
+                "GET",
+                "HEAD",
+            )
+            return None if followed_link else WRONG_PAGE
+        return None
+
+    def served(self, scope: Scope) -> Authority | None:
+        """Return the address under which the request was made."""
+        hosts = _headers(scope, b"host")
+        return parse_authority(hosts[0]) if len(hosts) == 1 else None
+
+    def is_shared(self, scope: Scope) -> bool:
+        """Tell whether the request came over the public link."""
+        served, public = self.served(scope), self._public()
+        return served is not None and public is not None and served[0] == public[0]
+
+    def is_local(self, scope: Scope) -> bool:
+        """Tell whether the request was made on this machine, and not handed on from elsewhere."""
+        served, client = self.served(scope), scope.get("client")
+        return bool(served and client and served[0] in LOOPBACK and is_loopback(client[0]))
+
+    def _is_ours(self, name: str) -> bool:
+        public = self._public()
+        if name in self._names or (public is not None and name == public[0]):
+            return True
+        # A bare address is no name that someone could make lead here: the browser went where the user said.
+        return self._everywhere and _address(name) is not None
+
+    def _is_own_page(self, origin: str, served: Authority) -> bool:
+        scheme, mark, rest = origin.partition("://")
+        page = parse_authority(rest)
+        port = _PORTS.get(scheme.lower())
+        if not mark or page is None or port is None:
+            return False
+        ours = {(served[0], served[1] or port)}
+        if (public := self._public()) is not None:  # should the relay put its own Host in place of it
+            ours.add((public[0], public[1] or port))
+        return (page[0], page[1] or port) in ours
+
+    def _public(self) -> Authority | None:
+        link = self._share()
+        return parse_authority(urlsplit(link).netloc) if link else None
+
+
+class SameOriginMiddleware:
+    """Answers 403 to requests for another host or from another site, event streams, uploads and sockets too."""
+
+    def __init__(self, app: ASGIApp, origins: AllowedHosts) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        why = None if scope["type"] == "lifespan" else self._origins.refusal(scope)
+        if why is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(why, 403, {"Cache-Control": "no-store"})(scope, receive, send)
+        else:
+            await WebSocketClose(1008)(scope, receive, send)
+
+
+def _headers(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _machine_names() -> set[str]:
+    """Return the names that others in the same network may have for this machine."""
+    name = socket.gethostname().lower()
+    short = name.partition(".")[0]
+    return {name, short, f"{short}.local", socket.getfqdn().lower()}

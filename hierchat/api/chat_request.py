@@ -1,0 +1,272 @@
+"""A conversation as OpenAI's protocol has it, with tools and the form of the reply: what it asks of the model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from llguidance import LLMatcher
+from pydantic import Field, model_validator
+
+from hierchat.access.limits import InvalidJson, parse_json
+from hierchat.api.fields import Sampled, Strict
+from hierchat.api.keys import ApiError
+from hierchat.api.requests import ReplyRequest
+from hierchat.api.tool_calls import CLOSES, OPENS, WHITESPACE, forced
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.reasoning import join_reasoning
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import Prompt
+from hierchat.runtime.prompt import Said as Message
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+
+_EFFORTS: dict[str, Reasoning] = {
+    "none": "off",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+}
+
+
+class TextPart(Strict):
+    type: Literal["text"]
+    text: str
+
+
+Content = str | list[TextPart]
+
+
+class SystemMessage(Strict):
+    role: Literal["system", "developer"]
+    content: Content
+
+
+class UserMessage(Strict):
+    role: Literal["user"]
+    content: Content
+
+
+class CalledFunction(Strict):
+    name: str
+    arguments: str
+
+
+class ToolCall(Strict):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class AssistantMessage(Strict):
+    role: Literal["assistant"]
+    content: Content = ""
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    reasoning_content: str = ""
+    # A reply that a client sends back as it came
+    annotations: list[Any] = Field(default_factory=list, max_length=0)
+
+
+class ToolMessage(Strict):
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+    name: str = ""
+
+
+RequestMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
+
+
+class Function(Strict):
+    name: str = Field(min_length=1, max_length=64)
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: Literal[False] = False
+
+
+class Tool(Strict):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(Strict):
+    name: str
+
+
+class NamedTool(Strict):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchema(Strict):
+    name: str = ""
+    description: str = ""
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool = True
+
+
+class ResponseFormat(Strict):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema stands with the type 'json_schema', and with no other")
+        return self
+
+    @property
+    def grammar(self) -> str:
+        """Return the grammar that a reply has to follow; empty for any text."""
+        if self.type == "text":
+            return ""
+        schema = self.json_schema.schema_ if self.json_schema else {"type": "object"}
+        return str(LLMatcher.grammar_from_json_schema(json.dumps(schema), {"whitespace_pattern": WHITESPACE}))
+
+
+class TemplateArguments(Strict):
+    """Says whether a model is to think, in the way of vLLM and llama.cpp."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+    reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
+
+
+class ChatRequest(Sampled):
+    """A request to /v1/chat/completions."""
+
+    messages: list[RequestMessage] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=20)
+    response_format: ResponseFormat = ResponseFormat()
+    tools: list[Tool] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool | None = None
+    modalities: list[Literal["text"]] = Field(default_factory=list)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: TemplateArguments = TemplateArguments()
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ChatRequest:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        if self.must_call and self.response_format.type != "text":
+            raise ValueError("response_format and a tool_choice that asks for a call exclude each other")
+        if self.must_call and not self.callable_tools:
+            raise ValueError("tool_choice asks for a tool that is not among tools")
+        if self.logprobs and self.callable_tools:
+            raise ValueError("logprobs and tools cannot be asked for together")
+        return self
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the stop strings; where one call is to be the only one, its end is one of them."""
+        alone = self.parallel_tool_calls is False and self.callable_tools
+        return (*super().stops, CLOSES) if alone else super().stops
+
+    @property
+    def must_call(self) -> bool:
+        """Tell whether the reply has to be a call."""
+        return self.tool_choice not in ("none", "auto")
+
+    @property
+    def callable_tools(self) -> list[dict[str, Any]]:
+        """Return the tools that the reply may call."""
+        if self.tool_choice == "none":
+            return []
+        named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
+        return [tool.model_dump() for tool in self.tools if named in (None, tool.function.name)]
+
+    @property
+    def reasoning(self) -> Reasoning:
+        """Return how much to think; empty where that is left open."""
+        told = self.chat_template_kwargs
+        switch = told.thinking if told.enable_thinking is None else told.enable_thinking
+        if switch is not None:
+            return "on" if switch else "off"
+        return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
+
+    def grammar(self, hosted: Hosted) -> str:
+        """Return the grammar that a reply of this model has to follow; empty for any text."""
+        if not self.must_call:
+            return self.response_format.grammar
+        mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
+        # Small models that may call again do so for ever: several only where they are asked for.
+        several = self.parallel_tool_calls is True and self.tool_choice == "required"
+        return forced(self.callable_tools, mark, several=several)
+
+    @property
+    def names(self) -> list[str]:
+        """Name the tools that may be called."""
+        return [tool["function"]["name"] for tool in self.callable_tools]
+
+
+def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
+    """Return what the fields ask of the model."""
+    said = [_said(message) for message in asked.messages]
+    tools = [_described(tool) for tool in asked.callable_tools]
+
+    def prompt(hosted: Hosted) -> Prompt:
+        if tools or any(message.calls for message in said):
+            _require_tools(hosted)
+        reasoning = asked.reasoning or service.host.settings(hosted.name).reasoning
+        # A form is that of the whole reply: there is no place in it for a thought.
+        reasoning = "off" if asked.grammar(hosted) else reasoning
+        return hosted.prompts.whole(said, hosted.end_ids, tools, reasoning)
+
+    def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
+        usual = service.host.settings(hosted.name)
+        room = hosted.prompts.context_length - len(prompt.ids)
+        logprobs = asked.top_logprobs if asked.logprobs else None
+        chosen = asked.settings(usual, room, asked.grammar(hosted), logprobs)
+        return chosen.model_copy(update={"reasoning": asked.reasoning or usual.reasoning})
+
+    question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
+    return ReplyRequest(asked.model, prompt, settings, question)
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool as templates take it, without our own defaults."""
+    function = {name: value for name, value in tool["function"].items() if name != "strict"}
+    return {"type": "function", "function": function}
+
+
+def _require_tools(hosted: Hosted) -> None:
+    template = str(hosted.prompts.tokenizer.chat_template or "")
+    if not hosted.prompts.takes_tools or OPENS not in template:
+        raise ApiError(
+            400,
+            f"{hosted.name} was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are.",
+            "tools",
+        )
+
+
+def _said(message: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:
+    content = message.content
+    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+    role = "system" if message.role == "developer" else message.role
+    if not isinstance(message, AssistantMessage):
+        return Message(role, text)
+    text = join_reasoning(message.reasoning_content, text)
+    return Message(role, text, calls=tuple(_call(call) for call in message.tool_calls))
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = parse_json(call.function.arguments.encode() or b"{}")
+    except InvalidJson as error:
+        raise ApiError(
+            400, f"The arguments of an earlier call cannot be used. {error}", "messages"
+        ) from error
+    return {"name": call.function.name, "arguments": arguments}

@@ -1,0 +1,260 @@
+"""/v1/completions: a text that goes on, as editors ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from hierchat.api.chat_completions import model
+from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
+from hierchat.api.keys import ApiError
+from hierchat.api.requests import (
+    FINISH,
+    ReplyRequest,
+    ReplyStreams,
+    Serving,
+    event,
+    event_stream,
+    failure,
+    fields,
+    require_tokens,
+    usage,
+)
+from hierchat.api.tool_calls import HoldBack
+from hierchat.chat.completions import NoModel
+from hierchat.config import GenerationSettings
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import Prompt
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
+
+
+USUAL_TOKENS = 16
+"""What OpenAI's protocol gives to who asks for no number."""
+_MIDDLES = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<|fim▁begin|>", "<|fim▁hole|>", "<|fim▁end|>"),
+)
+"""Control tokens before the text, before what follows the gap, and before what fills it."""
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class CompletionRequest(Sampled):
+    """A request to /v1/completions."""
+
+    prompt: str | Ids | list[str] | list[Ids]
+    suffix: str = ""
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=0, le=20)
+    best_of: int | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> CompletionRequest:
+        if self.best_of not in (None, self.n):
+            raise ValueError("best_of other than n is not supported")
+        if self.echo and self.logprobs is not None:
+            raise ValueError("echo and logprobs cannot be asked for together")
+        if len(self.prompts) * self.n > MOST_REPLIES or not self.prompts:
+            raise ValueError(f"one request may ask for 1 to {MOST_REPLIES} replies")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """Return one prompt for each text that is to go on."""
+        match self.prompt:
+            case [int(), *_]:
+                return [self.prompt]  # type: ignore[list-item]
+            case list():
+                return list(self.prompt)  # type: ignore[arg-type]
+        return [self.prompt]
+
+
+async def complete(request: Request, desk: Serving) -> Response:
+    """Answer a request to /v1/completions."""
+    asked = await fields(request, CompletionRequest)
+    running = await desk.begin(request, [_wanted(asked, one, desk.service) for one in asked.prompts], asked.n)
+    head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
+    if asked.stream:
+        return await event_stream(_events(asked, running, head))
+    async with aclosing(running.frames()) as frames:
+        last = {number: frame async for number, frame in frames}
+    choices = []
+    for number, frame in sorted(last.items()):
+        reply = running.asked[number].reply
+        assert reply is not None
+        logprobs = None if asked.logprobs is None else Logprobs(reply).legacy(frame.text)
+        text = _echo(asked, running, number) + frame.text
+        choices.append(_choice(number, text, FINISH.get(frame.finish or "", "stop"), logprobs))
+    body = head | {"model": model(running.asked), "choices": choices, "usage": usage(running.asked)}
+    return JSONResponse(body)
+
+
+def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) -> dict[str, Any]:
+    return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
+
+
+def _echo(asked: CompletionRequest, running: ReplyStreams, number: int) -> str:
+    """Return the prompt, where it is to stand before what follows it."""
+    return running.asked[number].wanted.question if asked.echo else ""
+
+
+async def _events(
+    asked: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
+) -> AsyncGenerator[str, None]:
+    growing = [HoldBack(asked.stops) for _ in running.asked]
+    told: dict[int, Logprobs] = {}
+    begun: set[int] = set()
+    options = asked.stream_options
+
+    def chunk(choices: list[dict[str, Any]], **more: Any) -> str:
+        usual = {"usage": None} if options.include_usage else {}
+        return event(head | {"model": model(running.asked), "choices": choices} | usual | more)
+
+    try:
+        async with aclosing(running.frames()) as frames:
+            async for number, frame in frames:
+                reply = running.asked[number].reply
+                done = frame.phase == "done"
+                text = growing[number].more(frame.text, done=done)
+                logprobs = None
+                if asked.logprobs is not None and text and reply is not None:
+                    known = told.setdefault(number, Logprobs(reply))
+                    logprobs = known.legacy(growing[number].sent)
+                if number not in begun:
+                    text = _echo(asked, running, number) + text
+                if text or done or number not in begun:
+                    finish = FINISH.get(frame.finish or "", "stop") if done else None
+                    yield chunk([_choice(number, text, finish, logprobs)])
+                begun.add(number)
+    except Exception as error:
+        if not begun:
+            raise  # its status can still be told
+        yield failure(error)
+        return
+    if options.include_usage:
+        yield chunk([], usage=usage(running.asked))
+    yield "data: [DONE]\n\n"
+
+
+def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
+    def prompt(hosted: Hosted) -> Prompt:
+        ids = _ids(hosted, text, asked.suffix)
+        if not ids:
+            raise ApiError(400, "prompt is empty.", "prompt")
+        hosted.prompts.require_room(ids)
+        return Prompt(ids)
+
+    def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
+        room = hosted.prompts.context_length - len(prompt.ids)
+        most = asked.model_copy(update={"max_tokens": asked.max_tokens or USUAL_TOKENS})
+        return most.settings(service.host.settings(hosted.name), room, logprobs=asked.logprobs)
+
+    return ReplyRequest(asked.model, prompt, settings, text if isinstance(text, str) else "")
+
+
+def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
+    """Tokenise a prompt. Control tokens in it are such: editors write them."""
+    require_tokens(hosted)
+    tokenizer = hosted.prompts.tokenizer
+    if not isinstance(text, str):
+        if suffix:
+            raise ApiError(400, "suffix needs a prompt that is a text.", "suffix")
+        known = len(tokenizer)
+        if beyond := [token for token in text if token >= known]:
+            raise ApiError(
+                400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt"
+            )
+        return text
+    hosted.prompts.require_short(text, suffix)
+    if suffix:
+        text = _around_gap(tokenizer.get_vocab(), text, suffix, hosted.name)
+    return list(tokenizer(text, verbose=False)["input_ids"])
+
+
+def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -> str:
+    for before, behind, middle in _MIDDLES:
+        if {before, behind, middle} <= vocabulary.keys():
+            return f"{before}{text}{behind}{suffix}{middle}"
+    raise ApiError(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
+
+
+# /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.
+
+
+MOST_BYTES = 2 * 2**20
+"""Bytes of text that one request may have tokenised. Nothing can end it once it began: some seconds' work."""
+
+
+class Tokenize(Strict):
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class Detokenize(Strict):
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
+async def tokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /tokenize."""
+    asked, hosted = await fields(request, Tokenize), _hosted(desk)
+    if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
+        raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
+    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, hosted, asked)})
+
+
+async def detokenize(request: Request, desk: Serving) -> Response:
+    """Answer a request to /detokenize."""
+    asked, tokenizer = await fields(request, Detokenize), _hosted(desk).prompts.tokenizer
+    known = len(tokenizer)
+    if beyond := [token for token in asked.tokens if token >= known]:
+        raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
+    text = await asyncio.to_thread(tokenizer.decode, asked.tokens, clean_up_tokenization_spaces=False)
+    return JSONResponse({"content": text})
+
+
+def _hosted(desk: Serving) -> Hosted:
+    hosted = desk.service.host.hosted
+    if hosted is None:
+        raise NoModel("No model is loaded.")
+    require_tokens(hosted)
+    return hosted
+
+
+def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
+    tokenizer = hosted.prompts.tokenizer
+    ids = tokenizer(
+        asked.content,
+        add_special_tokens=asked.add_special,
+        split_special_tokens=not asked.parse_special,
+        verbose=False,
+    )["input_ids"]
+    if not asked.with_pieces:
+        return list(ids)
+    pieces = (
+        tokenizer.convert_ids_to_tokens(ids) if not hosted.is_local else [_piece(hosted, id) for id in ids]
+    )
+    return [{"id": id, "piece": piece} for id, piece in zip(ids, pieces, strict=True)]
+
+
+def _piece(hosted: Hosted, token: int) -> str | list[int]:
+    """Return the text of a token; its bytes where they are no text by themselves."""
+    grammars = hosted.local.grammars
+    written = grammars.bytes_of(token) if grammars else b""
+    if not written:
+        return str(hosted.prompts.tokenizer.convert_ids_to_tokens(token))
+    try:
+        return written.decode()
+    except UnicodeDecodeError:
+        return list(written)

@@ -1,0 +1,337 @@
+"""`hierchat verify`: compares replies with drafting on and off, token for token.
+
+Each question is decoded plainly, as exactly as the target can (padded), and again speculatively by each drafter, with
+slots of its own; all get the prompts that the plain replies make. History grows over the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.checks import runs
+from hierchat.checks.questions import Dialogue, Question, RequestError
+from hierchat.checks.runs import Tell
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
+from hierchat.engine.generation import common_prefix
+from hierchat.engine.local import LocalEngine
+from hierchat.hierarchy.plan import Plan
+from hierchat.runtime.drafters import Memory, reply_drafter, with_models
+from hierchat.runtime.levels import Levels
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import MessageTooLong
+
+# Drafters that put verification to the test: noise, and the target's own second choices. They take no
+# sources and learn nothing: what they propose must never change a word.
+
+
+WIDEST = 24
+"""Positions per forward where no width is asked for."""
+
+
+class Trial:
+    """Drafts trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
+
+    top = 0
+
+    def __init__(self, vocabulary: int, width: int | None, seed: int) -> None:
+        self._vocabulary = vocabulary
+        self._most = (width or WIDEST) - 1
+        self._random = np.random.default_rng(seed)
+        self._at = 0  # tokens of the reply so far
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._at = 0
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        self._at += len(tokens)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        most = self._most if limit is None else min(self._most, limit)
+        tokens, parents = self._nodes(int(self._random.integers(0, max(most, 0) + 1)))
+        return DraftTree(tuple(tokens), tuple(parents), ("test",) * len(tokens), (1.0,) * len(tokens))
+
+    def _nodes(self, size: int) -> tuple[list[int], list[int]]:
+        raise NotImplementedError
+
+    def _any(self, count: int) -> list[int]:
+        return self._random.integers(0, self._vocabulary, count).tolist()
+
+
+class Noise(Trial):
+    """Drafts random tokens in trees of any shape: several roots, deep branches, doubles."""
+
+    def _nodes(self, size: int) -> tuple[list[int], list[int]]:
+        return self._any(size), [int(self._random.integers(-1, node)) if node else -1 for node in range(size)]
+
+
+class Adversary(Trial):
+    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best.
+
+    In turn: only second choices; a second choice with what would have been right below it; the reply itself, deep,
+    each of its tokens among wrong siblings.
+    """
+
+    def __init__(
+        self, reply: Sequence[int], seconds: Sequence[int], vocabulary: int, width: int | None, seed: int
+    ) -> None:
+        super().__init__(vocabulary, width, seed)
+        self._reply = list(reply)
+        self._seconds = list(seconds)
+        self._turn = 0
+
+    def _nodes(self, size: int) -> tuple[list[int], list[int]]:
+        self._turn += 1
+        right, wrong = self._reply[self._at :], self._seconds[self._at :]
+        if self._turn % 3 == 0:
+            return self._among_siblings(right, wrong, size)
+        chain = (wrong if self._turn % 3 == 1 else wrong[:1] + right[1:])[:size]
+        return chain, list(range(-1, len(chain) - 1))
+
+    def _among_siblings(
+        self, right: Sequence[int], wrong: Sequence[int], size: int
+    ) -> tuple[list[int], list[int]]:
+        tokens: list[int] = []
+        parents: list[int] = []
+        parent = -1
+        for pair in zip(right, wrong, strict=True):
+            siblings = [*pair, *self._any(1)]
+            if len(tokens) + len(siblings) > size:
+                break
+            self._random.shuffle(siblings)
+            tokens += siblings
+            parents += [parent] * len(siblings)
+            parent = len(tokens) - len(siblings) + siblings.index(pair[0])
+        return tokens, parents
+
+
+def second_choices(
+    engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
+) -> tuple[list[int], list[int]]:
+    """Return a plain reply, and what the target liked next best in place of each of its tokens."""
+    reply: list[int] = []
+    seconds: list[int] = []
+    for rows, step in engine.plain(prompt, settings):
+        second, first = np.argpartition(rows[0], -2)[-2:].tolist()
+        reply += step.tokens
+        seconds.append(second if step.tokens[0] == first else first)
+    return reply, seconds
+
+
+FIRST = 20
+"""Differences that stand at the top of the file."""
+Row = dict[str, Any]
+"""A question: its number, the plain replies, and drafters: name -> forwards and differences."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTurn:
+    """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
+
+    prompt: list[int]
+    reply: list[int]
+    seconds: list[int]
+
+
+Drafting = Callable[[Hosted, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
+"""Makes the drafter of one reply; with the fixed width, if any."""
+STACK = (2, 4, 8, 12)
+"""Draft lengths of a stack of all draft models, from the lowest up."""
+DRAFTERS: Mapping[str, Drafting] = {
+    "default": lambda hosted, memory, plain, width, settings: reply_drafter(
+        hosted, memory, settings, Event(), width
+    ),
+    "stack": lambda hosted, memory, plain, width, settings: _stack(hosted, memory, settings),
+    "random": lambda hosted, memory, plain, width, settings: Noise(
+        hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    ),
+    "adversarial": lambda hosted, memory, plain, width, settings: Adversary(
+        plain.reply, plain.seconds, hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    ),
+}
+
+
+def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
+    """Make a drafter that asks all draft models at every step. Raises RequestError where there are none."""
+    levels = _draft_models(hosted)
+    plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
+    return with_models(hosted, memory, settings, Event(), levels, plan)
+
+
+def _draft_models(hosted: Hosted) -> Levels:
+    if not hosted.levels or not hosted.levels.sequences:
+        raise RequestError(f"{hosted.name} has no draft models here: leave `stack` out of --drafter.")
+    return hosted.levels
+
+
+class Compared:
+    """Keeps what a run has compared so far, and its file.
+
+    `head`: what stands before the figures; `drafters`: keys of DRAFTERS."""
+
+    def __init__(
+        self, path: Path, head: dict[str, Any], drafters: Sequence[str], rows: Sequence[Row] = ()
+    ) -> None:
+        self.path = path
+        self.head = head
+        self.drafters = tuple(drafters)
+        self.rows = list(rows)
+
+    @property
+    def mismatches(self) -> int:
+        """Count the replies with another token than plain decoding's, of all drafters."""
+        return len(self._differences())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the run as it stands in the file.
+
+        `tokens` were compared, over all drafters; `tokens_per_forward` tells how many drafts stood."""
+        plain = sum(len(reply) for row in self.rows for reply in row["replies"])
+        return {
+            **self.head,
+            "questions": sum("skipped" not in row for row in self.rows),
+            "tokens": plain * len(self.drafters),
+            "mismatches": self.mismatches,
+            "by_drafter": {name: self._of(name, plain) for name in self.drafters},
+            "first": self._differences()[:FIRST],
+            "done": self.rows,
+        }
+
+    def _of(self, drafter: str, tokens: int) -> dict[str, Any]:
+        found = [row["drafters"][drafter] for row in self.rows if "skipped" not in row]
+        forwards = sum(one["forwards"] for one in found)
+        return {
+            "tokens": tokens,
+            "tokens_per_forward": round(tokens / forwards, 3) if forwards else None,
+            "mismatches": sum(len(one["differences"]) for one in found),
+        }
+
+    def _differences(self) -> list[dict[str, Any]]:
+        return [
+            {"drafter": name, **difference}
+            for row in self.rows
+            for name, found in row["drafters"].items()
+            for difference in found["differences"]
+        ]
+
+    def write(self) -> None:
+        runs.write(self.path, self.as_dict(), rows="done")
+
+
+def check(
+    hosted: Hosted,
+    questions: Sequence[Question],
+    settings: GenerationSettings,
+    result: Compared,
+    tell: Tell,
+    *,
+    width: int | None = None,
+    users: int = 1,
+) -> None:
+    """Compare what `result` lacks, and write it after every question. So many `users` ask their questions at once,
+    whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
+    not to be had."""
+    if "stack" in result.drafters:
+        _draft_models(hosted)
+    replies = [reply for row in result.rows for reply in row["replies"]]
+    memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
+    done = {row["question"] for row in result.rows}
+    open_questions = [question for question in questions if question.number not in done]
+    for begin in range(0, len(open_questions), users):
+        rows: list[Row] = []
+        asked: list[tuple[Row, Question, list[PlainTurn]]] = []
+        for question in open_questions[begin : begin + users]:
+            tell(f"{question.group} {question.name}: plain", 0)
+            row: Row = {"question": question.number, "replies": [], "drafters": {}}
+            rows.append(row)
+            try:
+                plain = _plainly(hosted, question, settings)
+            except MessageTooLong as error:
+                row["skipped"] = str(error)
+            else:
+                row["replies"] = [turn.reply for turn in plain]
+                asked.append((row, question, plain))
+        hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
+        for name, memory in memories.items():
+            tell(f"{', '.join(question.name for _, question, _ in asked)}: {name}", 0)
+            with ThreadPoolExecutor(max(len(asked), 1)) as pool:
+                drafting = partial(_draft, hosted, settings, DRAFTERS[name], memory, width)
+                drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
+            for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
+                row["drafters"][name] = {
+                    "forwards": forwards,
+                    "differences": _differing(hosted.local, question, plain, replies),
+                }
+        result.rows += rows
+        result.write()
+        tell("", len(rows))
+
+
+def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
+    engine = hosted.local
+    engine.clear()
+    talk = Dialogue(hosted, settings.max_new_tokens)
+    turns = []
+    for text in question.turns:
+        prompt = talk.ask(text)
+        reply, seconds = second_choices(engine, prompt, settings)
+        talk.answered(reply)
+        turns.append(PlainTurn(prompt, reply, seconds))
+    return turns
+
+
+def _draft(
+    hosted: Hosted,
+    settings: GenerationSettings,
+    drafting: Drafting,
+    memory: Memory,
+    width: int | None,
+    turns: Sequence[PlainTurn],
+    user: int,
+) -> tuple[int, list[list[int]]]:
+    """Decode speculatively, and return the forwards and the reply to each turn."""
+    engine = hosted.local
+    if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
+        engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
+    forwards, replies = 0, []
+    for plain in turns:
+        reply: list[int] = []
+        drafter = drafting(hosted, memory, plain, width, settings)
+        for step in engine.generate(plain.prompt, settings, drafter, padded=True, user=user):
+            reply += step.tokens
+            forwards += bool(step.tokens)
+        replies.append(reply)
+        memory.history[0].add(plain.reply)
+    return forwards, replies
+
+
+def _differing(
+    engine: LocalEngine, question: Question, turns: Sequence[PlainTurn], replies: Sequence[Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Return the differences of each turn. Gaps are measured last: that writes into the slots."""
+    return [
+        {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
+        for number, (plain, reply) in enumerate(zip(turns, replies, strict=True))
+        if reply != plain.reply
+    ]
+
+
+def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:
+    """Return the first difference. `position` counts the reply's tokens from 0; a reply that ended there has None."""
+    at = common_prefix(plain.reply, reply)
+    one = plain.reply[at] if at < len(plain.reply) else None
+    other = reply[at] if at < len(reply) else None
+    gap = None
+    if one is not None and other is not None:
+        gap = engine.logit_gap([*plain.prompt, *plain.reply[:at]], one, other)
+    return {"position": at, "vanilla": one, "speculative": other, "gap": gap}

@@ -1,0 +1,179 @@
+"""`hierchat users` and `hierchat keys`: accounts for the page's login, and keys for other programs."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import sys
+import time
+import unicodedata
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hierchat.access.members import AccountError, hashed
+from hierchat.cli.options import Group, limit, with_store
+from hierchat.store import LOCAL_USER, Key, Store
+from hierchat.store.names import skeleton
+
+_GUEST = "guest"
+"""How guests log in, and how the names of their users begin."""
+_NAME = re.compile(r"\w[\w.@-]{0,39}")
+
+users_command = Group("users")
+keys_command = Group("keys")
+
+
+@users_command.command("add", help="a new account; its password is asked for, or read from stdin")
+@click.argument("name")
+@click.option(
+    "--owner",
+    is_flag=True,
+    help="may fetch and remove models, back up, and see and end logins (the first account may anyway)",
+)
+@with_store
+def add_account(store: Store, name: str, owner: bool) -> None:
+    """Make an account. Raises AccountError and StoreError."""
+    name = unicodedata.normalize("NFC", name)
+    if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
+        raise AccountError(
+            f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
+        )
+    if store.account(name):  # before a password is typed for nothing
+        raise AccountError(
+            f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
+        )
+    store.require_free(name)
+    account = store.add_account(name, hashed(_typed(name)), owner=owner)
+    print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
+    chats, _ = store.held_of(store.ensure_user(account.name))
+    if chats:
+        print(f"Chats of {_whose(account.name)} are there already: {_chats(chats)}. They are this account's.")
+    print(
+        "A login is asked for with --host, --share or --auth. A hierchat that runs takes the account at once."
+    )
+
+
+@users_command.command("list", help="all accounts, and what each has stored")
+@with_store
+def list_accounts(store: Store) -> None:
+    """Print a table of the accounts."""
+    accounts, users = store.accounts(), store.users()
+    if not accounts:
+        print(
+            "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "", "since", "chats"):
+        table.add_column(column, justify="right" if column == "chats" else "left", no_wrap=True)
+    for account in accounts:
+        chats = store.held_of(users[account.name])[0] if account.name in users else 0
+        since = time.strftime("%Y-%m-%d", time.localtime(account.created_at))
+        table.add_row(account.name, "owner" if account.owner else "", since, f"{chats:,}")
+    Console(soft_wrap=True).print(table)
+
+
+@users_command.command("remove", help="nobody logs in with it any more; its chats stay")
+@click.argument("name")
+@with_store
+def remove_account(store: Store, name: str) -> None:
+    """Remove an account. Raises StoreError."""
+    account = store.remove_account(name)
+    print(f"{account.name} cannot log in any more, and is logged out within some seconds.")
+    user = store.users().get(account.name)
+    if user is not None and (chats := store.held_of(user)[0]):
+        print(f"{_chats(chats)} stay in the database. To delete them: hierchat forget --user {account.name}")
+
+
+@users_command.command("passwd", help="another password; whoever is logged in with it is logged out")
+@click.argument("name")
+@with_store
+def change_password(store: Store, name: str) -> None:
+    """Change the password of an account. Raises AccountError and StoreError."""
+    if (account := store.account(name)) is None:
+        raise AccountError(f"There is no account {name!r}. `hierchat users list` names those that there are.")
+    store.set_password(account.name, hashed(_typed(account.name)))
+    print(f"{account.name} has another password. Whoever was logged in with the old one is logged out.")
+
+
+def _typed(name: str) -> str:
+    """Read a password: typed twice on a terminal, else the first line of stdin. Raises AccountError."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    first = getpass.getpass(f"Password for {name}: ")
+    if first != getpass.getpass("Once more: "):
+        raise AccountError("The two passwords are not the same. Nothing was changed.")
+    return first
+
+
+def _whose(name: str) -> str:
+    return "the page without a login" if name == LOCAL_USER else f"a user {name!r}"
+
+
+def _chats(count: int) -> str:
+    return f"{count:,} chat{'' if count == 1 else 's'}"
+
+
+# `hierchat keys`
+
+
+@keys_command.command("add", help="a new key, shown once")
+@click.argument("name")
+@click.option(
+    "--history",
+    is_flag=True,
+    help="keep what it asks and gets, so that this drafts its later replies; by default nothing is kept",
+)
+@click.option(
+    "--at-once", type=limit, metavar="N", help="replies that may be written at the same time (no limit)"
+)
+@click.option("--per-minute", type=limit, metavar="N", help="requests a minute (no limit)")
+@click.option(
+    "--tokens-a-day", type=limit, metavar="N", help="tokens of prompts and replies a day (no limit)"
+)
+@with_store
+def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **limits: int | None) -> None:
+    """Make a key. NAME is what it is for, such as the program's name. Raises StoreError."""
+    print(store.add_key(name, history=history, tokens_per_day=tokens_a_day, **limits))
+    kept = "What it asks and gets is kept, for its own drafts." if history else "Nothing it asks is kept."
+    Console(stderr=True).print(Text(f"The key of {name!r}, shown only now. {kept}"))
+
+
+@keys_command.command("list", help="the keys that are there, without what opens")
+@with_store
+def list_keys(store: Store) -> None:
+    """Print a table of the keys."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "made", "last used", "tokens today", "limits", "history"):
+        table.add_column(column)
+    for key in store.all_keys():
+        cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
+        table.add_row(*map(Text, [*cells, "kept" if key.user_id else "none"]))
+    Console().print(table if table.row_count else "No keys yet. `hierchat keys add NAME` makes one.")
+
+
+@keys_command.command("remove", help="a key opens nothing any more; its history is deleted")
+@click.argument("name")
+@with_store
+def remove_key(store: Store, name: str) -> None:
+    """Remove a key. Raises StoreError."""
+    key = store.remove_key(name)
+    if key.user_id is not None and not store.forget_user(key.user_id):
+        print("Its history is deleted; another program keeps bytes of it in the file until it closes.")
+    print(f"The key {name!r} opens nothing any more.")
+
+
+def _date(at: float | None) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at)) if at else "never"
+
+
+def _limits(key: Key) -> str:
+    limits = (
+        (key.at_once, "at once"),
+        (key.per_minute, "a minute"),
+        (key.tokens_per_day, "tokens a day"),
+    )
+    return ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or "none"

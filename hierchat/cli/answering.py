@@ -1,0 +1,366 @@
+"""What answers in the terminal: the model of this process, or a server that speaks OpenAI's protocol."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from threading import Event
+from types import MappingProxyType
+from typing import Any, TextIO
+from urllib.parse import urlsplit
+
+from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.service import ChatService
+from hierchat.chat.settings import reply_settings, settings_of
+from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
+from hierchat.cli.screen import wait_for_model
+from hierchat.cli.talk import (
+    CommandError,
+    StoredCopy,
+    StoredTalk,
+    Talk,
+    TalkInMemory,
+    earlier,
+    last_chat,
+    require,
+)
+from hierchat.config import database_file
+from hierchat.engine.remote import openai_engine
+from hierchat.engine.remote.openai_client import Chunk, Failure, OpenAIClient, ServerError, request_fields
+from hierchat.models.catalogue import read_catalogue
+from hierchat.models.device_memory import best_device
+from hierchat.models.fetch.bring import status
+from hierchat.reasoning import split_reasoning
+from hierchat.runtime.prompt import Said
+from hierchat.runtime.slot import ModelHost
+from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Store
+
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
+
+
+class OwnModel:
+    """The model of a service. While another one is loaded, what is done stands on `out`."""
+
+    def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
+        self._service = service
+        self._out = out
+
+    @property
+    def host(self) -> ModelHost:
+        """It holds the model."""
+        return self._service.host
+
+    @property
+    def name(self) -> str:
+        return self.host.hosted.name if self.host.hosted else ""
+
+    @property
+    def place(self) -> str:
+        return ""
+
+    def names(self) -> list[str]:
+        return self.host.names
+
+    def about(self, name: str) -> str:
+        present = status(self.host.catalogue.entry(name), best_device()).present
+        return "" if present else "not on this machine: it is fetched first"
+
+    def choose(self, name: str) -> None:
+        require(name, self.names())
+        if name == (before := self.name):
+            return
+        self.host.start(name)
+        try:
+            wait_for_model(self.host, self._out)
+        except KeyboardInterrupt:
+            if not before:
+                raise
+            self.host.start(before)
+            wait_for_model(self.host, self._out)
+            raise CommandError(f"Stopped. {before} goes on answering.") from None
+        if self.name != name:
+            raise CommandError(self.host.status.message or f"{name} could not be loaded.")
+
+    def complete(
+        self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+    ) -> Generator[Frame, None, None]:
+        """A reply that is not stored. No other chat of the user drafts it."""
+        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
+        yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)
+
+
+# A server that answers
+
+
+USUAL_URL = "http://127.0.0.1:7860"
+"""Where a hierchat of this machine listens."""
+_LOOK_SECONDS, _LIST_SECONDS = 2.0, 30.0
+_FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
+
+
+class ServerModel:
+    """The models of a server."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """`url`: with or without /v1. Raises CommandError where it is none."""
+        address = url if "://" in url else f"http://{url}"
+        self.url = address.rstrip("/").removesuffix("/v1")
+        try:
+            parsed = urlsplit(self.url)
+            valid = parsed.scheme in ("http", "https") and parsed.hostname and (parsed.port or True)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.")
+        self._client = OpenAIClient(self.url, key or "", self._sentence)
+        self.name = self._owner = ""
+
+    def is_hierchat(self) -> bool:
+        """Tell whether a hierchat answers there and lets us in. Looks for two seconds at most."""
+        try:
+            with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=_LOOK_SECONDS)) as connection:
+                connection.request("GET", "/health")
+                if connection.getresponse().status != HTTPStatus.OK:
+                    return False
+            return any(one.get("owned_by") == "hierchat" for one in self._client.models(_LOOK_SECONDS))
+        except (OSError, HTTPException, ServerError):
+            return False
+
+    def names(self) -> list[str]:
+        return [str(one["id"]) for one in self._listed()]
+
+    @property
+    def place(self) -> str:
+        return f" at {self.url}"
+
+    def about(self, name: str) -> str:
+        return ""
+
+    def choose(self, name: str) -> None:
+        models = {str(one["id"]): one for one in self._listed()}
+        require(name, list(models))
+        self._take(models[name])
+
+    def choose_any(self) -> None:
+        """Choose the model that is loaded there, if the server tells, else the first.
+
+        Raises CommandError where it has none."""
+        models = self._listed()
+        if not models:
+            raise CommandError(f"There is no model at {self.url}.")
+        self._take(next((one for one in models if one.get("loaded")), models[0]))
+
+    def _take(self, model: Mapping[str, Any]) -> None:
+        self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
+
+    def complete(
+        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+    ) -> Generator[Frame, None, None]:
+        """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
+        body = {
+            "model": self.name,
+            "messages": [{"role": one.role, "content": _content(one)} for one in said],
+            "stream_options": {"include_usage": True},
+            **request_fields(sampling),
+        }
+        thinking = openai_engine.asked(self._owner, self.name, sampling.get("reasoning") or "")
+        reply = _StreamedReply(sampling)
+        yield Frame("waiting")
+        try:
+            try:
+                yield from self._written(body | thinking, reply, stop)
+            except ServerError as error:
+                if not thinking or error.failure.status not in openai_engine.NOT_TAKEN:
+                    raise
+                reply.notice = openai_engine.LEFT_OUT.format(url=self.url)
+                yield from self._written(body, reply, stop)
+        except ServerError as error:
+            if not reply.text or error.failure.kind == "refused":
+                raise CommandError(str(error)) from error
+            reply.finish, reply.notice = "error", str(error)
+        if stop.is_set():
+            reply.finish = "stopped"
+            if not reply.text:
+                return
+        yield reply.frame("done")
+
+    def _written(
+        self, body: dict[str, Any], reply: _StreamedReply, stop: Event
+    ) -> Generator[Frame, None, None]:
+        for chunk in self._client.chat(body, stop):
+            if reply.take(chunk):
+                yield reply.frame("writing")
+
+    def _listed(self) -> list[dict[str, Any]]:
+        try:
+            return self._client.models(_LIST_SECONDS)
+        except ServerError as error:
+            raise CommandError(str(error)) from error
+
+    def _sentence(self, failure: Failure) -> str:
+        match failure:
+            case Failure("unreachable"):
+                return (
+                    f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url "
+                    "out."
+                )
+            case Failure("broke off"):
+                return f"{self.url} broke off in mid-reply."
+            case Failure(status=401):
+                return (
+                    "The server asks for a key, and knows none such. Name one with --key or in HIERCHAT_KEY."
+                )
+            case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
+                return f"What answers at {self.url} does not speak OpenAI's protocol."
+        return failure.said or f"The server answered {failure.status}."
+
+
+def _content(said: Said) -> str:
+    """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
+    return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
+
+
+class _StreamedReply:
+    """A reply as its chunks come."""
+
+    def __init__(self, sampling: Mapping[str, Any]) -> None:
+        self.text = ""
+        self._thoughts = openai_engine.Thoughts()
+        self.finish: str | None = None
+        self.notice: str | None = None
+        self._prompt_tokens = self._tokens = 0
+        self._measured: Mapping[str, Any] = {}
+        self._seed = sampling.get("seed") if sampling.get("temperature") else None
+        self._begun = time.monotonic()
+        self._first: float | None = None
+        self._last = self._begun
+
+    def take(self, chunk: Chunk) -> bool:
+        """Add one chunk, and tell whether it brought text."""
+        self._prompt_tokens = chunk.prompt_tokens or self._prompt_tokens
+        self._tokens = chunk.completion_tokens or self._tokens
+        self._measured = chunk.figures or self._measured
+        if chunk.finish:
+            self.finish = _FINISH.get(chunk.finish, "end")
+        piece = self._thoughts.text(chunk.thought, chunk.text)
+        if piece:
+            self._last = time.monotonic()
+            self._first = self._first or self._last
+            self.text += piece
+        return bool(piece)
+
+    def frame(self, phase: Any) -> Frame:
+        done = phase == "done"
+        if done:
+            self.text += self._thoughts.end()
+        return Frame(
+            phase,
+            text=self.text,
+            figures=replace(self._figures(), finish=self.finish) if done else Figures(),
+            finish=self.finish if done else None,
+            notice=self.notice if done else None,
+        )
+
+    def _figures(self) -> Figures:
+        """As the server measured them, where it is a hierchat; else by the clock here."""
+        told, tokens = self._measured, self._tokens
+        seconds = self._last - (self._first or self._last)
+        rate = told.get("tokens_per_second") or ((tokens - 1) / seconds if tokens > 1 and seconds else None)
+        speedup, drafted = told.get("speedup"), told.get("drafted")
+        return Figures(
+            tokens=tokens,
+            seconds=tokens / rate if rate else seconds,
+            first_token_seconds=None if self._first is None else self._first - self._begun,
+            tokens_per_second=rate,
+            total_seconds=self._last - self._begun,
+            waited_seconds=told.get("waited_seconds"),
+            tokens_per_forward=told.get("tokens_per_forward"),
+            acceptance_rate=told["accepted"] / drafted if drafted else None,
+            speedup=speedup,
+            baseline="measured" if speedup else None,
+            baseline_tokens_per_second=rate / speedup if rate and speedup else None,
+            prompt_tokens=self._prompt_tokens,
+            shares=MappingProxyType(dict(told.get("sources") or {})),
+            seed=next(iter(told.get("seeds") or []), self._seed),
+        )
+
+
+# From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
+
+
+@contextmanager
+def open_talk(flags: ChatFlags) -> Iterator[Talk]:
+    """The chat of the flags, its model ready. Raises what keeps it from beginning."""
+    if flags.alone and flags.url:
+        raise CommandError("--alone and --url are opposites. Give one of the two.")
+    if flags.go_on and flags.no_history:
+        raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
+    server = find_server(flags)
+    with ExitStack() as stack:
+        talk = _over_server(server, flags, stack) if server else _by_itself(flags, stack)
+        talk.changes.system_prompt = flags.system
+        given = {
+            "temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens
+        }  # fmt: skip
+        talk.changes.sampling.update({name: value for name, value in given.items() if value is not None})
+        yield talk
+
+
+def find_server(flags: ChatFlags) -> ServerModel | None:
+    """The one that was named, else a hierchat that runs on this machine and has the model; None where there is none."""
+    key = flags.key or os.environ.get(KEY_VARIABLE)
+    server = ServerModel(flags.url or USUAL_URL, key)
+    if flags.url:
+        server.choose(flags.model) if flags.model else server.choose_any()
+        return server
+    if flags.alone or flags.backend or not server.is_hierchat():
+        return None
+    try:
+        server.choose(flags.model) if flags.model else server.choose_any()
+    except CommandError:  # it has not that model
+        return None
+    return server
+
+
+def _over_server(server: ServerModel, flags: ChatFlags, stack: ExitStack) -> Talk:
+    if flags.no_history:
+        return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
+    store = _store(flags, stack)
+    user = store.ensure_user(LOCAL_USER)
+    kept = StoredCopy(store, user)
+    number = last_chat(store, user) if flags.go_on else None
+    chat = None if number is None else store.chat(user, number)
+    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
+    talk.earlier = partial(earlier, store, user)
+    return talk
+
+
+def _store(flags: ChatFlags, stack: ExitStack) -> Store:
+    store = stack.enter_context(Store.open(database_file(flags.db)))
+    if store.notice:
+        print(store.notice, file=sys.stderr)
+    return store
+
+
+def _by_itself(flags: ChatFlags, stack: ExitStack) -> Talk:
+    host = ModelHost(read_catalogue(), backend=flags.backend)
+    name = flags.model or host.names[0]
+    require(name, host.names)
+    store = _store(flags, stack)
+    user = store.ensure_user(LOCAL_USER)
+    number = last_chat(store, user) if flags.go_on else None
+    service = stack.enter_context(closing(ChatService(store, host)))
+    model = OwnModel(service)
+    model.choose(name)
+    if not flags.no_history:
+        talk = StoredTalk(service, model, user, number)
+        talk.earlier = partial(earlier, store, user)
+        return talk
+    return TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))

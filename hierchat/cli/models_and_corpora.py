@@ -1,0 +1,240 @@
+"""`hierchat models` and `hierchat corpus`: what can answer, and the texts that draft."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from hierchat.cli.options import Group, catalogue_name
+from hierchat.models.cache import count, gigabytes, size_of
+from hierchat.models.catalogue import Catalogue, ModelSource, read_catalogue
+from hierchat.models.device_memory import best_device
+from hierchat.models.fetch.bring import prepare, status
+from hierchat.models.fetch.hub import endpoint, search
+from hierchat.models.load.check import expected_step, require_runnable
+from hierchat.models.load.compare import differences, on_hub
+from hierchat.models.load.loaded_model import known_tokens, load_tokenizer, tokens_sha256
+from hierchat.models.progress import GatedError, terminal_progress
+from hierchat.models.runnable import Step
+from hierchat.texts import corpora
+from hierchat.texts.build import PREFIX, fetch
+from hierchat.texts.corpora import Stored, name_of, require_free_name
+from hierchat.texts.text_files import CorpusError, Reader, find
+
+models_command = Group("models")
+corpus_command = Group("corpus")
+_NAMED = 10
+"""Files that are named at most, of those that were not read as usual."""
+_BRIEFLY: dict[Step, str] = {
+    "kernels": "own engine",
+    "slots": "transformers",
+    "plain": "transformers, no drafts",
+}
+
+
+@models_command.command("list", help="the catalogue")
+def list_models() -> None:
+    """Print the catalogue, and what of it is on disk. Raises ModelError."""
+    catalogue, device, rows = read_catalogue(), best_device(), []
+    for name, entry in catalogue.models.items():
+        there = status(entry, device)
+        step = expected_step(entry, device)
+        rows.append(
+            (
+                name,
+                "*" if name == catalogue.default else "-",
+                count(entry.size.parameters) if entry.size else "?",
+                gigabytes(there.size) if there.present else "partly" if there.size else "-",
+                "a server" if entry.engine else _BRIEFLY[step] if step else "?",
+                entry.licence,
+                entry.engine.openai.url if entry.engine else _origin(entry.source_on(device)),
+                ", ".join(entry.drafts) or "-",
+            )
+        )
+    columns = ("model", "default", "size", "on disk", "computed by", "licence", "from", "drafts")
+    _print_table(columns, rows, right=("size", "on disk"))
+
+
+@models_command.command("get", help="fetch a model now")
+@click.argument("name")
+def get_model(name: str) -> int:
+    """Bring a model into the cache, with a progress bar, and print where it lies. Raises ModelError."""
+    entry = read_catalogue().entry(name)
+    try:
+        with terminal_progress() as report:
+            require_runnable(entry, progress=report)
+            folder = prepare(entry, report)
+    except KeyboardInterrupt:
+        _say("Stopped. The same command goes on.")
+        return 130
+    print(f"{name}: {folder}")
+    return 0
+
+
+@models_command.command("check", help="compare the catalogue with the hub")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+def check_models(names: tuple[str, ...]) -> int:
+    """Compare models, by default all that come from the hub, with what lies there, and print what differs.
+
+    The exit code is 1 where anything does. Raises ModelError.
+    """
+    found = 0
+    catalogue = read_catalogue()
+    entries = [catalogue.entry(name) for name in names] or list(catalogue.models.values())
+    for entry in filter(on_hub, entries):
+        try:
+            differing = list(differences(entry))
+        except GatedError as error:  # no fault of the catalogue
+            print(f"{entry.name}: {error}")
+            continue
+        found += len(differing)
+        for sentence in differing or ["as on the hub"]:
+            print(f"{entry.name}: {sentence}")
+    return 1 if found else 0
+
+
+@models_command.command("search", help="look for models on the hub, which is sent the words")
+@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
+def search_models(words: tuple[str, ...]) -> None:
+    """Print models of the hub whose names hold these words, which are sent there. Raises ModelError."""
+    found = search(" ".join(words))
+    if not found:
+        print(f"The hub at {endpoint()} has no model whose name holds these words. Try fewer.")
+        return
+    rows = []
+    for model in found:
+        forms = [gigabytes(model.size) if model.size else "safetensors"] if model.safetensors else []
+        forms += [f"{len(model.gguf)} GGUF"] if model.gguf else []
+        remarks = ["gated"] if model.gated else []
+        remarks += [f"not to chat with: {model.not_for_chat}"] if model.not_for_chat else []
+        rows.append(
+            (
+                model.repo,
+                count(model.parameters) if model.parameters and not model.packed else "?",
+                ", ".join(forms) or "-",
+                f"{model.downloads:,}" if model.downloads is not None else "?",
+                model.licence or "?",
+                "; ".join(remarks) or "-",
+            )
+        )
+    columns = ("model", "parameters", "as", "downloads", "licence", "remarks")
+    _print_table(columns, rows, right=("parameters", "downloads"))
+    _say("Models on the page adds one of them, and says before whether it runs here.")
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Print a line for each row, never broken. A terminal gets aligned columns, as many as have room, the first ones
+    first, and the names of those that have none; a pipe or file gets all cells, with tabs between them. `right`:
+    columns of numbers."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("\t".join(row))
+        return
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    room, shown = shutil.get_terminal_size().columns, len(columns)
+    while shown > 1 and sum(widths[:shown]) + 2 * (shown - 1) > room:
+        shown -= 1
+    for row in (columns, *rows):
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, cell, width in zip(columns[:shown], row, widths, strict=False)
+        ]
+        print("  ".join(cells).rstrip())
+    if left_out := ", ".join(columns[shown:]):
+        print(f"A wider window, or a file, also gets: {left_out}.")
+
+
+def _origin(source: ModelSource) -> str:
+    return next(kind for kind in ("wheel", "hub", "folder", "gguf") if getattr(source, kind))
+
+
+@corpus_command.command("list", help="what is stored, and for which models")
+def list_corpora() -> None:
+    """Print the corpora. Raises ModelError."""
+    catalogue = read_catalogue()
+    if not (found := corpora.listed()):
+        print("There are none yet: python -m hierchat corpus add PATH")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("corpus", "texts", "tokens", "size", "for", "added", "from"):
+        table.add_column(column, justify="right" if column in ("texts", "tokens", "size") else "left")
+    for corpus in found:
+        table.add_row(*_row(corpus, catalogue))
+    Console().print(table)
+
+
+@corpus_command.command("remove", help="delete a corpus, for all models")
+@click.argument("name")
+def remove_corpus(name: str) -> None:
+    """Delete a corpus, for all models. Raises CorpusError."""
+    print(f"{name} is removed: {gigabytes(corpora.remove(name))} are free again.")
+
+
+@corpus_command.command("add", help="files and folders of text, Markdown, code, JSON lines, chats")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--model", metavar="NAME", help="a name from `models list`: whose tokens (the default's)")
+@click.option("--name", metavar="NAME", help="by default, as the first path is called")
+@click.option("--replace", is_flag=True, help="in place of the corpus of this name")
+def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, replace: bool) -> int:
+    """Build a corpus out of files, folders and datasets of the hub: hub:OWNER/DATASET.
+
+    Raises CorpusError and ModelError.
+    """
+    first = paths[0]
+    name = name or name_of(
+        first.removeprefix(PREFIX) if first.startswith(PREFIX) else Path(first).absolute().name
+    )
+    entry = read_catalogue().entry(catalogue_name(model))
+    passed_over: list[str] = []
+    try:
+        with terminal_progress() as report:
+            here = find(
+                [Path(path).expanduser() for path in paths if not path.startswith(PREFIX)], passed_over
+            )
+            tokenizer = load_tokenizer(entry, report)
+            require_free_name(name, tokens_sha256(tokenizer), replace)
+            fetched = [fetch(path, report) for path in paths if path.startswith(PREFIX)]
+            reader = Reader([*here, *find(fetched, passed_over)], passed_over)
+            sources = [path if path.startswith(PREFIX) else str(Path(path).absolute()) for path in paths]
+            made = corpora.add(name, reader, tokenizer, entry.name, sources, report, replace)
+    except MemoryError as error:
+        raise CorpusError("Memory ran out. Close other programs, or add the corpus in parts.") from error
+    except KeyboardInterrupt:
+        _say("Stopped. Nothing was stored.")
+        return 130
+    for lines in (reader.notes, [f"not read: {file}" for file in reader.passed_over]):
+        for line in lines[:_NAMED]:
+            _say(line)
+        if len(lines) > _NAMED:
+            _say(f"and {len(lines) - _NAMED} more")
+    print(f"{name}: {made.order.size:,} tokens for {entry.name}. They draft from the next start on.")
+    return 0
+
+
+def _row(corpus: Stored, catalogue: Catalogue) -> list[str]:
+    size = gigabytes(size_of(corpus.folder))
+    trouble = f"damaged: {corpus.trouble}" if corpus.trouble else ""
+    if not corpus.meta:
+        return [corpus.name, "", "", size, trouble, "", ""]
+    meta = corpus.meta
+    same = [name for name, entry in catalogue.models.items() if known_tokens(entry) == meta.tokenizer]
+    models = ", ".join(dict.fromkeys([meta.model, *same]))
+    return [
+        corpus.name,
+        f"{meta.texts:,}",
+        f"{meta.tokens:,}",
+        size,
+        trouble or models,
+        f"{meta.made:%Y-%m-%d}",
+        ", ".join(meta.sources),
+    ]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

@@ -1,0 +1,200 @@
+"""`hierchat import | export | backup | forget`: chats from and to files, and away for good."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from hierchat.cli.options import Command, database_option, with_store
+from hierchat.config import database_file
+from hierchat.store import LOCAL_USER, Store
+from hierchat.texts.exporting import export_json, export_markdown
+from hierchat.texts.importers.tree import TransferError
+from hierchat.texts.importing import KNOWN, Import
+
+_WORD = "forget"
+
+
+user_option = click.option(
+    "--user",
+    metavar="NAME",
+    help="whose: local, of a page without a login (the default), or that of an account",
+)
+
+
+@click.command("import", cls=Command)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@user_option
+@with_store
+def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> int:
+    """Bring chats in: JSON as it was exported, its zip, or a folder. Raises TransferError and StoreError."""
+    importing = Import(store, store.ensure_user(user or LOCAL_USER), map(Path.expanduser, files))
+    with _bar("importing", importing.total) as bar:
+        for _ in importing:
+            bar.update(bar.task_ids[0], completed=importing.done)
+    for reason in importing.reasons:
+        print(f"not imported: {reason}", file=sys.stderr)
+    if importing.bad > len(importing.reasons):
+        print(f"and {importing.bad - len(importing.reasons):,} more", file=sys.stderr)
+    print(_imported(importing))
+    if importing.outcomes or importing.bad or importing.presets:
+        return 0 if importing.outcomes or importing.presets else 1
+    raise TransferError(f"No chat was found. What can be read is {KNOWN}.")
+
+
+def _imported(importing: Import) -> str:
+    """Say what was imported."""
+    outcomes = importing.outcomes
+    lines = [
+        f"{_chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
+        f"{importing.messages:,} messages, {importing.characters:,} characters added."
+    ]
+    if importing.presets:
+        lines.append(f"Presets of settings that are new: {importing.presets:,}.")
+    if importing.bad:
+        lines.append(f"{importing.bad:,} could not be read.")
+    if importing.messages:
+        lines.append("They draft from the next reply on; a model reads them once, beside the first replies.")
+    return "\n".join(lines)
+
+
+@click.command("export", cls=Command)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    type=click.Choice(("json", "markdown")),
+    default="json",
+    help="json: everything, for `hierchat import` (the default); markdown: to read, a file for each chat",
+)
+@click.option(
+    "--conversation",
+    type=int,
+    metavar="ID",
+    help="this one alone: the number behind ?c= in its address",
+)
+@user_option
+@database_option
+def export_command(
+    out: Path, format: str, conversation: int | None, user: str | None, db: Path | None
+) -> None:
+    """Write your chats into OUT: a new file, for Markdown a new folder. Raises TransferError and StoreError."""
+    out = out.expanduser().absolute()
+    with _opened(db) as store:
+        id = _user(store, user)
+        if conversation is None:
+            chats = [
+                one
+                for archived in (False, True)
+                for one in store.conversations(id, limit=-1, archived=archived)
+            ]
+        else:
+            chats = [store.conversation(id, conversation)]
+        chosen = [one.id for one in chats]
+        presets = store.presets(id) if conversation is None else []
+        export = (
+            export_json(store, id, chosen, out, presets)
+            if format == "json"
+            else export_markdown(store, id, chosen, out)
+        )
+        written = 0
+        with _bar("exporting", len(chosen)) as bar:
+            for written in export:
+                bar.update(bar.task_ids[0], completed=written)
+    print(f"{_chats(written)} written to {out}")
+
+
+@click.command("backup", cls=Command)
+@click.argument("out", type=click.Path(path_type=Path))
+@database_option
+def backup_command(out: Path, db: Path | None) -> None:
+    """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
+    out = out.expanduser().absolute()
+    with _opened(db) as store:
+        store.backup(out)
+        path = store.path
+    print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB, checked.")
+    print(
+        f"To restore it, end hierchat and copy it to {path}. Delete {path.name}-wal and -shm there, if they are."
+    )
+
+
+@click.command("forget", cls=Command)
+@click.option("--yes", is_flag=True, help="do not ask")
+@user_option
+@database_option
+def forget_command(yes: bool, user: str | None, db: Path | None) -> int:
+    """Delete all chats of a user for good. Raises TransferError and StoreError."""
+    name = user or LOCAL_USER
+    with _opened(db) as store:
+        id = store.users().get(name)
+        if id is None:
+            whole = store.rewrite()  # what an earlier run could not
+            print(f"Nothing is stored of a user {name!r}.")
+        else:
+            chats, messages = store.held_of(id)
+            if not yes and not _sure(f"{_chats(chats)} with {messages:,} messages of {name!r}"):
+                print("Nothing was deleted.")
+                return 1
+            written = store.self_size(id).tokens
+            before = _on_disk(store.path)
+            whole = store.forget_user(id)
+            freed = max(0, before - _on_disk(store.path))
+            print(f"Deleted: {_chats(chats)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
+            if written:
+                print(f"And {written:,} tokens that models wrote for themselves.")
+            print("What stays: corpora, and models that earlier versions taught from your history.")
+    if not whole:
+        print(
+            f"{store.path} is in use or the disk is full: bytes of what was deleted may be left in it. End hierchat, "
+            f"then run `hierchat forget` again.",
+            file=sys.stderr,
+        )
+    return 0 if whole else 1
+
+
+def _sure(what: str) -> bool:
+    """Ask twice. Raises TransferError where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise TransferError("This deletes chats for good. Say --yes where no terminal can ask you.")
+    if input(f"Delete {what} for good? [y/N] ").strip().lower() not in ("y", "yes"):
+        return False
+    return input(f"Only a backup can bring them back. Type '{_WORD}' to go on: ").strip() == _WORD
+
+
+def _opened(given: Path | None) -> Store:
+    """Open a database that is there already. Raises TransferError."""
+    path = (given or database_file()).expanduser().absolute()
+    if not path.exists():
+        raise TransferError(f"There is no {path}. Name the database with --db.")
+    return Store.open(path)
+
+
+def _user(store: Store, given: str | None) -> int:
+    name, users = given or LOCAL_USER, store.users()
+    if name not in users:
+        there = f"There are: {', '.join(users)}." if users else "There are none."
+        raise TransferError(f"There is no user {name!r} in {store.path}. {there} Name one with --user.")
+    return users[name]
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Progress]:
+    """Draw a bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn(what), BarColumn(bar_width=30), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+        bar.add_task(what, total=total)
+        yield bar
+
+
+def _chats(count: int) -> str:
+    return f"{count:,} chat{'' if count == 1 else 's'}"
+
+
+def _on_disk(path: Path) -> int:
+    sides = (path, path.with_name(path.name + "-wal"))
+    return sum(side.stat().st_size for side in sides if side.exists())

@@ -1,0 +1,362 @@
+"""A client of OpenAI's protocol: which models a server has, and a reply as it comes.
+
+The package `openai` speaks it; that takes half a second to import, so it is imported with the first request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from hierchat.config import GenerationSettings
+from hierchat.models.catalogue import OpenAI
+from hierchat.models.progress import ModelError
+
+if TYPE_CHECKING:
+    import httpx2
+    from openai import AsyncOpenAI
+    from openai.types.chat import ChatCompletionChunk
+
+LOOK_SECONDS = 0.1
+"""How soon a reply is given up once nobody wants it any more."""
+_CONNECT_SECONDS = 10.0
+_LIST_SECONDS = 30.0
+_TEXTS_SECONDS = 5.0
+"""A page waits for it."""
+_MARK = "<8-hierchat-8>"
+"""Stands between runs of tokens."""
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What an answer raises that is JSON of another form, or none."""
+_PRIVATE = ("x-stainless-", "openai-")
+"""Headers of the package that tell of this machine, or of an account elsewhere: they are left out."""
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|context (length|size|window)|maximum model length",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Says what a server could not do."""
+
+    kind: Literal["unreachable", "foreign", "broke off", "refused"]
+    """`foreign`: it speaks another protocol; `refused`: it answered with an error."""
+    model: str = ""
+    status: int = 0
+    said: str = ""
+    """The server's own words; empty where it gave none."""
+
+
+class ServerError(ModelError):
+    """A server elsewhere could not do something; the text is for the user, and never holds a key."""
+
+    def __init__(self, text: str, failure: Failure | None = None) -> None:
+        super().__init__(text)
+        self.failure = failure or Failure("refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The content of one event of a stream."""
+
+    text: str = ""
+    thought: str = ""
+    """Reasoning, where the server takes it out of the text."""
+    notice: str = ""
+    """What of the request was left out, as a sentence for the user."""
+    finish: str | None = None
+    """`finish_reason`."""
+    stop_string: bool = False
+    """Whether a stop string ended it, as far as the server tells."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """Of the reply so far, where it is told."""
+    figures: Mapping[str, Any] | None = None
+    """What another hierchat measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model of the server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
+    holds, 0 where that is not told."""
+
+    name: str
+    owner: str = ""
+    context: int = 0
+
+
+class OpenAIClient:
+    """One server. `explain` makes the sentence of an error for the user."""
+
+    def __init__(self, url: str, key: str, explain: Callable[[Failure], str]) -> None:
+        """`url`: without /v1; `key`: empty where there is none."""
+        self.url = url
+        self.host = urlsplit(url).hostname or ""
+        self._key = key
+        self._explain = explain
+
+    @classmethod
+    def of_catalogue(cls, entry: OpenAI) -> OpenAIClient:
+        """Make the client of a server that stands in models.yaml."""
+        return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the server runs on this machine: then no proxy stands between."""
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+    def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
+        """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
+        with self._errors(), asyncio.Runner() as runner:
+            answer = runner.run(self._request("GET", "/v1/models", seconds))
+            return [one for one in answer["data"] if "id" in one]
+
+    def model(self, name: str | None) -> RemoteModel:
+        """Return the model of that name, or the first one. Raises ServerError where it has none such."""
+        listed = self.models()
+        if not listed:
+            raise ServerError(
+                f"The server at {self.url} offers no model. Load one there, then choose this one again."
+            )
+        found = next((one for one in listed if name in (None, one["id"])), None)
+        if found is None:
+            names = ", ".join(str(one["id"]) for one in listed[:10])
+            raise ServerError(
+                f"The server at {self.url} has no model {name!r}. It has: {names}. Name one of them as `model` in "
+                "models.yaml."
+            )
+        context = found.get("max_model_len") or found.get("context_length") or found.get("max_context_length")
+        if not isinstance(context, int):
+            context = self._props_context()
+        return RemoteModel(str(found["id"]), str(found.get("owned_by") or ""), context)
+
+    def chat(self, body: Mapping[str, Any], stop: Event) -> Generator[Chunk, None, None]:
+        """Yield the chunks of a reply until its end, or until `stop` is set: then the connection is closed, whatever
+        the server is at. Raises ServerError."""
+        ended = begun = False
+        model = str(body["model"])
+        with asyncio.Runner() as runner:
+            events = self._events(dict(body))
+            try:
+                while True:
+                    with self._errors(model, begun=begun):
+                        event = runner.run(_unless_stopped(events, stop))
+                        if event is None:
+                            break
+                        chunk = _chunk(event)
+                    ended, begun = ended or chunk.finish is not None, True
+                    yield chunk
+            finally:
+                runner.run(events.aclose())
+        if not ended and not stop.is_set():
+            raise self._error(Failure("broke off" if begun else "foreign", model))
+
+    def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+        """Return the text of each run of so many tokens of a model, as vLLM tells it. Raises ServerError.
+
+        One request for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the
+        tokens' probabilities, with which a stream would bring their texts."""
+        with self._errors(model), asyncio.Runner() as runner:
+            asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
+            answer = runner.run(self._request("POST", "/tokenize", _TEXTS_SECONDS, asked))
+            marked: list[int] = []
+            at = 0
+            for length in lengths:
+                marked += [*(answer["tokens"] if at else ()), *tokens[at : at + length]]
+                at += length
+            asked = {"model": model, "tokens": marked}
+            answer = runner.run(self._request("POST", "/detokenize", _TEXTS_SECONDS, asked))
+            found = str(answer["prompt"]).split(_MARK)
+            if len(found) != len(lengths):
+                raise ValueError("a run of tokens without a text")
+            return found
+
+    def _props_context(self) -> int:
+        """Return the context that llama.cpp's server tells elsewhere; 0 where it is another server."""
+        try:
+            with self._errors(), asyncio.Runner() as runner:
+                answer = runner.run(self._request("GET", "/props", _LIST_SECONDS))
+                context = answer["default_generation_settings"]["n_ctx"]
+        except ServerError:
+            return 0
+        return context if isinstance(context, int) else 0
+
+    @asynccontextmanager
+    async def _open(self, seconds: float | None) -> AsyncIterator[AsyncOpenAI]:
+        """Open a client that follows no redirect, tries nothing twice, and tells nothing of this machine."""
+        import httpx2
+        from openai import AsyncOpenAI
+
+        async def private(request: httpx2.Request) -> None:
+            for name in list(request.headers):
+                if name.startswith(_PRIVATE) or (name == "authorization" and not self._key):
+                    del request.headers[name]
+
+        timeout = httpx2.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds or _CONNECT_SECONDS))
+        http = httpx2.AsyncClient(
+            timeout=timeout,
+            trust_env=not self.is_here,
+            follow_redirects=False,
+            event_hooks={"request": [private]},
+        )
+        async with AsyncOpenAI(
+            base_url=f"{self.url}/v1",
+            api_key=self._key or "none",
+            max_retries=0,
+            timeout=timeout,
+            http_client=http,
+        ) as client:
+            yield client
+
+    async def _request(
+        self, method: Literal["GET", "POST"], path: str, seconds: float, body: object = None
+    ) -> Any:
+        """Return the JSON of one answer. `path`: behind the server's address."""
+        async with self._open(seconds) as client:
+            if method == "GET":
+                return await client.get(f"{self.url}{path}", cast_to=object)
+            return await client.post(f"{self.url}{path}", cast_to=object, body=body)
+
+    async def _events(self, body: dict[str, Any]) -> AsyncGenerator[ChatCompletionChunk, None]:
+        """A reply may wait long for its turn: only connecting has a limit."""
+        body.pop("stream", None)
+        async with (
+            self._open(None) as client,
+            await client.chat.completions.create(
+                model=body.pop("model"), messages=body.pop("messages"), stream=True, extra_body=body
+            ) as events,
+        ):
+            async for event in events:
+                yield event
+
+    @contextmanager
+    def _errors(self, model: str = "", *, begun: bool = False) -> Iterator[None]:
+        """Raise ServerError for whatever a request raises. `begun`: whether something of a reply came before."""
+        import httpx2
+        import openai
+
+        try:
+            yield
+        except openai.APIStatusError as error:
+            redirects = error.status_code < HTTPStatus.BAD_REQUEST
+            said = _words(error.response)
+            failure = Failure("foreign" if redirects else "refused", model, error.status_code, said)
+            raise self._error(failure) from error
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            raise self._error(Failure("broke off" if begun else "unreachable", model)) from error
+        except (openai.APIResponseValidationError, *_MALFORMED) as error:
+            raise self._error(Failure("foreign", model)) from error
+        except openai.APIError as error:  # an event of the stream
+            said = error.body if isinstance(error.body, str) else error.message
+            failure = Failure("refused", model, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            raise self._error(failure) from error
+
+    def _error(self, failure: Failure) -> ServerError:
+        return ServerError(self._explain(failure), failure)
+
+
+async def _unless_stopped(
+    events: AsyncGenerator[ChatCompletionChunk, None], stop: Event
+) -> ChatCompletionChunk | None:
+    """Wait for the next event; None at the end, or when it is not wanted any more."""
+    coming = asyncio.ensure_future(anext(events, None))
+    while not coming.done():
+        await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+        if stop.is_set():
+            coming.cancel()
+    return None if stop.is_set() else coming.result()
+
+
+def _words(response: httpx2.Response) -> str:
+    """Return what a server says of an error."""
+    try:
+        found = response.json()
+        error = found.get("error", found)  # vLLM once had no object around it
+        return str(error["message"] if isinstance(error, dict) else error)
+    except _MALFORMED:
+        return ""
+
+
+def _chunk(event: ChatCompletionChunk) -> Chunk:
+    """Read one event. Raises one of _MALFORMED where it has another form."""
+    if not event.choices and not event.usage:
+        return Chunk()
+    usage, choice = event.usage, event.choices[0] if event.choices else None
+    delta = choice.delta if choice else None
+    thought = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
+    return Chunk(
+        text=str((delta and delta.content) or ""),
+        thought=str(thought or ""),
+        finish=choice.finish_reason if choice else None,
+        stop_string=isinstance(getattr(choice, "stop_reason", None), str),
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+        figures=getattr(usage, "hierchat", None),
+    )
+
+
+def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
+    """Explain a failure to whoever chose the model of a server, which stands in models.yaml."""
+    match failure:
+        case Failure("unreachable"):
+            return f"Nothing answers at {entry.url}. Start the server there, then try again."
+        case Failure("broke off"):
+            return f"The server at {entry.url} broke off in mid-reply. What had come is kept."
+        case Failure(status=401 | 403):
+            where = (
+                f"in {entry.key_variable}" if entry.key_variable else "as `key` of this model in models.yaml"
+            )
+            if entry.secret:
+                return f"The server at {entry.url} does not take the key. Put the right one {where}."
+            return f"The server at {entry.url} asks for a key. Put it {where}."
+        case Failure(said=said) if _TOO_LONG.search(said):
+            return (
+                f"This chat is longer than {failure.model} at {entry.url} can take in. Begin a new chat, or set "
+                "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
+            )
+        case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
+            return f"What answers at {entry.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
+        case Failure(status=404):
+            return (
+                f"The server at {entry.url} has no model {failure.model!r} now. Load it there, or choose this model "
+                "here again."
+            )
+    said = failure.said or f"It answered with the status {failure.status}."
+    return f"The server at {entry.url} could not do it. {said}"
+
+
+# What settings of a reply are called in OpenAI's protocol
+
+
+_FIELDS = {
+    "temperature": "temperature",
+    "max_new_tokens": "max_tokens",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "stop": "stop",
+}
+_ALWAYS = ("temperature", "max_new_tokens", "seed")
+"""Others are sent where they differ from what is usual: not every server knows them."""
+
+
+def request_fields(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request for these settings; those that the protocol has no field for are left out."""
+    usual = GenerationSettings().model_dump(mode="json")
+    return {
+        _FIELDS[name]: value
+        for name, value in sampling.items()
+        if name in _FIELDS and value is not None and (name in _ALWAYS or value != usual[name])
+    }

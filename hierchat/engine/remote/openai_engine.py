@@ -1,0 +1,317 @@
+"""An engine over a server that speaks OpenAI's protocol. It shows what the server tells, and claims nothing of the
+rest: no forwards, no sources, no speed-up."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.engine import TARGET, Finish, Step
+from hierchat.engine.remote.openai_client import (
+    Chunk,
+    OpenAIClient,
+    RemoteModel,
+    ServerError,
+    request_fields,
+)
+from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
+
+# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
+# back.
+
+
+NOT_TAKEN = (400, 422)
+"""Statuses of a server that does not know a field, or its value."""
+LEFT_OUT = "The server at {url} does not let one choose how much this model thinks, so that was left out."
+_TEMPLATE = ("vllm", "llamacpp")
+"""Who owns the models of servers that hand variables to a model's template."""
+_SWITCH: Mapping[Reasoning, bool] = {"off": False, "on": True}
+_EFFORTS: Mapping[Reasoning, str] = {"low": "low", "medium": "medium", "high": "high"}
+_OF_HIERCHAT: Mapping[Reasoning, str] = {"off": "none", **_EFFORTS}
+_ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
+"""Models that can be asked for an effort alone, by their names."""
+
+
+def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
+    """Return how much a model can be asked to think, from the least on. Whether it thinks at all, no server tells.
+
+    `owner`: by what a server's kind is known."""
+    return tuple(_SWITCH if _by_switch(owner, model) else _efforts(owner, model))
+
+
+def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
+    """Return the fields of a request for what was chosen, or the nearest to it; none where nothing was."""
+    if not chosen:
+        return {}
+    if _by_switch(owner, model):
+        on = _SWITCH[nearest_effort(chosen, tuple(_SWITCH))]
+        return {"chat_template_kwargs": {"enable_thinking": on, "thinking": on}}
+    efforts = _efforts(owner, model)
+    effort = efforts[nearest_effort(chosen, tuple(efforts))]
+    if owner == "llamacpp":
+        return {"chat_template_kwargs": {"reasoning_effort": effort}}
+    return {"reasoning_effort": effort}
+
+
+def _by_switch(owner: str, model: str) -> bool:
+    return owner in _TEMPLATE and not _ALWAYS_THINKS.search(model)
+
+
+def _efforts(owner: str, model: str) -> Mapping[Reasoning, str]:
+    return _OF_HIERCHAT if owner == "hierchat" else _EFFORTS
+
+
+class Thoughts:
+    """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
+
+    def __init__(self, so_far: str = "") -> None:
+        """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
+        self._open = False
+        self._inside = split_reasoning(so_far).thinking
+        self._past = bool(so_far) and not self._inside
+
+    def text(self, thought: str, text: str) -> str:
+        """Return what these add to the reply."""
+        if self._past:
+            return thought + text
+        out = ""
+        if thought:
+            out = thought if self._open or self._inside else f"{OPENS}\n{thought}"
+            self._open = True
+        return out + (self.end() + text if text else "")
+
+    def end(self) -> str:
+        """Return what closes the thought, if it is open."""
+        was, self._open = self._open, False
+        return f"\n{CLOSES}\n\n" if was else ""
+
+
+# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their
+# tokens.
+
+
+BYTES = 3
+"""Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
+does fit."""
+NOTHING = 0
+"""A token of a reply; its text comes beside it (Step.text)."""
+
+
+class TextTokens:
+    """Turns a text into numbers of three bytes each, and back: what prompts need of a tokenizer."""
+
+    chat_template = ""
+
+    def __call__(
+        self, text: str, add_special_tokens: bool = False, verbose: bool = True
+    ) -> dict[str, list[int]]:
+        raw = text.encode("utf-8", "replace")
+        # The byte before says how many follow, zeros included.
+        return {
+            "input_ids": [int.from_bytes(b"\x01" + raw[at : at + BYTES]) for at in range(0, len(raw), BYTES)]
+        }
+
+    def decode(
+        self,
+        ids: Sequence[int],
+        skip_special_tokens: bool = True,
+        clean_up_tokenization_spaces: bool = False,
+    ) -> str:
+        """Return the text; nothing for tokens of a reply."""
+        raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
+        return raw.decode("utf-8", "replace")
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Return nothing: no control token is known here."""
+        return {}
+
+    def get_vocab(self) -> dict[str, int]:
+        """Return nothing: no token has a name here."""
+        return {}
+
+    def apply_chat_template(
+        self,
+        chat: Sequence[Mapping[str, Any]],
+        tokenize: bool = True,
+        **others: Any,
+    ) -> Any:
+        """Return the messages themselves, as JSON: the server has the template. Tools are left out."""
+        said = json.dumps(list(chat), ensure_ascii=False)
+        return self(said) if tokenize else said
+
+
+def messages(ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the messages of a prompt."""
+    said: list[dict[str, Any]] = json.loads(TextTokens().decode(ids))
+    return said
+
+
+PLACES = 32
+"""Replies that are asked for at once; what is beyond its own limit waits at the server."""
+_REPEAT_PENALTY = ("llamacpp", "organization_owner")
+"""Who owns the models of llama.cpp's server and of LM Studio: there the repetition penalty has another name."""
+_CONTINUES: Mapping[str, Mapping[str, Any]] = {
+    "vllm": {"continue_final_message": True, "add_generation_prompt": False},
+    "llamacpp": {},  # by itself, where the last message is a reply
+}
+"""Servers that go on with a reply, by who owns their models, and what they want to be told."""
+_BAD_REQUEST = 400
+
+
+class RemoteEngine:
+    """Asks one model of one server. Each reply is a request of its own, so a server that was gone is found again."""
+
+    exact: bool | None = None
+    places = PLACES
+
+    def __init__(self, server: OpenAIClient, model: RemoteModel, context_length: int) -> None:
+        """`context_length`: 0 where nobody tells."""
+        self._server = server
+        self._model = model
+        self.context_length = context_length
+
+    @property
+    def backend(self) -> str:
+        return f"the server at {self._server.url}"
+
+    def generate(
+        self,
+        prompt_ids: Sequence[int],
+        settings: GenerationSettings,
+        drafter: Proposer | None = None,
+        stop: threading.Event | None = None,
+        *,
+        padded: bool = True,
+        begun: int = 0,
+        user: int | None = None,
+    ) -> Generator[Step, None, None]:
+        """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
+        No drafter is used. Raises ServerError; what came before stands."""
+        stop = stop or threading.Event()
+        more, counting = self._asking(user)
+        body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
+        so_far = str(body["messages"][-1]["content"]) if begun else ""
+        thinking = asked(self._model.owner, self._model.name, settings.reasoning)
+        thoughts, last = Thoughts(so_far), time.monotonic()
+        finish: Finish = "end"
+        came, prompt = False, 0
+        for chunk in self._chunks(body, thinking, stop, begun):
+            if chunk.notice:
+                yield Step(notice=chunk.notice)
+                continue
+            if chunk.finish:
+                finish = "stop" if chunk.stop_string else "length" if chunk.finish == "length" else "end"
+            prompt = chunk.prompt_tokens or prompt
+            text = thoughts.text(chunk.thought, chunk.text)
+            if not text and not (chunk.completion_tokens and came):
+                continue
+            now = time.monotonic()
+            spent, last = (now - last) * 1e3, now
+            if not came:
+                came = True
+                yield Step(forward_ms=spent, prompt_read=prompt, prompt_tokens=prompt)
+                spent = 0.0
+            yield from counting.take(text, chunk.completion_tokens, spent)
+        yield from counting.rest()
+        ended: Finish = "stopped" if stop.is_set() else finish
+        yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
+
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+        """Return further fields of the request, and what makes steps of the answer."""
+        return {}, Counted()
+
+    @property
+    def continues(self) -> bool:
+        """Tell whether the server goes on with a reply (ContinuesText)."""
+        return self._model.owner in _CONTINUES
+
+    def _chunks(
+        self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event, begun: int
+    ) -> Iterator[Chunk]:
+        """`thinking`: fields of the request without which it is made again where the server refuses them."""
+        try:
+            yield from self._server.chat(body | thinking, stop)
+        except ServerError as error:
+            status = error.failure.status
+            if thinking and status in NOT_TAKEN:
+                yield from self._unthinking(body, stop, begun)
+                return
+            if begun and status == _BAD_REQUEST:
+                raise ServerError(
+                    f"It does not go on with this reply: ask for the rest in a message. {error}"
+                ) from error
+            raise
+
+    def _unthinking(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
+        """Ask without how much to think, and say so if that is why the first request was refused."""
+        said = False
+        for chunk in self._chunks(body, {}, stop, begun):
+            if not said:
+                yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
+                said = True
+            yield chunk
+
+    def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
+        asked = request_fields(settings.model_dump(mode="json"))
+        asked["max_tokens"] = settings.max_new_tokens - begun
+        if self.context_length:
+            asked["max_tokens"] = max(1, min(asked["max_tokens"], self.context_length - len(prompt_ids)))
+        if begun:
+            asked |= _CONTINUES[self._model.owner]
+        if self._model.owner in _REPEAT_PENALTY and "repetition_penalty" in asked:
+            asked["repeat_penalty"] = asked.pop("repetition_penalty")
+        usage = {"include_usage": True}
+        if self._model.owner == "vllm":  # with each piece: it may hold several tokens
+            usage["continuous_usage_stats"] = True
+        return {
+            "model": self._model.name,
+            "messages": messages(prompt_ids),
+            "stream": True,
+            "stream_options": usage,
+            **asked,
+        }
+
+
+class Counting:
+    """Makes steps of the pieces of a reply."""
+
+    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
+        raise NotImplementedError
+
+    def rest(self) -> Iterator[Step]:
+        """Yield what is missing at the end."""
+        raise NotImplementedError
+
+
+class Counted(Counting):
+    """Counts tokens as the server does, else pieces of text. `begun`: tokens that are known of otherwise."""
+
+    def __init__(self, begun: int = 0) -> None:
+        self._pieces = 0
+        self._count = begun
+        self._late = 0.0
+
+    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        self._pieces += bool(text)
+        # A piece is a token, unless the server tells.
+        new = max(tokens - self._count, 0) if tokens is not None else 1
+        if self._pieces == 2 and text:
+            spent *= (
+                2  # nothing tells the first token's time from that of reading; it is taken to be the second's
+            )
+        self._count += new
+        self._late += spent
+        if new:
+            spent, self._late = self._late, 0.0
+        yield Step((NOTHING,) * new, (TARGET,) * new, forward_ms=spent if new else 0.0, text=text)
+
+    def rest(self) -> Iterator[Step]:
+        yield from ()

@@ -1,0 +1,260 @@
+"""Verify a draft tree: walk down along the target's own choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftTree
+from hierchat.engine.sampling.grammar import Grammar
+from hierchat.engine.sampling.sampler import Counts, choose, top_tokens
+
+# Logits of a segment's nodes: an array, or values on a device that are copied at the first use.
+
+
+class Rows(Protocol):
+    """Logits of a segment's nodes, float32; valid until the sequence's next forward."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the forward did work that later ones reuse, such as recording a graph: its time is no measure."""
+        ...
+
+    def __getitem__(self, node: int, /) -> NDArray[np.float32]:
+        """[vocabulary]"""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def wait(self, *, best: bool) -> None:
+        """Wait until the forward is done. `best`: only best() will be read, so that less need be brought."""
+        ...
+
+    def best(self, node: int) -> int:
+        """Return the node's likeliest token, the first of equals, if it is known without going through its logits; else
+        -1."""
+        ...
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """Return the likeliest tokens in order, as top_tokens does: [nodes, count]."""
+        ...
+
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        """Return what the head read, behind the last norm: [nodes, hidden], valid until the runner's next forward. None
+        if the runner does not keep it."""
+        ...
+
+    def kept(self) -> Rows:
+        """Copy the logits, so that they stay valid beyond the next forward."""
+        ...
+
+
+class ArrayRows:
+    """Rows in main memory: [nodes, vocabulary]."""
+
+    recorded = False
+
+    def __init__(self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None) -> None:
+        """`hidden` [nodes, hidden], where it is known."""
+        self._logits = logits
+        self._hidden = hidden
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        return self._logits[node]
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._logits, dtype, copy=copy)
+
+    def wait(self, *, best: bool) -> None:
+        pass
+
+    def best(self, node: int) -> int:
+        return -1
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        return np.array([top_tokens(self._logits[node], count) for node in nodes])
+
+    def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
+        return None if self._hidden is None else self._hidden[list(nodes)]
+
+    def kept(self) -> Rows:
+        return ArrayRows(self._logits)
+
+
+class LateRows:
+    """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
+
+    `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
+    """
+
+    def __init__(
+        self,
+        best: Callable[[], NDArray[np.int64]],
+        rows: Callable[[], NDArray[np.float32]],
+        count: int,
+        recorded: bool = False,
+        top: Callable[[Sequence[int], int], NDArray[np.int32]] | None = None,
+    ) -> None:
+        """`best()` [count]: the likeliest tokens, -1 where a row holds no numbers; `rows()` [count, vocabulary].
+
+        `top(nodes, k)` [nodes, k]: their likeliest tokens in order, found on the device; None to find them in `rows()`.
+        `recorded`: the forward recorded a graph; its time is no measure of the next one's.
+        """
+        self.recorded = recorded
+        self._fetch_best = best
+        self._fetch_rows = rows
+        self._fetch_top = top
+        self._count = count
+        self._best: NDArray[np.int64] | None = None
+        self._rows: NDArray[np.float32] | None = None
+        self._expired = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        if self._rows is None:
+            self._require_fresh()
+            self._rows = self._fetch_rows()
+        self._require_fresh()
+        return self._rows[node]
+
+    def best(self, node: int) -> int:
+        """Return the node's likeliest token, the first of equals; -1 where its logits are no numbers."""
+        if self._best is None:
+            self._require_fresh()
+            self._best = self._fetch_best()
+        return int(self._best[node])
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """Return the likeliest tokens [nodes, count], as top_tokens does; whole rows stay where they are."""
+        if self._fetch_top is None or self._rows is not None:
+            return np.array([top_tokens(self[node], count) for node in nodes])
+        self._require_fresh()
+        return self._fetch_top(nodes, count)
+
+    def hidden(self, nodes: Sequence[int]) -> None:
+        """Return nothing: they stay on the device, where a graph uses their memory again."""
+
+    def wait(self, *, best: bool) -> None:
+        self.best(0) if best else self[0]
+
+    def kept(self) -> Rows:
+        return ArrayRows(np.array([self[node] for node in range(self._count)]))
+
+    def expire(self) -> None:
+        """Refuse to be read from now on: the memory behind the rows is used again."""
+        self._expired = True
+
+    def _require_fresh(self) -> None:
+        if self._expired:
+            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
+
+
+_PLAIN = GenerationSettings()
+_CHANGING = (
+    "temperature",
+    "grammar",
+    "logit_bias",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Chooses the tokens of one reply. `counts` are the tokens so far, for the penalties; `grammar` masks what may not
+    come next."""
+
+    settings: GenerationSettings
+    counts: Counts | None = None
+    grammar: Grammar | None = None
+
+    @property
+    def _only_likeliest(self) -> bool:
+        """Whether the choice is the likeliest token, as the model's logits have it."""
+        return all(getattr(self.settings, name) == getattr(_PLAIN, name) for name in _CHANGING)
+
+    def wait_for(self, rows: Rows) -> None:
+        """Wait for a forward on a device, bringing what `choose` reads: the only synchronisation of a step."""
+        rows.wait(best=self._only_likeliest)
+
+    def choose(self, rows: Rows, node: int, position: int) -> int:
+        """Choose the token at `position`, behind a node of a segment. Where only the likeliest counts, a device has
+        found it already."""
+        if self._only_likeliest and (token := rows.best(node)) >= 0:
+            return token
+        row = self.grammar.masked(rows[node]) if self.grammar else rows[node]
+        return choose(row, position, self.settings.seed, self.settings, self.counts)
+
+    def take(self, token: int) -> None:
+        """Add a chosen token to the reply."""
+        if self.counts:
+            self.counts.add(token)
+        if self.grammar:
+            self.grammar.take(token)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a segment brought."""
+
+    nodes: tuple[int, ...]
+    """Path of the segment's nodes that stand, root first: 0 is the root, n + 1 the draft n."""
+    tokens: tuple[int, ...]
+    """The target's choices: one per node of the path; all but the last (the bonus token) were drafted."""
+
+
+def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root: int = 0) -> Verified:
+    """Find the longest accepted path of a draft tree and its bonus token, which the sampler takes.
+
+    `rows` [nodes, vocabulary] are the logits behind each node of the segment; number `root` is that of the committed
+    text's last token, those of the drafts follow. `position` is that of the token chosen behind the root.
+    """
+    children: dict[tuple[int, int], int] = {}
+    for node, child in enumerate(zip(drafts.parents, drafts.tokens, strict=True)):
+        children.setdefault(child, node)
+    path, chosen, at = [0], list[int](), -1
+    while True:
+        token = sampler.choose(rows, root + 1 + at, position + len(chosen))
+        chosen.append(token)
+        sampler.take(token)
+        following = children.get((at, token))
+        if following is None:
+            return Verified(tuple(path), tuple(chosen))
+        at = following
+        path.append(at + 1)
+
+
+# How likely the chosen tokens were, and which others would have been.
+
+
+class TokenLogprob(NamedTuple):
+    """Natural logarithms of probabilities as the model has them: before grammar, penalties, bias and temperature."""
+
+    logprob: float
+    likeliest: tuple[tuple[int, float], ...]
+    """Tokens in order, the likeliest first."""
+
+
+def logprobs(rows: Rows, nodes: Sequence[int], tokens: Sequence[int], count: int) -> tuple[TokenLogprob, ...]:
+    """Compute log probabilities of `tokens`, each chosen behind the node of the same place, with `count` of the
+    likeliest beside each."""
+    found = []
+    for node, token in zip(nodes, tokens, strict=True):
+        row = rows[node].astype(np.float64)
+        best = row.max()
+        total = best + np.log(np.exp(row - best).sum())
+        likeliest = rows.likeliest([node], count)[0].tolist() if count else []
+        pairs = tuple((other, float(row[other] - total)) for other in likeliest if other >= 0)
+        found.append(TokenLogprob(float(row[token] - total), pairs))
+    return tuple(found)

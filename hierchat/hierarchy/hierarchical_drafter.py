@@ -1,0 +1,228 @@
+"""Draft with a stack of draft models: the databases' tree alone where that is faster, else what the levels write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.drafter import Drafter
+from hierchat.hierarchy.level import DraftModel, Ending, Level
+from hierchat.hierarchy.plan import Plan
+from hierchat.hierarchy.planner import Hierarchy, Learner
+
+
+def merge(
+    chain: DraftTree,
+    tree: DraftTree,
+    accepted: float,
+    onward_ms: Sequence[float] | NDArray[np.float64],
+    token_ms: float,
+    limit: int,
+) -> DraftTree:
+    """Put branches of the databases' tree beside the chain of the highest draft model, where they pay for their row.
+
+    Each token of the chain is accepted with probability `accepted`. `onward_ms` [n]: what one more row costs behind n
+    drafts. `token_ms`: what a token is worth.
+    """
+    tokens, parents, sources = [*chain.tokens], [*chain.parents], [*chain.sources]
+    matches = [chain.match(node) for node in range(len(chain))]
+    chances = [accepted ** (depth + 1) for depth in range(len(chain))]
+    places = {-1: -1}  # of the tree's nodes in the merged tree; a branch's only if it was taken
+    estimates = {-1: 1.0}  # the tree's own chances of its nodes on the chain
+    onward = dict(zip(chain.parents, chain.tokens, strict=True))
+    scales: dict[int, float] = {}  # from the tree's chances to ours, for nodes of branches
+    on_chain = set[int]()
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if parent in places and onward.get(places[parent]) == token:
+            places[node] = places[parent] + 1
+            estimates[node] = tree.probabilities[node]
+            on_chain.add(node)
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        if node in on_chain or parent not in places or len(tokens) >= limit:
+            continue
+        at = places[parent]
+        scale = scales.get(parent)
+        if scale is None:  # the branch begins here, beside the chain's next token
+            continued = next((estimates[n] for n in on_chain if tree.parents[n] == parent), 0.0)
+            reached, wrong = (chances[at] if at >= 0 else 1.0), 1.0 - accepted if at + 1 < len(chain) else 1.0
+            scale = reached * wrong / max(estimates[parent] - continued, tree.probabilities[node])
+        chance = scale * tree.probabilities[node]
+        cost = onward_ms[min(len(tokens), len(onward_ms) - 1)]
+        if chance * token_ms <= cost:
+            continue
+        scales[node] = scale
+        places[node] = len(tokens)
+        tokens.append(token)
+        parents.append(at)
+        sources.append(tree.sources[node])
+        chances.append(chance)
+        matches.append(tree.match(node))
+    return DraftTree(
+        tuple(tokens), tuple(parents), tuple(sources), tuple(chances), chain.models_ms, tuple(matches)
+    )
+
+
+NO_DRAFTS = DraftTree()
+
+
+class HierarchicalDrafter:
+    """A Proposer over a stack of draft models.
+
+    `retrieval` drafts for the target. `stacked` [level] has each draft model, and what drafts for it from databases of
+    the same kind. `plan` fixes what `hierarchy` would choose.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        retrieval: Drafter | None,
+        stacked: Sequence[tuple[DraftModel, Drafter]],
+        ending: Ending,
+        plan: Plan | None = None,
+    ) -> None:
+        self.hierarchy = hierarchy
+        self.retrieval = retrieval
+        self.top = retrieval.top if retrieval else 0
+        self._models = [model for model, _ in stacked]
+        self._retrieval_levels = [drafter for _, drafter in stacked]
+        self._ending = ending
+        self.fixed = plan
+        self.plan: Plan | None = None
+        """The plan that was last followed."""
+        self._highest: Level | None = None
+        self._learners: list[Learner] = []
+        self._text: list[int] = []
+        self._searched: Plan | None = None
+        self._wrote = self._beside = False
+        self._number = 0
+        self._tree: tuple[float, float] | None = None
+        """Tokens and milliseconds expected of a step over the databases' tree alone."""
+        self._began = self._read_ms = 0.0
+        self.reply_ms = 0.0
+        """Milliseconds of all steps so far, without what draft models read before they could draft."""
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._text = list(prompt)
+        self.plan, self._highest, self._searched = None, None, None
+        self._number = self.hierarchy.begin_reply()
+        self._beside = False
+        if self.retrieval:
+            self.retrieval.begin(prompt)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        self._wrote = False
+        self._beside = self.hierarchy.replies != self._number  # another reply has the draft models
+        if self._beside:
+            return self.retrieval.propose(limit) if self.retrieval else NO_DRAFTS
+        self._began, self._read_ms = time.perf_counter(), self._models_read_ms
+        expected = self._follow_plan()
+        self._tree, tree = None, self._retrieved(limit, expected)
+        if self._highest is None or self._ending.stop.is_set():
+            return tree
+        assert self.plan
+        if self._tree and not self.fixed:
+            context = len(self._text)
+            if self.hierarchy.skips_models(self.plan, expected, self._tree, len(tree), context):
+                return tree
+        for learner in self._learners:
+            learner.context = len(self._text)
+        began = time.perf_counter()
+        chain = self._highest.propose(limit)
+        if not chain:
+            return tree
+        self._wrote = True
+        chain = replace(chain, models_ms=(time.perf_counter() - began) * 1e3)
+        if not self.retrieval:
+            return chain
+        cost = self.retrieval.cost
+        accepted = self.hierarchy.agreement(
+            self._top_level, self.hierarchy.target, len(self._text)
+        ).acceptance()
+        most = limit or len(chain) + len(tree)
+        return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        """Propose the databases' tree alone: all who share the forward would wait for the draft models."""
+        self._wrote, self._beside = False, True
+        return self.retrieval.propose_beside(cost, limit) if self.retrieval else NO_DRAFTS
+
+    def cut(self, nodes: int) -> None:
+        """Keep only the first `nodes` of the tree: no more go through the forward."""
+        if self.retrieval:
+            self.retrieval.cut(nodes)
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        if self.retrieval:
+            (self.retrieval.learn if self._wrote else self.retrieval.observe)(tokens, top)
+        if self._highest and self.hierarchy.replies == self._number:
+            if self._wrote:
+                self._highest.observe(tokens)
+            else:
+                self._highest.follow(len(self._text), tokens)
+        self._text += tokens
+        if self._beside:
+            return
+        ms = (time.perf_counter() - self._began) * 1e3 - (self._models_read_ms - self._read_ms)
+        self.reply_ms += ms
+        if self._tree and not self._wrote:
+            self.hierarchy.tree_brought(self._tree, (len(tokens), ms))
+        assert self.plan
+        self.hierarchy.step(self.plan, len(tokens), ms)
+
+    @property
+    def _top_level(self) -> int:
+        assert self.plan
+        return self.plan.levels[-2]
+
+    @property
+    def _models_read_ms(self) -> float:
+        return sum(model.read_ms for model in self._models)
+
+    def _follow_plan(self) -> float:
+        """Put the levels of the present plan together if it has changed. Returns the milliseconds per token expected,
+        0 where no draft model takes part."""
+        context = len(self._text)
+        if self.fixed:
+            plan, expected = self.fixed, 0.0
+        else:
+            found = self.hierarchy.found(context)
+            plan, expected = found.plan, found.ms
+        if plan != self._searched:
+            self._searched = plan
+            self._put_together(plan)
+        return expected if self._highest else 0.0
+
+    def _put_together(self, plan: Plan) -> None:
+        """Build the levels of a plan; only the target if the draft models would take longer to read than they save."""
+        self._build(plan)
+        if not self._highest:
+            return
+        self._highest.begin(self._text)
+        reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
+        if not self.fixed and not self.hierarchy.worth_reading(plan, len(self._text), reading_ms):
+            self._build(Plan((self.hierarchy.target,), (), self.retrieval is not None))
+
+    def _build(self, plan: Plan) -> None:
+        self.plan, self._highest, self._learners = plan, None, []
+        for at, (level, length) in enumerate(zip(plan.levels, plan.lengths, strict=False)):
+            with_retrieval = plan.retrieval and at == 0
+            below = self._retrieval_levels[level] if with_retrieval else self._highest
+            learner = Learner(self.hierarchy, level, plan.levels[at + 1], with_retrieval=with_retrieval)
+            self._learners.append(learner)
+            self._highest = Level(self._models[level], below, length, learner, self._ending)
+
+    def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
+        """Propose the databases' tree, whose nodes are worth their rows at the pace expected of the plan."""
+        if not self.retrieval:
+            return NO_DRAFTS
+        cost = self.retrieval.cost
+        cost.otherwise_ms = expected or float("inf")
+        tree = self.retrieval.propose(limit)
+        self._tree = (1.0 + sum(tree.probabilities), cost.step_ms(len(tree)))
+        self.hierarchy.saw_tree(*self._tree)
+        return tree

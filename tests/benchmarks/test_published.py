@@ -1,0 +1,246 @@
+"""Published drafters: what they propose, by hand; and that nothing they propose changes a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from benchmarks.arms import OwnArm
+from benchmarks.peers.environment import ArmError
+from benchmarks.published import PUBLISHED, arctic
+from benchmarks.published.arctic import Arctic
+from benchmarks.published.common import Published, merged
+from benchmarks.published.hierarchy import HierarchyDrafting
+from benchmarks.published.llama_cache import LlamaCache
+from benchmarks.published.prompt_lookup import PromptLookup
+from benchmarks.published.suffix import Suffix
+from benchmarks.published.token_recycling import PUBLISHED as TREE
+from benchmarks.published.token_recycling import TokenRecycling
+from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.suffix_index import BREAK
+from hierchat.texts.build import Statistics
+from hierchat.texts.corpora import SEED_NAME
+from tests.testing.fake_arms import QUICK
+from tests.testing.questions import SETTINGS
+from tests.testing.tiny_chat import hosted
+from tests.testing.tiny_chat import hosted as tiny
+
+
+def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
+    tokens = [token for text in texts for token in (*text, BREAK)]
+    order = sorted((at for at, token in enumerate(tokens) if token != BREAK), key=lambda at: tokens[at:])
+    return Statistics(name, np.array(tokens, np.int32), np.array(order, np.int32))
+
+
+def paths(tree: DraftTree) -> list[tuple[int, ...]]:
+    """Each node by the tokens on the way to it; the tree must be one."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+        found.append((*(found[parent] if parent >= 0 else ()), token))
+    assert len(set(found)) == len(found) == len(tree.sources) == len(tree.probabilities)
+    return found
+
+
+def after(drafter: Published, prompt: Sequence[int], limit: int | None = None) -> list[tuple[int, ...]]:
+    drafter.begin(prompt)
+    return paths(drafter.propose(limit))
+
+
+def test_branches_share_their_beginnings() -> None:
+    tree = merged([(1, 2, 3), (1, 2, 4), (5,)], "abc", None)
+    assert paths(tree) == [(1,), (1, 2), (1, 2, 3), (1, 2, 4), (5,)]
+    assert tree.sources == ("a", "a", "a", "b", "c")
+    assert paths(merged([(1, 2, 3), (4,)], "ab", 2)) == [(1,), (1, 2)]
+
+
+class TestPromptLookup:
+    def test_the_earliest_match_of_two_tokens(self) -> None:
+        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2])[-1] == (3, 9, 1)
+        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2], limit=1) == [(3,)]
+
+
+class TestTokenRecycling:
+    def test_the_tree_as_published(self) -> None:
+        names = TREE.split()
+        assert len(names) == len(set(names)) == 80
+        assert all(name[:-1] in names for name in names if len(name) > 1)
+
+    def test_successors_of_successors(self) -> None:
+        drafter = TokenRecycling(8)
+        assert after(drafter, [1]) == []
+        drafter.observe([2, 1], np.array([[2, 3, *[-1] * 6], [1, *[-1] * 7]], np.int32))
+        # 1 is followed by 2 or 3, and 2 by 1: of the nodes 0, 1, 00, 2, 01, 10 and 000 these are known
+        assert paths(drafter.propose()) == [(2,), (3,), (2, 1), (2, 1, 2)]
+        assert paths(drafter.propose(2)) == [(2,), (3,)]
+        assert after(drafter, [2]) == [(1,), (1, 2), (1, 3), (1, 2, 1)]
+        drafter.forget()
+        assert paths(drafter.propose()) == []
+
+
+class TestSuffix:
+    def test_as_long_as_the_match_allows(self) -> None:
+        prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3]
+        # "2 3" was continued once of the twice that it stands there, the end of the text included
+        assert after(Suffix(9, factor=1.0), prompt) == [(4,), (4, 5)]
+        assert after(Suffix(9, factor=1.5), prompt)[-1] == (4, 5, 6)
+        assert after(Suffix(3, factor=4.0), prompt)[-1] == (4, 5)
+
+    def test_the_likelier_branch_first(self) -> None:
+        drafter = Suffix(9, factor=3.0)
+        drafter.begin([1, 5, 6, 0, 1, 7, 2, 1, 5, 8, 3, 1])
+        tree = drafter.propose()
+        assert paths(tree)[0] == (5,)
+        assert tree.probabilities[0] == pytest.approx(2 / 4)
+        assert len(tree) == 3
+        assert set(paths(tree)[1:]) < {(7,), (5, 6), (5, 8)}
+
+    def test_the_better_of_two_texts(self) -> None:
+        drafter = Suffix(5, [corpus([3, 9, 9, 9])], factor=4.0)
+        drafter.learn([3, 4, 5])
+        drafter.learn([3, 4, 5])
+        assert after(drafter, [8, 3])[:2] == [(4,), (4, 5)]
+        assert set(drafter.propose().sources) == {"history"}
+        drafter.forget()
+        assert after(drafter, [8, 3])[-1] == (9, 9, 9)
+
+
+class TestLlamaCache:
+    def test_the_context_needs_little(self) -> None:
+        assert after(LlamaCache(4), [1, 2, 3, 9, 1, 2, 3]) == [
+            (9,),
+            (9, 1),
+            (9, 1, 2),
+        ]  # three tokens, seen once
+        assert after(LlamaCache(4), [7, 2, 9, 5, 2]) == []  # one token, seen once
+        assert after(LlamaCache(2), [7, 2, 9, 5, 2, 9, 4, 2]) == [(9,)]  # one token, twice
+
+    def test_the_history_needs_more(self) -> None:
+        drafter = LlamaCache(2)
+        drafter.learn([1, 2, 3, 9])
+        assert after(drafter, [1, 2, 3]) == []
+        drafter.learn([1, 2, 3, 9])
+        assert after(drafter, [1, 2, 3]) == [(9,)]
+        assert after(drafter, [3]) == []
+        drafter.forget()
+        assert after(drafter, [1, 2, 3]) == []
+
+    def test_the_corpus_alone_and_as_a_weight(self) -> None:
+        drafter = LlamaCache(2, [corpus([1, 2, 8], [1, 2, 8], [1, 2, 7])])
+        assert after(drafter, [1, 2]) == [(8,)]
+        # 6 was seen as often as 8, which the corpus has seen, too
+        assert after(drafter, [1, 2, 6, 1, 2, 8, 1, 2]) == [(8,)]
+        assert after(LlamaCache(2), [1, 2, 6, 1, 2, 8, 1, 2]) == [(6,)]
+
+
+class TestHierarchyDrafting:
+    def test_the_newest_of_the_context_first(self) -> None:
+        prompt = [1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1]
+        assert after(HierarchyDrafting(10), prompt) == [
+            *[(6,), (6, 7), (6, 7, 8), (6, 7, 8, 9)],
+            *[(2,), (2, 3), (2, 3, 4), (2, 3, 4, 5)],
+        ]
+        assert after(HierarchyDrafting(6), prompt)[-2:] == [(6, 7, 8, 9), (2,)]
+
+    def test_history_and_seed_then_the_corpus(self) -> None:
+        seed = corpus([1, 2, 2, 2, 2], [1, 2, 2, 2, 2], name=SEED_NAME)
+        drafter = HierarchyDrafting(13, [seed, corpus([0, 1, 3, 3, 3, 3, 1, 4, 4, 4, 4])])
+        drafter.learn([1, 5, 5, 5, 5])
+        drafter.begin([0, 1])
+        tree = drafter.propose()
+        assert [path for path in paths(tree) if len(path) == 4] == [(2,) * 4, (5,) * 4, (3,) * 4]
+        assert tree.sources == ("history",) * 8 + ("statistics",) * 4
+        drafter.forget()
+        assert [path for path in after(drafter, [0, 1]) if len(path) == 4] == [(2,) * 4, (3,) * 4, (4,) * 4]
+
+
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("width", [None, 1, 2, 6, 24])
+def test_never_more_than_the_width(name: str, width: int | None) -> None:
+    random = np.random.default_rng(0)
+    text = random.integers(0, 4, (4, 200)).tolist()
+    drafter = PUBLISHED[name](width, [corpus(text[0])])
+    drafter.learn(text[1])
+    drafter.begin(text[2])
+    drafted = 0
+    for token in text[3]:
+        drafted += len(paths(tree := drafter.propose(5)))
+        assert len(tree) <= 5
+        assert len(paths(drafter.propose())) <= (width or 128) - 1
+        drafter.observe([token], random.permutation(8)[None, : drafter.top].astype(np.int32))
+    assert bool(drafted) == (width != 1)
+
+
+def test_not_a_word_changes() -> None:
+    model = tiny()
+    prompt = list(range(3, 40)) * 2
+    plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
+    for name in QUICK:
+        arm = OwnArm(name, model, width=8)
+        for _ in range(2):
+            answer = arm.answer(prompt, SETTINGS)
+            arm.learn(answer.reply)
+            assert answer.reply == plain.reply
+        assert answer.forwards is not None
+        assert answer.forwards < len(answer.reply), name
+
+
+compiled = pytest.mark.large
+
+
+@pytest.fixture(scope="module")
+def texts() -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 5, (8, 120))
+
+
+@compiled
+def test_ours_proposes_what_theirs_does(texts: np.ndarray) -> None:
+    """Equal sums of probabilities: which of equally likely tokens comes first is chance."""
+    earlier, learned, prompt, reply = texts[:4].tolist()
+    theirs, ours = Arctic(9, [corpus(earlier)]), Suffix(9, [corpus(earlier)])
+    drafted = 0
+    for drafter in (theirs, ours):
+        drafter.learn(learned)
+        drafter.begin(prompt)
+    for token in reply:
+        one, other = theirs.propose(), ours.propose()
+        paths(one)
+        assert sum(one.probabilities) == pytest.approx(sum(other.probabilities), abs=1e-4)
+        drafted += len(one)
+        for drafter in (theirs, ours):
+            drafter.observe([token])
+    assert drafted > 100
+
+
+@compiled
+def test_history_is_forgotten_and_the_corpus_is_not(texts: np.ndarray) -> None:
+    drafter = Arctic(5, [corpus([7, 8, 9, 10])])
+    drafter.learn([20, 21, 22])
+    drafter.begin([1, 20])
+    assert paths(drafter.propose())[0] == (21,)
+    drafter.forget()
+    drafter.begin([1, 20])
+    assert not len(drafter.propose())
+    drafter.begin([1, 7, 8])
+    assert paths(drafter.propose())[0] == (9,)
+
+
+@compiled
+def test_not_a_word_changes_with_arctic_inference() -> None:
+    model, prompt = hosted(), list(range(3, 40)) * 2
+    plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
+    arm = OwnArm("arctic-suffix", model, width=8)
+    for _ in range(2):
+        answer = arm.answer(prompt, SETTINGS)
+        arm.learn(answer.reply)
+        assert answer.reply == plain.reply
+    assert answer.forwards
+    assert answer.forwards < len(answer.reply)
+
+
+def test_a_source_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
+    monkeypatch.setattr(arctic, "SOURCE", "http://127.0.0.1:9/none.tar.gz")
+    with pytest.raises(ArmError, match="could not be fetched"):
+        OwnArm("arctic-suffix", hosted())

@@ -1,0 +1,105 @@
+"""The same GGUF file on another program: its tokens, and the choices of transformers in float32."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import agreement, tokens
+from benchmarks.peers.environment import ArmError
+from hierchat.engine.backends import make_runner
+from hierchat.engine.local import LocalEngine
+from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.load.load_model import load
+from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.progress import Report
+from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.prompt import PromptBuilder
+from tests.models.conftest import tiny_tokenizer
+from tests.testing.architectures import CONFIGS, model_of, write_gguf
+
+ANSWERS = """
+import json, sys
+from pathlib import Path
+known = json.loads(Path(sys.argv[0]).with_suffix(".json").read_text())
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps(known[asked["text"]][asked["control"]]))
+"""
+
+
+@pytest.fixture
+def path(places: Path) -> Path:
+    """A GGUF file that the catalogue calls tiny."""
+    model = model_of(CONFIGS["qwen2, biases"], vocab_size=272)
+    path = write_gguf(model, places / "tiny.gguf", tiny_tokenizer(extra=("ab",)))
+    (places / "CONFIG").mkdir()
+    (places / "CONFIG" / "models.yaml").write_text(
+        f"models:\n  tiny: {{source: {{gguf: {{path: {path}}}}}}}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def asked(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """Questions, and a program that gives the tokens of the tiny model."""
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"turns": ["What?", "<|im_end|> Why?"]}\n')
+    tokenizer = load_tokenizer(ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path))))
+
+    def ours(text: str) -> list[list[int]]:
+        return [
+            tokenizer(text, add_special_tokens=False, split_special_tokens=whole)["input_ids"]
+            for whole in (True, False)
+        ]
+
+    program = tmp_path / "program.py"
+    program.write_text(ANSWERS)
+    known = {text: ours(text) for text in (*tokens.ODD, "What?", "<|im_end|> Why?")}
+    program.with_suffix(".json").write_text(json.dumps(known))
+    monkeypatch.setattr(tokens, "PROGRAM", program)
+    monkeypatch.setattr(tokens, "python_with", lambda packages, say: Path(sys.executable))
+    return argparse.Namespace(model="tiny", questions=questions)
+
+
+def test_differences_are_counted(asked: argparse.Namespace) -> None:
+    found = tokens.measure(asked)
+    assert (found["texts"], found["differ"]) == (2 * (len(tokens.ODD) + 2), 0)
+    known = json.loads(tokens.PROGRAM.with_suffix(".json").read_text())
+    assert known["<|im_end|> Why?"][0] != known["<|im_end|> Why?"][1]
+    known["What?"][1] = [7]
+    tokens.PROGRAM.with_suffix(".json").write_text(json.dumps(known))
+    (one,) = tokens.measure(asked)["first"]
+    assert (one["text"], one["control"], one["llama.cpp"]) == ("What?", True, [7])
+
+
+def test_a_program_that_fails_says_so(asked: argparse.Namespace) -> None:
+    tokens.PROGRAM.write_text("raise SystemExit('no such vocabulary')")
+    with pytest.raises(ArmError, match="no such vocabulary"):
+        tokens.measure(asked)
+
+
+def hosted(entry: ModelEntry, backend: None, report: Report) -> Hosted:
+    """Without drafts, whose kernels take a minute to compile."""
+    loaded = load(entry, "cpu", report, backend)
+    engine = LocalEngine(make_runner(loaded).open(), loaded.end_ids, loaded.tokenizer.decode)
+    prompts = PromptBuilder(loaded.tokenizer, loaded.context_length)
+    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms=1.0)
+
+
+@pytest.mark.usefixtures("path")
+def test_every_position_of_the_replies_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "load_hosted", hosted)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"turns": ["What?"]}\n{"turns": ["Why?"]}\n')
+    found = agreement.measure(
+        argparse.Namespace(model="tiny", backend=None, questions=questions, limit=2, max_new_tokens=40)
+    )
+    assert (found["backend"], found["questions"]) == ("blocks", 2)
+    assert 2 < found["positions"] <= 80
+    assert found["same_greedy_choice_percent"] > 95
+    assert 0 < found["mean_divergence"] <= found["largest_divergence"] < 1e-3

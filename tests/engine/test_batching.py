@@ -1,0 +1,333 @@
+"""Replies in progress that share their forwards: each is the one that it is alone, whatever the others do."""
+
+from __future__ import annotations
+
+import threading
+from typing import get_args
+
+import pytest
+from hierchat.checks.verify import Noise
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.source import Source
+from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, SequencePool
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.engine import Step
+from hierchat.engine.generation import CHUNK
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import TooManySequences
+from hierchat.engine.sampling.sampler import BrokenLogits
+from hierchat.models.formats.blocks import pack
+from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model, tokens_of
+
+PLACES = 4
+RUNNERS = {
+    kind: CpuRunner(
+        block_model(tiny_model(kind), lambda floats: pack(floats, 8)),
+        context_length=CONTEXT,
+        threads=2,
+        sequences=PLACES,
+    )
+    for kind in get_args(Kind)
+}
+
+
+ENGINES = {kind: LocalEngine(runner.open(), (), text_of, PLACES) for kind, runner in RUNNERS.items()}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> LocalEngine:
+    return fresh(request.param)
+
+
+def fresh(kind: str) -> LocalEngine:
+    ENGINES[kind].clear()
+    return ENGINES[kind]
+
+
+def how(number: int, tokens: int = 40) -> GenerationSettings:
+    sampled = {"temperature": 0.8, "top_p": 0.9} if number % 2 else {}
+    return GenerationSettings(seed=number, max_new_tokens=tokens, **sampled)
+
+
+def knowing(text: list[int], number: int):
+    """Drafts of which some are right: trees of two kinds, or none at all."""
+    if number % 3 == 2:
+        return Noise(64, 6, seed=number)
+    return Drafter([Source.of([text[2:12], text[9:30], random_tokens(8, number)])], width=9 - number)
+
+
+def at_once(engine: LocalEngine, asked: list[tuple], padded: bool = True) -> list[list[Step]]:
+    """Steps of replies that are asked for from a thread each: (prompt, settings, drafter)."""
+    found: list[list[Step]] = [[] for _ in asked]
+    errors: list[BaseException] = []
+    ready = threading.Barrier(len(asked))
+
+    def ask(user: int) -> None:
+        prompt, settings, drafter = asked[user]
+        ready.wait()
+        try:
+            for step in engine.generate(prompt, settings, drafter, padded=padded, user=user):
+                found[user].append(step)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask, args=(user,)) for user in range(len(asked))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
+
+
+@limits(max_examples=15, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(RUNNERS)),
+    lengths=st.lists(
+        st.one_of(st.integers(1, 40), st.sampled_from([127, 128, 129, 300])), min_size=2, max_size=PLACES
+    ),
+    seed=st.integers(0, 99),
+)
+def test_each_reply_is_the_one_that_it_is_alone(kind: str, lengths: list[int], seed: int) -> None:
+    """Greedy and sampled, prompts of any length, drafts of any kind; each ends when it is done."""
+    engine = fresh(kind)
+    prompts = [random_tokens(length, seed + number) for number, length in enumerate(lengths)]
+    settings = [how(number, 20 + 15 * number) for number in range(len(prompts))]
+    alone = [tokens_of(engine.generate(prompt, one)) for prompt, one in zip(prompts, settings, strict=True)]
+    drafters = [knowing(reply, number) for number, reply in enumerate(alone)]
+    found = at_once(engine, list(zip(prompts, settings, drafters, strict=True)))
+    assert [tokens_of(steps) for steps in found] == alone
+    assert [steps[-1].finish for steps in found] == ["length"] * len(prompts)
+
+
+def test_they_share_forwards_and_drafts_share_rows(engine: LocalEngine) -> None:
+    prompts = [random_tokens(20, number) for number in range(PLACES)]
+    alone = [tokens_of(engine.generate(prompt, how(0, 60))) for prompt in prompts]
+    found = at_once(
+        engine,
+        [
+            (prompt, how(0, 60), Drafter([Source.of([reply])], latency=engine.latency))
+            for prompt, reply in zip(prompts, alone, strict=True)
+        ],
+    )
+    shared = [step for steps in found for step in steps if step.batch_size > 1]
+    assert shared
+    assert max(step.batch_size for step in shared) <= PLACES
+    assert [tokens_of(steps) for steps in found] == alone
+    assert all(step.waited_ms >= 0 for steps in found for step in steps)
+
+
+def test_a_reply_that_is_stopped_or_left_frees_its_place(engine: LocalEngine) -> None:
+    for number in range(2 * PLACES):
+        steps = engine.generate(random_tokens(30, number), how(number, 50), user=number)
+        for step in steps:
+            if step.tokens:
+                break
+        steps.close()
+    stops = [threading.Event() for _ in range(PLACES)]
+    steps = [
+        engine.generate(random_tokens(9, number), how(0, 400), None, stops[number], user=number)
+        for number in range(PLACES)
+    ]
+    for one in steps:
+        next(one)
+    with pytest.raises(TooManySequences, match="4 replies"):
+        next(engine.generate(random_tokens(3, 1), how(0), user=9))
+    for stop in stops:
+        stop.set()
+    assert [list(one)[-1].finish for one in steps] == ["stopped"] * PLACES
+    assert tokens_of(engine.generate(random_tokens(3, 1), how(0, 5), user=9))
+
+
+class Broken(Drafter):
+    """Fails at its third draft."""
+
+    calls = 0
+
+    def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
+        self.calls += 1
+        if self.calls == 3:
+            raise BrokenLogits("no numbers")
+        return super().propose_beside(cost, limit)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        return self.propose_beside(self.cost, limit)
+
+
+def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
+    prompts = [random_tokens(20, number) for number in range(3)]
+    alone = tokens_of(engine.generate(prompts[0], how(0, 80)))
+    found: list[list[int]] = []
+
+    def fine() -> None:
+        found.append(tokens_of(engine.generate(prompts[0], how(0, 80), user=1)))
+
+    def broken() -> None:
+        with pytest.raises(BrokenLogits):
+            list(engine.generate(prompts[1], how(0, 80), Broken(), user=2))
+        found.append([])
+
+    threads = [threading.Thread(target=target) for target in (fine, broken)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [[], alone]
+
+
+def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine) -> None:
+    alone = [tokens_of(engine.generate(random_tokens(9, number), how(0, 60))) for number in range(2)]
+    steps = [engine.generate(random_tokens(9, number), how(0, 60), user=number) for number in range(2)]
+    found = [[next(step for step in one if step.tokens)] for one in steps]
+    assert engine.measure_vanilla(how(0), forwards=1) > 0
+    for mine, rest in zip(found, steps, strict=True):
+        mine += rest
+    assert [tokens_of(one) for one in found] == alone  # nothing was committed
+
+
+def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:
+    """Both share forwards: of the chunk no logits are computed."""
+    forwards: list[list[bool]] = []
+    runner = engine.runner
+    whole = runner.forward
+    runner.forward = lambda blocks, **how: (
+        forwards.append([one.logits for one in blocks]) or whole(blocks, **how)
+    )  # type: ignore[method-assign]
+    try:
+        writing = engine.generate(random_tokens(5, 1), how(0, 60), user=1)
+        began = [next(step for step in writing if step.tokens)]
+        reading = engine.generate(random_tokens(300, 2), how(1, 10), user=2)
+        other = [next(reading)]  # it is among the replies in progress from here on
+        thread = threading.Thread(target=lambda: other.extend(reading))
+        thread.start()
+        mine = [*began, *writing]
+        thread.join()
+    finally:
+        del runner.forward  # type: ignore[method-assign]
+    assert [True, False] in forwards
+    assert tokens_of(mine) == tokens_of(engine.generate(random_tokens(5, 1), how(0, 60)))
+    assert tokens_of(other) == tokens_of(engine.generate(random_tokens(300, 2), how(1, 10)))
+    chunks = [step for step in other if step.width and not step.tokens]
+    assert sum(step.width for step in chunks) == 299
+    assert all(step.forward_ms > 0 for step in chunks)
+
+
+class Rows:
+    """What each row of a step costs."""
+
+    def __init__(self, ms: float) -> None:
+        self._step_ms = [ms * rows for rows in range(1, 33)]
+
+    def step_ms(self, context: int) -> list[float]:
+        return self._step_ms
+
+
+@pytest.mark.parametrize("costs", [(1.0, 2.0), (47.0, 0.6), (99.0, 12.0), (400.0, 40.0)])
+def test_users_share_the_time_alike(costs: tuple[float, float]) -> None:
+    """Four users with prompts of like length, on slow machines and fast ones: a step of a batch and a row of a prompt
+    take so many milliseconds. The slowest gets at least 0.7 of what the fastest does, and nobody who writes stalls."""
+    step_ms, row_ms = costs
+    prefill, clock, users, questions, reply = ChunkedPrefill(Rows(row_ms)), 0.0, 4, 6, 100
+    left, asked, written, spent = [120] * users, [0.0] * users, [0] * users, [0.0] * users
+    done = [0] * users
+    while min(done) < questions:
+        reading = [user for user in range(users) if left[user] and done[user] < questions]
+        writing = [user for user in range(users) if not left[user] and done[user] < questions]
+        ms = step_ms if writing else 0.0
+        if reading:
+            waited = [clock - asked[user] for user in reading]
+            reader = reading[prefill.next_reader([left[user] for user in reading], waited)]
+            most = prefill.tokens(step_ms, len(reading), len(writing)) if writing else CHUNK
+            chunk = min(most, left[reader])
+            left[reader] -= chunk
+            prefill.note(chunk, chunk * row_ms)
+            assert not writing or chunk * row_ms <= max(STALL_MS, step_ms, LEAST_CHUNK * row_ms)
+            ms += chunk * row_ms
+        clock += ms
+        for user in writing:
+            written[user] += 1
+            if written[user] == reply:
+                spent[user] += clock - asked[user]
+                done[user] += 1
+                asked[user], left[user], written[user] = clock, 120, 0
+    assert min(spent) / max(spent) >= 0.7
+
+
+def test_a_brief_question_passes_a_long_text_but_not_for_ever() -> None:
+    prefill = ChunkedPrefill(Rows(10.0))
+    assert prefill.next_reader([2000, 50], [0.0, 0.0]) == 1
+    assert prefill.next_reader([2000, 50], [30_000.0, 0.0]) == 0
+
+
+@pytest.fixture
+def pool() -> SequencePool:
+    model = block_model(tiny_model("llama"), lambda floats: pack(floats, 8))
+    return SequencePool(CpuRunner(model, context_length=CONTEXT, threads=1, sequences=3).open(), 3)
+
+
+def read(pool: SequencePool, text: list[int], user: int | None = None) -> int:
+    """A reply to this text; how much of it was held."""
+    with pool.sequence(text, user) as sequence:
+        held = len(sequence.tokens)
+        sequence.rollback(held)
+        sequence.read(text[held:])
+    return held
+
+
+def test_conversations_keep_their_slots_side_by_side(pool: SequencePool) -> None:
+    texts = [random_tokens(60, number) for number in range(3)]
+    assert [read(pool, text) for text in texts] == [0, 0, 0]
+    assert [read(pool, [*text, 7]) for text in texts] == [60, 60, 60]
+
+
+def test_the_least_recently_used_gives_its_text_up(pool: SequencePool) -> None:
+    texts = [random_tokens(60, number) for number in range(4)]
+    for text in texts:
+        read(pool, text)
+    assert [pool.shared(text) for text in texts] == [0, 60, 60, 60]
+
+
+def test_a_common_beginning_is_taken_over_and_stays_with_its_owner(pool: SequencePool) -> None:
+    system = random_tokens(40, 1)
+    first, second = [*system, *random_tokens(90, 2)], [*system, *random_tokens(90, 3)]
+    read(pool, first)
+    with pool.sequence(second) as sequence:
+        held = sequence.tokens[:]
+        sequence.rollback(min(len(held), 40))
+        assert sequence.tokens == system
+    assert pool.shared(first) == len(first)
+
+
+def test_what_was_read_for_one_user_is_nothing_to_another(pool: SequencePool) -> None:
+    text = random_tokens(80, 1)
+    read(pool, text, user=1)
+    assert pool.shared(text, user=1) == 80
+    assert pool.shared(text, user=2) == 0
+    assert pool.shared(text) == 0
+    assert read(pool, text, user=2) == 0
+    for user in (3, 4, 5):
+        assert read(pool, text, user) == 0  # also in a sequence that held it for another
+
+
+def test_no_more_replies_than_sequences(pool: SequencePool) -> None:
+    taken = [pool.take(random_tokens(9, number), number) for number in range(3)]
+    with pytest.raises(TooManySequences, match="3 replies"):
+        pool.take([1], 9)
+    pool.give(taken[0])
+    assert pool.take([1], 9) is taken[0]
+
+
+def test_forget_and_clear(pool: SequencePool) -> None:
+    text = random_tokens(50, 1)
+    read(pool, text)
+    pool.forget(text, 20)
+    assert pool.shared(text) == 20
+    pool.clear()
+    assert pool.shared(text) == 0
