@@ -160,6 +160,7 @@ class Record:
             reply.drafter is not None
             or (isinstance(reply.hosted.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
+            reply.hosted.activations or None,
         )
         return self._store.begin_reply(*self._place, turn)
 

@@ -39,7 +39,7 @@ from hierchat.runtime.models import Shelf
 from hierchat.runtime.prompt import Said
 from hierchat.runtime.slot import ModelHost
 from hierchat.runtime.template import PromptError
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
+from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -138,14 +138,16 @@ class ChatService:
         seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
         """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
-        settings give the same words, else with a new one. Raises as `send`."""
+        settings give the same words, else with a new one. Raises NotBegun where the model now rounds its activations in
+        another way, and as `send`."""
         question = self.store.message(user_id, user_message_id)
+        turn = None
         if settings.temperature > 0:
             turn = None if seed_of is None else self.store.turn(user_id, seed_of)
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         yield from self._completions.answer(
-            partial(self._answer_again, user_id, question, settings, stop), stop
+            partial(self._answer_again, user_id, question, settings, stop, like=turn), stop
         )
 
     def resume(
@@ -350,7 +352,16 @@ class ChatService:
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
+        like: Turn | None = None,
     ) -> Record:
+        if like and like.begun.model_key == hosted.model_key and hosted.activations:
+            before = like.begun.activations or "int16"  # all that there was
+            if before != hosted.activations:
+                raise NotBegun(
+                    f"The same seed would give other words: {before} activations wrote this reply, and {hosted.name} "
+                    f"computes with {hosted.activations} now. Set `activations: {before}` for it in models.yaml, or "
+                    "ask for another reply."
+                )
         path = self.store.messages(user_id, question.conversation_id, question.id)
         system = self._system_prompt(user_id, question.conversation_id)
         said = self._said(hosted, user_id, path, system)

@@ -109,6 +109,7 @@ def load_hosted(
             levels,
             machine,
             implementation=selected.implementation,
+            activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),
         )
         if not runner.drafts:

@@ -68,6 +68,8 @@ class ModelRow:
     """What will compute it; None where that is not known before it is here."""
     maker: str = ""
     """Who made it, as far as the catalogue or its repository of the hub tells."""
+    activations: str = ""
+    """int8 or int16, where our own kernels compute it."""
     suits: bool = False
     """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
 
@@ -305,6 +307,7 @@ class Shelf:
         found = self._fit(entry, have)
         expected = expected_speed(entry, self._device, bandwidth, self._host.backend)
         measured = speeds.get(entry.name)
+        step = expected_step(entry, self._device, self._host.backend)
         return ModelRow(
             entry.name,
             entry.licence,
@@ -320,8 +323,9 @@ class Shelf:
             default=entry.name == self._host.catalogue.default,
             own=entry.name in own,
             draft_only=entry.draft_only,
-            step=expected_step(entry, self._device, self._host.backend),
+            step=step,
             maker=entry.maker or _maker(entry.source),
+            activations=entry.activations if step == "kernels" else "",
             suits=self._suits(entry, found, expected),
         )
 

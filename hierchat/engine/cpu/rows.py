@@ -23,13 +23,12 @@ from hierchat.engine.cpu.llvm import (
     kernel,
     load,
     slice_of,
-    sum_of,
     vector,
     zeros,
 )
 from hierchat.engine.cpu.machine_code import product_address
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT16, ROW_BYTES, WEIGHTS
-from hierchat.engine.cpu.softmax import highest_of, soft_cap
+from hierchat.engine.cpu.softmax import soft_cap
 from hierchat.engine.cpu.unpacking import ISAS, PLAIN
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.catalogue import Activations
@@ -146,17 +145,19 @@ def round_to_bytes(typingctx: Any, x: Any, out: Any, scale: Any, sums: Any, stri
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         x, out, scale, sums, stride = arguments
-        floats, none = vector(F32, BLOCK), zeros(vector(F32, BLOCK))
+        floats, whole = vector(F32, BLOCK), vector(I32, BLOCK)
         value = load(b, floats, x, 4)
-        most = highest_of(b, call(b, f"llvm.fabs.v{BLOCK}f32", floats, value))
-        broken = sum_of(b, b.fmul(value, none))  # NaN for NaN and infinity
-        nothing = ir.Constant(F32, 0.0)
+        # The sizes of floats are in the order of their bits; what is no number has the largest
+        bits = b.and_(b.bitcast(value, whole), ir.Constant(whole, [0x7FFFFFFF] * BLOCK))
+        most = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
+        nothing, top = ir.Constant(F32, 0.0), ir.Constant(F32, 127.0)
+        broken = b.fmul(most, nothing)  # NaN for NaN and infinity
         good = b.and_(
             b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING))), b.fcmp_ordered("==", broken, nothing)
         )
-        inverse = b.select(good, b.fdiv(ir.Constant(F32, 127.0), most), nothing)
-        step = b.select(good, b.fdiv(most, ir.Constant(F32, 127.0)), broken)
-        scaled = b.select(broadcast(b, good, BLOCK), b.fmul(value, broadcast(b, inverse, BLOCK)), none)
+        inverse = b.select(good, b.fdiv(top, most), nothing)
+        step = b.select(good, b.fdiv(most, top), broken)
+        scaled = b.fmul(b.select(good, value, zeros(floats)), broadcast(b, inverse, BLOCK))
         numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
         halves = [
             call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)
