@@ -15,7 +15,7 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.load import load_hosted
+from hierchat.runtime.loading import load_served_model
 
 WIDTH = 32
 """Positions per forward of the backend under test."""
@@ -27,14 +27,14 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     questions = spread(read_questions(args.questions), args.limit)
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
-        hosted = load_hosted(entry, args.backend, report)
+        served = load_served_model(entry, args.backend, report)
         judge = load_torch(entry, "cpu", report, "float32").model
-    sequence = hosted.local.sequence
+    sequence = served.local.sequence
     same = positions = 0
     divergences: list[float] = []
     for question in questions:
-        prompt = Dialogue(hosted, args.max_new_tokens).ask(question.turns[0])
-        steps = hosted.engine.generate(prompt, settings, padded=False)
+        prompt = Dialogue(served, args.max_new_tokens).ask(question.turns[0])
+        steps = served.engine.generate(prompt, settings, padded=False)
         text = [*prompt, *(token for step in steps for token in step.tokens)][:-1]
         first = len(prompt) - 1
         sequence.rollback(0)
@@ -53,8 +53,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             divergences += _divergence(expected[some], found[some]).tolist()
     return {
         "machine": machine(),
-        "model": hosted.name,
-        "backend": hosted.engine.backend,
+        "model": served.name,
+        "backend": served.engine.backend,
         "questions": len(questions),
         "positions": positions,
         "same_greedy_choice_percent": round(100 * same / positions, 3),
