@@ -214,9 +214,9 @@ def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Ser
         client.sendall(
             f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        while not scheduler._waiting:
+        while not scheduler.waiting:
             time.sleep(0.01)
-    while scheduler._waiting:
+    while scheduler.waiting:
         time.sleep(0.01)
     script.go.set()
     first.join()

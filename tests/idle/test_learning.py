@@ -156,7 +156,7 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
     def joining() -> None:
         if len(order.began) - before == at and not asked_at:
             person.start()
-            until(lambda: service.slot.scheduler._waiting)
+            until(lambda: service.slot.scheduler.waiting)
             # It does not begin anew before the reply is there.
             service.idle._touched = time.monotonic() + 3600
             asked_at.append(len(order.began))
