@@ -19,7 +19,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import Activations, read_catalogue
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.load import load_hosted
+from hierchat.runtime.loading import load_served_model
 
 Floats = NDArray[np.float32]
 WIDTH = 32
@@ -37,11 +37,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     questions = spread(read_questions(args.questions), args.limit)
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
-        hosted = load_hosted(entry, args.backend, report)
+        served = load_served_model(entry, args.backend, report)
         judge = load_torch(entry, "cpu", report, "float32").model
-    runner = hosted.local.runner
+    runner = served.local.runner
     candidates: dict[str, Callable[[list[int]], Floats]] = {
-        hosted.activations or hosted.engine.backend: partial(_forwards, hosted.local.sequence)
+        served.activations or served.engine.backend: partial(_forwards, served.local.sequence)
     }
     if isinstance(runner, CpuRunner):
         for other in get_args(Activations):
@@ -51,8 +51,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         candidates["rounded as by llama.cpp"] = partial(_rounded, judge)
     found: dict[str, list[tuple[float, bool]]] = {name: [] for name in candidates}
     for question in questions:
-        prompt = Dialogue(hosted, args.max_new_tokens).ask(question.turns[0])
-        steps = hosted.engine.generate(prompt, settings, padded=False)
+        prompt = Dialogue(served, args.max_new_tokens).ask(question.turns[0])
+        steps = served.engine.generate(prompt, settings, padded=False)
         text = [*prompt, *(token for step in steps for token in step.tokens)][:-1]
         first = len(prompt) - 1
         expected = _judged(judge, text)[first:]
@@ -61,8 +61,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     judged = {name: _summary(pairs) for name, pairs in found.items()}
     return {
         "machine": machine(),
-        "model": hosted.name,
-        "backend": hosted.engine.backend,
+        "model": served.name,
+        "backend": served.engine.backend,
         "questions": len(questions),
         **next(iter(judged.values())),
         "activations": judged,

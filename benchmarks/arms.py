@@ -23,7 +23,7 @@ from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
 from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +140,19 @@ def parse_plan(text: str, names: Sequence[str]) -> Plan:
 
 
 PLAIN = GenerationSettings()
-Drafting = Callable[[Hosted, Memory, int | None, GenerationSettings], Proposer]
+Drafting = Callable[[ServedModel, Memory, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply: of the model, what the arm carries along, and the fixed width, if any."""
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda hosted, memory, width, settings: drafter_over(
-        hosted, [], memory.acceptance, width, settings=settings
+    "context": lambda served, memory, width, settings: drafter_over(
+        served, [], memory.acceptance, width, settings=settings
     ),
-    "context+history": lambda hosted, memory, width, settings: drafter_over(
-        hosted, memory.history, memory.acceptance, width, memory.successors, settings
+    "context+history": lambda served, memory, width, settings: drafter_over(
+        served, memory.history, memory.acceptance, width, memory.successors, settings
     ),
-    "hierchat": lambda hosted, memory, width, settings: reply_drafter(
-        hosted, memory, settings, Event(), width
+    "hierchat": lambda served, memory, width, settings: reply_drafter(
+        served, memory, settings, Event(), width
     ),
     "hsd": None,
     **dict.fromkeys(PUBLISHED),
@@ -168,29 +168,31 @@ def plan_ms(drafter: Proposer | None, context: int) -> float | None:
 
 
 class Carried:
-    """Keep what an arm of ours drafts with from reply to reply. `hosted`: the model, or a stand-in; `beside`: history
+    """Keep what an arm of ours drafts with from reply to reply. `served`: the model, or a stand-in; `beside`: history
     that is there from the beginning."""
 
-    def __init__(self, name: str, hosted: Hosted, width: int | None, beside: Sequence[Source] = ()) -> None:
+    def __init__(
+        self, name: str, served: ServedModel, width: int | None, beside: Sequence[Source] = ()
+    ) -> None:
         self.name = name
         self.width = width
-        self._hosted = hosted
+        self._served = served
         self._beside = beside
         self._memory = Memory()
         self._memory.history += beside
         published = PUBLISHED.get(name)
-        self._published = published(width, hosted.statistics) if published else None
-        self._stack = stack_of(name, hosted)
+        self._published = published(width, served.statistics) if published else None
+        self._stack = stack_of(name, served)
 
     def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
         """Make the drafter of the next reply; None is plain decoding."""
         if stack := self._stack:
             retrieval = stack.plan is not None and stack.plan.retrieval
             return with_models(
-                self._hosted, self._memory, settings, Event(), stack.levels, stack.plan, retrieval=retrieval
+                self._served, self._memory, settings, Event(), stack.levels, stack.plan, retrieval=retrieval
             )
         drafting = OWN.get(self.name)
-        return drafting(self._hosted, self._memory, self.width, settings) if drafting else self._published
+        return drafting(self._served, self._memory, self.width, settings) if drafting else self._published
 
     @property
     def calibration(self) -> Calibration:
@@ -216,21 +218,21 @@ class OwnArm:
     """Answer with our engine and a drafter per reply or, without one, plain decoding at its fastest."""
 
     def __init__(
-        self, name: str, hosted: Hosted, width: int | None = None, beside: Sequence[Source] = ()
+        self, name: str, served: ServedModel, width: int | None = None, beside: Sequence[Source] = ()
     ) -> None:
         self.name = name
-        self._hosted = hosted
+        self._served = served
         self._width, self._beside = width, beside
         self._carried = self.another()
         self._held: dict[int, list[int]] = {}
 
     def another(self) -> Carried:
         """Make what another user of this arm begins with."""
-        return Carried(self.name, self._hosted, self._width, self._beside)
+        return Carried(self.name, self._served, self._width, self._beside)
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         drafter = self._carried.drafter(settings)
-        engine = self._hosted.engine
+        engine = self._served.engine
         self._find_own_slots(prompt)
         reply: list[int] = []
         sources: Counter[str] = Counter()
@@ -263,8 +265,8 @@ class OwnArm:
 
     @property
     def _sequences(self) -> list[CachedSequence]:
-        levels = self._hosted.levels
-        return [self._hosted.local.sequence, *(levels.sequences if levels else ())]
+        levels = self._served.levels
+        return [self._served.local.sequence, *(levels.sequences if levels else ())]
 
     def _find_own_slots(self, prompt: Sequence[int]) -> None:
         """Roll back what other arms read or wrote: all arms share the slots of target and draft models."""
@@ -290,26 +292,26 @@ class Stack:
     plan: Plan | None = None
 
 
-def stack_of(name: str, hosted: Hosted) -> Stack | None:
+def stack_of(name: str, served: ServedModel) -> Stack | None:
     """Return the draft models of an arm, or None where the databases alone draft or the program decides. Raises
     ArmError."""
     if name != "hsd" and not name.startswith((DRAFT, PLAN)):
         return None
-    if not hosted.levels or not hosted.levels.sequences:
-        raise ArmError(f"{hosted.name} has no draft model here: " + _why_none(hosted))
-    names = hosted.levels.hierarchy.names
+    if not served.levels or not served.levels.sequences:
+        raise ArmError(f"{served.name} has no draft model here: " + _why_none(served))
+    names = served.levels.hierarchy.names
     if name.startswith(PLAN):
         return Stack(
-            hosted.levels.only(names[:-1], retrieval=True), parse_plan(name.removeprefix(PLAN), names)
+            served.levels.only(names[:-1], retrieval=True), parse_plan(name.removeprefix(PLAN), names)
         )
     try:
-        return Stack(hosted.levels.only(names[:-1] if name == "hsd" else [name.removeprefix(DRAFT)]))
+        return Stack(served.levels.only(names[:-1] if name == "hsd" else [name.removeprefix(DRAFT)]))
     except KeyError as error:
         raise ArmError(f"no draft model is called {error}; there is {', '.join(names[:-1])}") from error
 
 
-def _why_none(hosted: Hosted) -> str:
-    left_out = hosted.levels.left_out if hosted.levels else ()
+def _why_none(served: ServedModel) -> str:
+    left_out = served.levels.left_out if served.levels else ()
     return "; ".join(f"{one.name}: {one.reason}" for one in left_out) or "models.yaml names none"
 
 

@@ -40,7 +40,7 @@ from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.models.progress import ModelError, terminal_progress
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import statistics
 
 BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
@@ -69,19 +69,19 @@ def _decode(args: argparse.Namespace) -> int:
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
-    hosted = request.load()
-    result = decode.Measured(args.json, {**request.head(hosted), "busy_percent": busy}, names)
+    served = request.load()
+    result = decode.Measured(args.json, {**request.head(served), "busy_percent": busy}, names)
     found = request.earlier(result.head)
     if found:
         result.rows = found["questions"]
     draft = read_catalogue().entry(args.draft) if args.draft else None
     beside = [index.synthetic_history(history)] if history else []
-    arms = _open(names, hosted, request.entry, draft, args.width, request.threads, result, beside)
+    arms = _open(names, served, request.entry, draft, args.width, request.threads, result, beside)
     stopped = False
     try:
         with bar(len(questions) * args.repeats, len(result.rows)) as tell:
             decode.measure(
-                hosted, arms, questions, request.settings, result, tell, carry=carry, repeats=args.repeats
+                served, arms, questions, request.settings, result, tell, carry=carry, repeats=args.repeats
             )
     except KeyboardInterrupt:
         stopped = True
@@ -96,7 +96,7 @@ def _decode(args: argparse.Namespace) -> int:
 
 def _open(
     names: list[str],
-    hosted: Hosted,
+    served: ServedModel,
     entry: ModelEntry,
     draft: ModelEntry | None,
     width: int | None,
@@ -109,9 +109,9 @@ def _open(
     for name in names:
         try:
             if name in OWN or name.startswith((DRAFT, PLAN)):
-                arms.append(OwnArm(name, hosted, width, beside))
+                arms.append(OwnArm(name, served, width, beside))
                 continue
-            peer = open_peer(name, Weights(entry, hosted, draft), threads, say)
+            peer = open_peer(name, Weights(entry, served, draft), threads, say)
             arms.append(peer)
             result.head["machine"].setdefault("peers", {})[name] = peer.versions
         except (ArmError, ModelError, OSError) as error:
@@ -124,13 +124,13 @@ def _load(args: argparse.Namespace) -> int:
     names = parse_arms(args.arms)
     request = MeasuredRun(RunOptions.of(vars(args)), "load", {"arms": names, "users": args.users})
     questions = spread(request.questions, args.limit)
-    hosted = request.load(places=max(args.users))
-    result = decode.Measured(args.json, request.head(hosted), names)
-    arms = _open(names, hosted, request.entry, None, args.width, request.threads, result)
+    served = request.load(places=max(args.users))
+    result = decode.Measured(args.json, request.head(served), names)
+    arms = _open(names, served, request.entry, None, args.width, request.threads, result)
     try:
         with bar(len(arms) * len(args.users) * args.repeats) as tell:
             figures = load.measure(
-                hosted, arms, questions, request.settings, args.users, tell, repeats=args.repeats
+                served, arms, questions, request.settings, args.users, tell, repeats=args.repeats
             )
     finally:
         for arm in arms:
@@ -141,15 +141,15 @@ def _load(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace) -> int:
     request = MeasuredRun(RunOptions.of(vars(args)), "record", {})
-    hosted = request.load()
-    said = {"model": hosted.name, "backend": request.head(hosted)["backend"]}
+    served = request.load()
+    said = {"model": served.name, "backend": request.head(served)["backend"]}
     said |= {key: request.recorded[key] for key in CHOICE}
     done = record.earlier(args.json, said)
     log = any(question.day is not None for question in request.questions)  # then their order counts
     questions = request.questions[: args.limit] if log else spread(request.questions, args.limit)
     try:
         with bar(len(questions)) as tell:
-            too_long = record.record(hosted, questions, request.settings, args.json, said, tell, done)
+            too_long = record.record(served, questions, request.settings, args.json, said, tell, done)
     except KeyboardInterrupt:
         say("Stopped. What was recorded is kept; the same command goes on.")
         return 130
@@ -170,8 +170,8 @@ def _replay(args: argparse.Namespace) -> int:
     with terminal_progress() as report:
         texts = statistics(entry, load_tokenizer(entry, report), args.corpus, stored=False, report=report)
     costs = replay.GivenCosts(*args.cost) if args.cost else None
-    hosted = replay.without_model(costs, texts)
-    carried = [Carried(name, hosted, args.width) for name in names]
+    served = replay.without_model(costs, texts)
+    carried = [Carried(name, served, args.width) for name in names]
     said = {"file": args.traces.name, "file_sha256": sha256(args.traces)}
     said |= {key: getattr(args, key) for key in ("limit", "width", "cost", "carry")}
     said["statistics"] = [text.name for text in texts]

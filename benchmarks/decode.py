@@ -19,8 +19,8 @@ from hierchat.checks.questions import Dialogue, Question, RequestError
 from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import ModelError
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.served_model import ServedModel
 
 WARM_UP = "Name five trees that grow in the north."
 WARM_UP_TOKENS = 32
@@ -55,7 +55,7 @@ class Measured:
 
 
 def measure(
-    hosted: Hosted,
+    served: ServedModel,
     arms: Sequence[Arm],
     questions: Sequence[Question],
     settings: GenerationSettings,
@@ -84,7 +84,7 @@ def measure(
         tell(f"warming up {arm.name}", 0)
         try:
             for _ in range(2):  # the second time, history has something to draft
-                _ask(arm, (WARM_UP,), hosted, warm)
+                _ask(arm, (WARM_UP,), served, warm)
             last = max((row.get("repeat", 0) for row in result.rows), default=0)
             _restart(arm, [row for row in result.rows if row.get("repeat", 0) == last] if carry else ())
         except Exception as error:  # whatever an arm dies of, the others go on
@@ -101,7 +101,7 @@ def measure(
             if not carry or at == 0:
                 arm.forget()
             try:
-                row["arms"][arm.name] = _ask(arm, question.turns, hosted, settings)
+                row["arms"][arm.name] = _ask(arm, question.turns, served, settings)
             except MessageTooLong as error:  # for all arms alike
                 row |= {"arms": {}, "skipped": str(error)}
                 break
@@ -118,10 +118,10 @@ def measure(
 
 
 def _ask(
-    arm: Arm, turns: Sequence[str], hosted: Hosted, settings: GenerationSettings
+    arm: Arm, turns: Sequence[str], served: ServedModel, settings: GenerationSettings
 ) -> list[dict[str, Any]]:
     """Answer each turn; each reply becomes history at once, as in the chat."""
-    talk = Dialogue(hosted, settings.max_new_tokens)
+    talk = Dialogue(served, settings.max_new_tokens)
     answers = []
     for text in turns:
         answer = arm.answer(talk.ask(text), settings)

@@ -24,8 +24,8 @@ from hierchat.engine.latency import gigabytes_per_second
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 
 # What a forward would take on more cores and faster memory: computed from what was measured here, not
 # measured.
@@ -171,16 +171,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     entry = read_catalogue().entry(args.model)
     began = time.perf_counter()
     with terminal_progress() as report:
-        hosted = load_hosted(entry, args.backend, report)
+        served = load_served_model(entry, args.backend, report)
     ready = time.perf_counter() - began
-    sequence, runner = hosted.local.sequence, hosted.local.runner
+    sequence, runner = served.local.sequence, served.local.runner
     if max(args.contexts) + max(WIDTHS) > sequence.context_length:
         raise RequestError(
-            f"--contexts: {hosted.name} holds {sequence.context_length:,} tokens, {max(WIDTHS)} of them in the forward."
+            f"--contexts: {served.name} holds {sequence.context_length:,} tokens, {max(WIDTHS)} of them in the forward."
         )
     result: dict[str, Any] = {
         "machine": machine(),
-        "model": hosted.name,
+        "model": served.name,
         "backend": runner.backend,
         "exact": runner.exact,
         "ready_seconds": round(ready, 2),
@@ -191,7 +191,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         result["weights_mb"] = round(model.nbytes / 1e6, 1)
         result["weights_over_file"] = round(model.nbytes / model.file_bytes, 3)
     with ExitStack() as stack:
-        peers = _peers(args.peers, entry, hosted, result["threads"] or torch.get_num_threads(), stack)
+        peers = _peers(args.peers, entry, served, result["threads"] or torch.get_num_threads(), stack)
         programs: dict[str, Program] = {OURS: Ours(sequence)}
         programs |= {name: Theirs(peer) for name, peer in peers.items()}
         figures = side_by_side(
@@ -207,13 +207,13 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _peers(
-    names: Sequence[str], entry: ModelEntry, hosted: Hosted, threads: int, stack: ExitStack
+    names: Sequence[str], entry: ModelEntry, served: ServedModel, threads: int, stack: ExitStack
 ) -> dict[str, PeerArm]:
     """Start other programs; `stack` ends them. Raises RequestError."""
     found = {}
     for name in names:
         try:
-            found[name] = cast(PeerArm, open_peer(name, Weights(entry, hosted), threads, say))
+            found[name] = cast(PeerArm, open_peer(name, Weights(entry, served), threads, say))
         except ArmError as error:
             raise RequestError(f"--peers: {name} cannot be started: {error}.") from error
         stack.callback(found[name].close)

@@ -23,7 +23,7 @@ from hierchat.drafting.growing.kernel_arrays import HISTORY
 from hierchat.drafting.growing.suffix_sort import BREAK, merged, suffix_order
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
-from hierchat.runtime.history import Held, Histories
+from hierchat.runtime.history_index import Histories, UserHistory
 from hierchat.store import Store
 
 SIZES = (100_000, 1_000_000)
@@ -93,7 +93,7 @@ def _measured(size: int, corpus: Path | None) -> dict[str, float]:
     }
 
 
-def _held(store: Store, user: int) -> Held:
+def _held(store: Store, user: int) -> UserHistory:
     return Histories(store).held(user, _MODEL)
 
 
@@ -107,7 +107,7 @@ def _ms(seconds: float) -> float:
     return round(float(seconds) * 1e3, 3)
 
 
-def _lookups(held: Held, stream: Tokens, rng: np.random.Generator) -> tuple[list[float], list[float]]:
+def _lookups(held: UserHistory, stream: Tokens, rng: np.random.Generator) -> tuple[list[float], list[float]]:
     """Time one place and a whole tree, behind contexts that were there and go on."""
     drafter = Drafter(held.sources)
     found: tuple[list[float], list[float]] = ([], [])

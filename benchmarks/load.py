@@ -20,7 +20,7 @@ from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 Prompt = Sequence[int]
 
@@ -45,7 +45,7 @@ class Round:
 
 
 def measure(
-    hosted: Hosted,
+    served: ServedModel,
     arms: Sequence[Arm],
     questions: Sequence[Question],
     settings: GenerationSettings,
@@ -56,8 +56,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Figures for each number of users and each arm, in turn; all answer the same questions. Raises what an arm
     raises."""
-    prompts = [Dialogue(hosted, settings.max_new_tokens).ask(question.turns[0]) for question in questions]
-    warm_up = [Dialogue(hosted, settings.max_new_tokens).ask(WARM_UP)]
+    prompts = [Dialogue(served, settings.max_new_tokens).ask(question.turns[0]) for question in questions]
+    warm_up = [Dialogue(served, settings.max_new_tokens).ask(WARM_UP)]
     found: dict[tuple[int, str], list[Round]] = {}
     alone: dict[str, dict[int, list[int]]] = {}
     for _ in range(repeats):
@@ -65,8 +65,8 @@ def measure(
             talks = [prompts[user::count] for user in range(count)]
             for arm in arms:
                 tell(f"{count} users: {arm.name}", 0)
-                _serve(hosted, arm, [warm_up] * count, settings)
-                found.setdefault((count, arm.name), []).append(_serve(hosted, arm, talks, settings))
+                _serve(served, arm, [warm_up] * count, settings)
+                found.setdefault((count, arm.name), []).append(_serve(served, arm, talks, settings))
                 tell("", 1)
     for (count, name), rounds in found.items():
         for user, replies in enumerate(rounds[0].words):
@@ -84,24 +84,24 @@ def measure(
 
 
 def _serve(
-    hosted: Hosted, arm: Arm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
+    served: ServedModel, arm: Arm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
 ) -> Round:
     if isinstance(arm, PeerArm):
-        seconds, served = arm.serve(talks, settings)
+        seconds, rounds = arm.serve(talks, settings)
         return Round(
             seconds,
-            [[Served(len(one["tokens"]), one["first"], one["all"]) for one in replies] for replies in served],
-            [[one["tokens"] for one in replies] for replies in served],
+            [[Served(len(one["tokens"]), one["first"], one["all"]) for one in replies] for replies in rounds],
+            [[one["tokens"] for one in replies] for replies in rounds],
         )
     if not isinstance(arm, OwnArm):
         raise ArmError(f"{arm.name} answers one user at a time")
-    return _serve_ourselves(hosted, arm, talks, settings)
+    return _serve_ourselves(served, arm, talks, settings)
 
 
 def _serve_ourselves(
-    hosted: Hosted, arm: OwnArm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
+    served: ServedModel, arm: OwnArm, talks: Sequence[Sequence[Prompt]], settings: GenerationSettings
 ) -> Round:
-    hosted.local.clear()
+    served.local.clear()
     replies: list[list[Served]] = [[] for _ in talks]
     words: list[list[list[int]]] = [[] for _ in talks]
     errors: list[BaseException] = []
@@ -110,8 +110,8 @@ def _serve_ourselves(
     def use(user: int) -> None:
         try:
             for prompt in talks[user]:
-                served, reply = _answer(hosted, carried[user], prompt, settings, user)
-                replies[user].append(served)
+                timing, reply = _answer(served, carried[user], prompt, settings, user)
+                replies[user].append(timing)
                 words[user].append(reply)
         except BaseException as error:
             errors.append(error)
@@ -128,11 +128,11 @@ def _serve_ourselves(
 
 
 def _answer(
-    hosted: Hosted, carried: Carried, prompt: Prompt, settings: GenerationSettings, user: int
+    served: ServedModel, carried: Carried, prompt: Prompt, settings: GenerationSettings, user: int
 ) -> tuple[Served, list[int]]:
     drafter = carried.drafter(settings)
     asked, first, reply = time.perf_counter(), 0.0, list[int]()
-    steps = hosted.engine.generate(prompt, settings, drafter, padded=drafter is not None, user=user)
+    steps = served.engine.generate(prompt, settings, drafter, padded=drafter is not None, user=user)
     for step in steps:
         reply += step.tokens
         if step.tokens:

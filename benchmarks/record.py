@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from hierchat.checks.questions import Dialogue, Question, RequestError, unreadable
 from hierchat.checks.runs import Tell, differences
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.served_model import ServedModel
 
 # Recorded replies: JSON lines, one reply each, in the order in which they were written. Keys: question_id,
 # category (or a chat's kind), group, day, turn, settings, prompt and reply (token ids, the end token
@@ -163,7 +163,7 @@ def earlier(path: Path, said: dict[str, Any]) -> dict[tuple[str, int], Line]:
 
 
 def record(
-    hosted: Hosted,
+    served: ServedModel,
     questions: Sequence[Question],
     settings: GenerationSettings,
     path: Path,
@@ -176,13 +176,13 @@ def record(
     too_long = 0
     for question in questions:
         tell(f"{question.group} {question.name}", 0)
-        talk = Dialogue(hosted, settings.max_new_tokens)
+        talk = Dialogue(served, settings.max_new_tokens)
         try:
             for turn, text in enumerate(question.turns):
                 prompt = talk.ask(text)
                 line = done.get((question.name, turn))
                 if line is None:
-                    line = _line(hosted, question, turn, prompt, settings, said)
+                    line = _line(served, question, turn, prompt, settings, said)
                     append(path, line)
                 talk.answered(line["reply"])
         except MessageTooLong:
@@ -192,7 +192,7 @@ def record(
 
 
 def _line(
-    hosted: Hosted,
+    served: ServedModel,
     question: Question,
     turn: int,
     prompt: Sequence[int],
@@ -202,7 +202,7 @@ def _line(
     reply: list[int] = []
     top_ids: list[list[int]] = []
     top_p: list[list[float]] = []
-    for rows, step in hosted.local.plain(prompt, settings):
+    for rows, step in served.local.plain(prompt, settings):
         reply += step.tokens
         ids, chances = likeliest(rows[0], TOP)
         top_ids.append(ids.tolist())

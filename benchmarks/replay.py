@@ -20,7 +20,7 @@ from hierchat.checks.runs import Tell
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.proposer import Proposer
 from hierchat.runtime.drafters import steps
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 WIDEST = 128
 """Positions of a forward whose costs are known."""
@@ -53,12 +53,12 @@ class Replayed(Measured):
         return said
 
 
-def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> Hosted:
+def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> ServedModel:
     """Stand in for a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
         local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
     )
-    return cast(Hosted, standing_in)
+    return cast(ServedModel, standing_in)
 
 
 def replay(

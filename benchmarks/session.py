@@ -25,9 +25,9 @@ from hierchat.checks.runs import machine, settings_of
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError
-from hierchat.runtime.load import load_hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.runtime.slot import ModelHost
 from hierchat.store import Store, StoreError
 
 CONVERSATION = (
@@ -84,18 +84,18 @@ def read_turns(path: Path | None, limit: int) -> list[str]:
 
 def _session(path: Path, model: str | None, asked: list[str], settings: GenerationSettings) -> dict[str, Any]:
     began = time.perf_counter()
-    host = _ready_host(model)
+    slot = _ready_slot(model)
     ready = time.perf_counter() - began
     with Store.open(path) as store:
-        rows = _talk(ChatService(store, host), asked, settings)
+        rows = _talk(ChatService(store, slot), asked, settings)
     with Store.open(path) as store:  # as a restart would find it
         user = store.ensure_user("bench")
         kept = store.messages(user, store.conversations(user)[0].id)
-    assert host.hosted is not None
+    assert slot.model is not None
     return {
         "machine": machine(),
-        "model": host.hosted.name,
-        "backend": host.hosted.engine.backend,
+        "model": slot.model.name,
+        "backend": slot.model.engine.backend,
         "ready_seconds": round(ready, 2),
         "peak_memory_mib": _peak_mib(),
         "turns": rows,
@@ -108,16 +108,18 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
     }
 
 
-def _ready_host(model: str | None) -> ModelHost:
+def _ready_slot(model: str | None) -> ModelSlot:
     catalogue = read_catalogue()
     # Without the corpora that this user added: figures must not depend on them
-    host = ModelHost(catalogue, load=lambda name, report: load_hosted(catalogue.entry(name), report=report))
-    host.start(catalogue.entry(model).name)
-    while host.status.phase not in ("ready", "failed"):
+    slot = ModelSlot(
+        catalogue, load=lambda name, report: load_served_model(catalogue.entry(name), report=report)
+    )
+    slot.start(catalogue.entry(model).name)
+    while slot.status.phase not in ("ready", "failed"):
         time.sleep(0.02)
-    if host.status.phase == "failed":
-        raise RequestError(host.status.message)
-    return host
+    if slot.status.phase == "failed":
+        raise RequestError(slot.status.message)
+    return slot
 
 
 def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def _watch(port: int, report: Path) -> None:
         _wait(lambda: _answers(port))
         note("page")
         service = _service()
-        _wait(lambda: service.host.status.phase in ("ready", "failed"))
+        _wait(lambda: service.slot.status.phase in ("ready", "failed"))
         note("ready")
         found |= {"ready_mib": _resident(), **_imported()}
         _ask(service)
@@ -88,7 +88,7 @@ def _ask(service: Any) -> None:
     """Send the first message of a new user, and wait for the first token of the reply."""
     user = service.store.ensure_user("bench")
     chat = service.store.create_conversation(user)
-    settings = service.host.settings(service.host.status.name)
+    settings = service.slot.settings(service.slot.status.name)
     for frame in service.send(user, chat, None, QUESTION, settings, threading.Event()):
         if frame.text or frame.phase == "done":
             if frame.notice:

@@ -77,7 +77,7 @@ AREAS = {
     ),
     "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl dice gumbel grammar top")),
     "deletion": Area(
-        ("hierchat/store/*.py", "hierchat/runtime/history*.py"),
+        ("hierchat/store/*.py", "hierchat/runtime/history_index.py"),
         STORE_TESTS,
         r"(?i)forget|delet|hidden|rewrite",
     ),

@@ -24,20 +24,20 @@ import json, sys, threading, time
 from pathlib import Path
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from hierchat.page.page_app import build_app
 from hierchat.cli import screen, serve
 
-host = ModelHost(read_catalogue())
+slot = ModelSlot(read_catalogue())
 with Store.open(Path(sys.argv[1])) as store:
-    service = ChatService(store, host)
+    service = ChatService(store, slot)
     build_app(service, sys.argv[1])
-    host.start("tiny")
-    while host.status.phase not in ("ready", "failed"):
+    slot.start("tiny")
+    while slot.status.phase not in ("ready", "failed"):
         time.sleep(0.01)
-    assert host.status.phase == "ready", host.status
+    assert slot.status.phase == "ready", slot.status
     user = store.ensure_user("ann")
     chat = store.create_conversation(user)
     for temperature in (0.0, 1.0):
@@ -45,7 +45,7 @@ with Store.open(Path(sys.argv[1])) as store:
         *_, last = service.send(user, chat, None, "Hello", settings, threading.Event())
         assert last.figures.tokens, last
     service.close()
-print(json.dumps([host.hosted.engine.backend, *sys.modules]))
+print(json.dumps([slot.model.engine.backend, *sys.modules]))
 """
 YAML = """
 models:

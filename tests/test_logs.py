@@ -20,7 +20,7 @@ from hierchat import logs
 from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import FetchError
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
 
 SECRET = "the diary of Ann"
 
@@ -59,7 +59,7 @@ def in_a_group() -> None:
 
 
 def noted() -> None:
-    error = RuntimeError(Said("user", SECRET))
+    error = RuntimeError(PromptMessage("user", SECRET))
     error.add_note(SECRET)
     raise error
 

@@ -36,7 +36,7 @@ from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.load_model import load_blocks
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.progress import ModelError
-from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, Said
+from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, PromptMessage
 from hierchat.texts.corpora import SUFFIX, seeds_dir
 
 # The file of texts that ships: JSON lines, each {"text": ...}, in xz.
@@ -182,7 +182,7 @@ class _Talk:
     """Hold a conversation that a stream is writing."""
 
     script: Script
-    said: list[Said] = field(default_factory=list)
+    said: list[PromptMessage] = field(default_factory=list)
     replies: list[list[int]] = field(default_factory=list)
 
 
@@ -261,7 +261,7 @@ class Writer:
         if turn and REPLY in text:
             text = text.replace(REPLY, self._decode(talk.replies[-1], skip_special_tokens=True))
             talk.said = []
-        talk.said.append(Said("user", text))
+        talk.said.append(PromptMessage("user", text))
         try:
             prompt = self._prompts.build(talk.said, MOST_TOKENS, self._end_ids)
         except MessageTooLong:
@@ -281,7 +281,7 @@ class Writer:
             return False
         del reply[len(reply) - repeated :]
         self._streams.stop(stream)
-        talk.said.append(Said("assistant", self._decode(reply), tuple(reply)))
+        talk.said.append(PromptMessage("assistant", self._decode(reply), tuple(reply)))
         if self._ask(stream, talk):
             return False
         self._file.add(talk.script, talk.replies)

@@ -33,7 +33,7 @@ from hierchat.checks.questions import RequestError
 from hierchat.checks.runs import say
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store
 
 HEIGHT = 860
@@ -67,15 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _service(database: Path, model: str) -> Iterator[ChatService]:
     """Serve this database with the model loaded. Raises RequestError."""
-    host = ModelHost(read_catalogue())
-    if model not in host.names:
-        raise RequestError(f"No model is called {model!r}. There are: {', '.join(host.names)}.")
-    with Store.open(database) as store, closing(ChatService(store, host)) as service:
-        host.start(model)
-        while host.status.phase not in ("ready", "failed"):
+    slot = ModelSlot(read_catalogue())
+    if model not in slot.names:
+        raise RequestError(f"No model is called {model!r}. There are: {', '.join(slot.names)}.")
+    with Store.open(database) as store, closing(ChatService(store, slot)) as service:
+        slot.start(model)
+        while slot.status.phase not in ("ready", "failed"):
             time.sleep(0.1)
-        if host.status.phase == "failed":
-            raise RequestError(host.status.message or f"{model} could not be loaded.")
+        if slot.status.phase == "failed":
+            raise RequestError(slot.status.message or f"{model} could not be loaded.")
         yield service
 
 

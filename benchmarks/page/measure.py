@@ -24,7 +24,7 @@ from hierchat.chat.service import ChatService
 from hierchat.checks.questions import RequestError
 from hierchat.checks.runs import machine, say
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def measure(args: argparse.Namespace) -> int:
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
-    with browser() as chromium, served(args.messages) as (address, host):
+    with browser() as chromium, served(args.messages) as (address, slot):
         from playwright.sync_api import Error
 
         try:
@@ -54,7 +54,7 @@ def measure(args: argparse.Namespace) -> int:
                 "chats": _chats(chromium, address, args.messages, args.repeats),
                 "import": _import(chromium, address, args.megabytes),
             }
-            host.start(host.names[0])
+            slot.start(slot.names[0])
             figures["streaming"] = _streaming(chromium, address, args.messages)
         except Error as error:
             raise RequestError(f"The page did not do as expected.\n{error}") from error
@@ -73,8 +73,8 @@ def measure(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
-    """The page over a store of its own, which holds a long and a short chat; its address, and a host that holds no
+def served(messages: int) -> Iterator[tuple[str, ModelSlot]]:
+    """The page over a store of its own, which holds a long and a short chat; its address, and a slot that holds no
     model until it is told to."""
     from hierchat.access.files import files
     from hierchat.page.page_app import build_app, serve
@@ -83,16 +83,16 @@ def served(messages: int) -> Iterator[tuple[str, ModelHost]]:
     with tempfile.TemporaryDirectory(prefix="hierchat-page-", ignore_cleanup_errors=True) as folder:
         os.environ["HIERCHAT_DATA"] = folder  # what is sent to the page is kept there
         database = Path(folder) / "hierchat.db"
-        host = ModelHost(read_catalogue(), load=loader(scripted.LONG_REPLY))
+        slot = ModelSlot(read_catalogue(), load=loader(scripted.LONG_REPLY))
         try:
-            with Store.open(database) as store, closing(ChatService(store, host)) as service:
+            with Store.open(database) as store, closing(ChatService(store, slot)) as service:
                 user = store.ensure_user(LOCAL_USER)
                 scripted.add_chat(store, user, "Short", SHORT)
                 scripted.add_chat(store, user, "Long", messages)
                 app = build_app(service, str(database))
                 address, _ = serve(app)
                 try:
-                    yield address, host
+                    yield address, slot
                 finally:
                     app.close(verbose=False)
         finally:

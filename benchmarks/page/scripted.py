@@ -14,8 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
 
 MODEL = "scripted"
@@ -89,10 +89,10 @@ class ScriptedEngine:
 
 
 def loader(reply: str) -> Any:
-    """Make the loader of a ModelHost."""
+    """Make the loader of a ModelSlot."""
 
-    def load(name: str, report: Report) -> Hosted:
-        return Hosted(
+    def load(name: str, report: Report) -> ServedModel:
+        return ServedModel(
             name, MODEL, ScriptedEngine(reply), PromptBuilder(Characters(), WINDOW), vanilla_ms=None
         )
 

@@ -21,7 +21,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.device_memory import best_device, dtype_on
 from hierchat.models.fetch.bring import get, get_gguf
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 CLOSE_SECONDS = 2
 """How long a peer may take to notice that nobody asks any more."""
@@ -165,19 +165,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a peer computes: the model of `hosted`, and a smaller one for those that take a draft model."""
+    """What a peer computes: the model of `model`, and a smaller one for those that take a draft model."""
 
     entry: ModelEntry
-    hosted: Hosted
+    model: ServedModel
     draft: ModelEntry | None = None
 
 
 def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | IkArm:
     """Start a peer on the same weights. Raises ArmError, or a ModelError where weights cannot be had."""
     program, _, method = name.partition("-")
-    entry, draft, engine = weights.entry, weights.draft, weights.hosted.local
+    entry, draft, engine = weights.entry, weights.draft, weights.model.local
     if program == "ik":
-        return IkArm(name, method, _gguf(entry), weights.hosted, threads)
+        return IkArm(name, method, _gguf(entry), weights.model, threads)
     options: dict[str, Any] = {"threads": threads, "context": engine.context_length}
     if program == "llama.cpp":
         model, own = _on_gguf(entry, method, draft)

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.arms import Answer
 from benchmarks.peers.environment import ArmError
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
 FOLDER = "HIERCHAT_IK_LLAMA"
 PROGRAM = "llama-spec-bench"
@@ -30,30 +30,30 @@ DRAFTS = {"": (), "suffix": ("--spec-type", "suffix"), "ngram-mod": ("--spec-typ
 class IkArm:
     """Asks ik_llama.cpp in a process for each reply: what it drafts from is the prompt and the reply."""
 
-    def __init__(self, name: str, method: str, model: Path, hosted: Hosted, threads: int) -> None:
+    def __init__(self, name: str, method: str, model: Path, served: ServedModel, threads: int) -> None:
         """Raises ArmError where the program was not built, or no folder is named."""
         self.name = name
         self._command = [str(find_program()), "-m", str(model), "-t", str(threads), "-tb", str(threads)]
-        self._command += ["-c", str(hosted.local.context_length), *DRAFTS[method]]
+        self._command += ["-c", str(served.local.context_length), *DRAFTS[method]]
         # An empty prefix: prompts have been through the chat template already
         self._command += ["--in-prefix", "", "--special", "--output-format", "jsonl", "--output-details"]
-        self._hosted = hosted
+        self._served = served
         self.versions = {PROGRAM: _version(self._command[0])}
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         with tempfile.TemporaryDirectory() as folder:
             prompts = Path(folder) / "prompts.jsonl"
-            text = self._hosted.local.decode(list(prompt))
+            text = self._served.local.decode(list(prompt))
             prompts.write_text(json.dumps({"id": "1", "prompt": text}) + "\n", encoding="utf-8")
             flags = ["--prompts", prompts, "-n", settings.max_new_tokens, "-s", settings.seed]
             flags += ["--temp", settings.temperature, "--top-k", settings.top_k, "--top-p", settings.top_p]
             found = self._measured([*self._command, *map(str, flags), "--min-p", str(settings.min_p)])
-        reply = self._hosted.prompts.tokenizer(found["output"], add_special_tokens=False, verbose=False)
+        reply = self._served.prompts.tokenizer(found["output"], add_special_tokens=False, verbose=False)
         timing, generated = found["timing"], found["tokens"]["generated"]
         accepted = found["speculative"]["accepted_tokens"]
         # Of the text as many tokens as were generated: it may be cut up otherwise here
         tokens = list(reply["input_ids"])[:generated]
-        tokens += [min(self._hosted.end_ids, default=0)] * (generated - len(tokens))
+        tokens += [min(self._served.end_ids, default=0)] * (generated - len(tokens))
         return Answer(tokens, timing["decode_s"], timing["prompt_s"], generated - accepted)
 
     def _measured(self, command: list[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ async def chat(request: Request, desk: Serving) -> Response:
 
 def model(asked: Sequence[ApiReply]) -> str:
     """Return the name of the model that answered."""
-    return next((one.reply.hosted.name for one in asked if one.reply is not None), "")
+    return next((one.reply.model.name for one in asked if one.reply is not None), "")
 
 
 def _choice(asked: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from hierchat.api.requests import ReplyRequest
 from hierchat.api.tool_calls import CLOSES, OPENS, WHITESPACE, forced
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.reasoning import join_reasoning
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt
-from hierchat.runtime.prompt import Said as Message
+from hierchat.runtime.prompt import PromptMessage as Message
+from hierchat.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -197,11 +197,11 @@ class ChatRequest(Sampled):
             return "on" if switch else "off"
         return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
 
-    def grammar(self, hosted: Hosted) -> str:
+    def grammar(self, served: ServedModel) -> str:
         """Return the grammar that a reply of this model has to follow; empty for any text."""
         if not self.must_call:
             return self.response_format.grammar
-        mark = hosted.local.grammars.mark if hosted.is_local and hosted.local.grammars else json.dumps
+        mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
         # Small models that may call again do so for ever: several only where they are asked for.
         several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
@@ -217,19 +217,19 @@ def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
     said = [_said(message) for message in asked.messages]
     tools = [_described(tool) for tool in asked.callable_tools]
 
-    def prompt(hosted: Hosted) -> Prompt:
+    def prompt(served: ServedModel) -> Prompt:
         if tools or any(message.calls for message in said):
-            _require_tools(hosted)
-        reasoning = asked.reasoning or service.host.settings(hosted.name).reasoning
+            _require_tools(served)
+        reasoning = asked.reasoning or service.slot.settings(served.name).reasoning
         # A form is that of the whole reply: there is no place in it for a thought.
-        reasoning = "off" if asked.grammar(hosted) else reasoning
-        return hosted.prompts.whole(said, hosted.end_ids, tools, reasoning)
+        reasoning = "off" if asked.grammar(served) else reasoning
+        return served.prompts.whole(said, served.end_ids, tools, reasoning)
 
-    def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
-        usual = service.host.settings(hosted.name)
-        room = hosted.prompts.context_length - len(prompt.ids)
+    def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
+        usual = service.slot.settings(served.name)
+        room = served.prompts.context_length - len(prompt.ids)
         logprobs = asked.top_logprobs if asked.logprobs else None
-        chosen = asked.settings(usual, room, asked.grammar(hosted), logprobs)
+        chosen = asked.settings(usual, room, asked.grammar(served), logprobs)
         return chosen.model_copy(update={"reasoning": asked.reasoning or usual.reasoning})
 
     question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
@@ -242,12 +242,12 @@ def _described(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _require_tools(hosted: Hosted) -> None:
-    template = str(hosted.prompts.tokenizer.chat_template or "")
-    if not hosted.prompts.takes_tools or OPENS not in template:
+def _require_tools(served: ServedModel) -> None:
+    template = str(served.prompts.tokenizer.chat_template or "")
+    if not served.prompts.takes_tools or OPENS not in template:
         raise ApiError(
             400,
-            f"{hosted.name} was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are.",
+            f"{served.name} was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are.",
             "tools",
         )
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 async def health(request: Request, desk: Serving) -> Response:
     """Answer whether a model can reply, as llama.cpp's server does."""
-    if desk.service.host.hosted is None:
+    if desk.service.slot.model is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
     return JSONResponse({"status": "ok"})

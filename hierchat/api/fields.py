@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from hierchat.chat.reply import Reply
+from hierchat.chat.reply import ReplyStream
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.engine.verification import TokenLogprob
@@ -98,8 +98,8 @@ class Sampled(Strict):
 class Logprobs:
     """Reads the probabilities of one reply's tokens, as far as its text was sent."""
 
-    def __init__(self, reply: Reply) -> None:
-        grammars = reply.hosted.local.grammars
+    def __init__(self, reply: ReplyStream) -> None:
+        grammars = reply.model.local.grammars
         assert grammars is not None  # engines of the program have them
         self._grammars: Grammars = grammars
         self._statistics = reply.statistics

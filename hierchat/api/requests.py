@@ -21,10 +21,10 @@ from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
 from hierchat.chat.completions import Writing
 from hierchat.chat.frames import Frame
 from hierchat.chat.record import Record
-from hierchat.chat.reply import Reply
+from hierchat.chat.reply import ReplyStream
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ _STARTED = int(time.time())
 
 def listed(service: ChatService) -> list[dict[str, Any]]:
     """Return the models that are on this machine, in OpenAI's form."""
-    hosted = service.host.hosted
+    served = service.slot.model
     return [
         {
             "id": name,
             "object": "model",
             "created": _STARTED,
             "owned_by": "hierchat",
-            "loaded": hosted is not None and hosted.name == name,
+            "loaded": served is not None and served.name == name,
         }
         for name in service.models.names
     ]
@@ -67,14 +67,14 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
 
     Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
     """
-    host, began = service.host, time.monotonic()
-    if not name or (host.hosted is not None and host.hosted.name == name):
+    slot, began = service.slot, time.monotonic()
+    if not name or (slot.model is not None and slot.model.name == name):
         return 0.0
-    if host.status.name != name or host.status.phase in ("none", "ready", "failed"):
-        host.start(name)
+    if slot.status.name != name or slot.status.phase in ("none", "ready", "failed"):
+        slot.start(name)
     while not stop.is_set():
-        status, hosted = host.status, host.hosted
-        if hosted is not None and hosted.name == name:
+        status, served = slot.status, slot.model
+        if served is not None and served.name == name:
             return time.monotonic() - began
         if status.phase in ("none", "failed") or (status.phase == "ready" and status.name != name):
             raise ApiError(503, status.message or f"{name} was not loaded.", "model", "model_not_loaded")
@@ -88,8 +88,8 @@ class ReplyRequest:
 
     model: str
     """Empty: the one that is loaded."""
-    prompt: Callable[[Hosted], Prompt]
-    settings: Callable[[Hosted, Prompt], GenerationSettings]
+    prompt: Callable[[ServedModel], Prompt]
+    settings: Callable[[ServedModel, Prompt], GenerationSettings]
     question: str
     """The part of the prompt that is kept where a history is kept."""
 
@@ -103,7 +103,7 @@ class ApiReply:
         self.wanted = wanted
         self._caller = caller
         self._number = number
-        self.reply: Reply | None = None
+        self.reply: ReplyStream | None = None
         """There once it began."""
         self.load_seconds = 0.0
         """How long it took to load the model."""
@@ -116,48 +116,48 @@ class ApiReply:
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
         """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
         self.load_seconds = load(self._service, self.wanted.model, stop)
-        yield from self._service.completions.answer(lambda hosted: self._begin(hosted, stop), stop)
+        yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
 
-    def _begin(self, hosted: Hosted, stop: threading.Event) -> Writing:
+    def _begin(self, served: ServedModel, stop: threading.Event) -> Writing:
         wanted, service, user = self.wanted, self._service, self._caller.user_id
-        if wanted.model and hosted.name != wanted.model:
+        if wanted.model and served.name != wanted.model:
             raise ApiError(
-                503, f"{hosted.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded"
+                503, f"{served.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded"
             )
-        prompt = wanted.prompt(hosted)
-        settings = wanted.settings(hosted, prompt)
+        prompt = wanted.prompt(served)
+        settings = wanted.settings(served, prompt)
         settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
-        _require_possible(hosted, settings)
+        _require_possible(served, settings)
         if not self._caller.keeps:
-            shipped = tuple(texts for texts in hosted.statistics if texts.name == SEED_NAME)
-            alone = replace(hosted, statistics=shipped)
+            shipped = tuple(texts for texts in served.statistics if texts.name == SEED_NAME)
+            alone = replace(served, statistics=shipped)
             self.reply = service.completions.reply_to(alone, user, prompt, settings, stop, learns=False)
             return self.reply
-        self.reply = service.completions.reply_to(hosted, user, prompt, settings, stop)
+        self.reply = service.completions.reply_to(served, user, prompt, settings, stop)
         conversation = service.store.create_conversation(user)
         question = service.store.add_message(user, conversation, None, "user", wanted.question)
         return Record(service.store, self.reply, user, conversation, question)
 
 
-def require_tokens(hosted: Hosted) -> None:
+def require_tokens(served: ServedModel) -> None:
     """Raise ApiError where nobody here knows the model's tokens."""
-    if not hosted.prompts.knows_tokens:
-        said = f"{hosted.name} is computed by another server, which takes messages: use /v1/chat/completions."
+    if not served.prompts.knows_tokens:
+        said = f"{served.name} is computed by another server, which takes messages: use /v1/chat/completions."
         raise ApiError(400, said, "model")
 
 
-def _require_possible(hosted: Hosted, settings: GenerationSettings) -> None:
+def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
     """Raise ApiError, or GrammarError, before anything is written."""
-    if not hosted.is_local:
+    if not served.is_local:
         if settings.grammar or settings.logprobs is not None:
-            raise ApiError(400, f"{hosted.name} is computed elsewhere: no logprobs, no forms of replies.")
+            raise ApiError(400, f"{served.name} is computed elsewhere: no logprobs, no forms of replies.")
         return
-    most = hosted.local.runner.vocabulary
+    most = served.local.runner.vocabulary
     if beyond := [token for token in settings.logit_bias if not 0 <= token < most]:
-        said = f"logit_bias names token {beyond[0]}; {hosted.name} has tokens 0 to {most - 1}."
+        said = f"logit_bias names token {beyond[0]}; {served.name} has tokens 0 to {most - 1}."
         raise ApiError(400, said, "logit_bias")
-    if settings.grammar and hosted.local.grammars:
-        hosted.local.grammars.check(settings.grammar)
+    if settings.grammar and served.local.grammars:
+        served.local.grammars.check(settings.grammar)
 
 
 # The replies to one request while they are written: threads write, the event loop reads, and a client that

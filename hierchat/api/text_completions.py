@@ -31,8 +31,8 @@ from hierchat.api.requests import (
 from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import Prompt
+from hierchat.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -147,37 +147,37 @@ async def _events(
 
 
 def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
-    def prompt(hosted: Hosted) -> Prompt:
-        ids = _ids(hosted, text, asked.suffix)
+    def prompt(served: ServedModel) -> Prompt:
+        ids = _ids(served, text, asked.suffix)
         if not ids:
             raise ApiError(400, "prompt is empty.", "prompt")
-        hosted.prompts.require_room(ids)
+        served.prompts.require_room(ids)
         return Prompt(ids)
 
-    def settings(hosted: Hosted, prompt: Prompt) -> GenerationSettings:
-        room = hosted.prompts.context_length - len(prompt.ids)
+    def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
+        room = served.prompts.context_length - len(prompt.ids)
         most = asked.model_copy(update={"max_tokens": asked.max_tokens or USUAL_TOKENS})
-        return most.settings(service.host.settings(hosted.name), room, logprobs=asked.logprobs)
+        return most.settings(service.slot.settings(served.name), room, logprobs=asked.logprobs)
 
     return ReplyRequest(asked.model, prompt, settings, text if isinstance(text, str) else "")
 
 
-def _ids(hosted: Hosted, text: str | list[int], suffix: str) -> list[int]:
+def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
     """Tokenise a prompt. Control tokens in it are such: editors write them."""
-    require_tokens(hosted)
-    tokenizer = hosted.prompts.tokenizer
+    require_tokens(served)
+    tokenizer = served.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:
             raise ApiError(400, "suffix needs a prompt that is a text.", "suffix")
         known = len(tokenizer)
         if beyond := [token for token in text if token >= known]:
             raise ApiError(
-                400, f"prompt has token {beyond[0]}; {hosted.name} has 0 to {known - 1}.", "prompt"
+                400, f"prompt has token {beyond[0]}; {served.name} has 0 to {known - 1}.", "prompt"
             )
         return text
-    hosted.prompts.require_short(text, suffix)
+    served.prompts.require_short(text, suffix)
     if suffix:
-        text = _around_gap(tokenizer.get_vocab(), text, suffix, hosted.name)
+        text = _around_gap(tokenizer.get_vocab(), text, suffix, served.name)
     return list(tokenizer(text, verbose=False)["input_ids"])
 
 
@@ -208,15 +208,15 @@ class Detokenize(Strict):
 
 async def tokenize(request: Request, desk: Serving) -> Response:
     """Answer a request to /tokenize."""
-    asked, hosted = await fields(request, Tokenize), _hosted(desk)
+    asked, served = await fields(request, Tokenize), _served(desk)
     if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
         raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
-    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, hosted, asked)})
+    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, asked)})
 
 
 async def detokenize(request: Request, desk: Serving) -> Response:
     """Answer a request to /detokenize."""
-    asked, tokenizer = await fields(request, Detokenize), _hosted(desk).prompts.tokenizer
+    asked, tokenizer = await fields(request, Detokenize), _served(desk).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in asked.tokens if token >= known]:
         raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
@@ -224,16 +224,16 @@ async def detokenize(request: Request, desk: Serving) -> Response:
     return JSONResponse({"content": text})
 
 
-def _hosted(desk: Serving) -> Hosted:
-    hosted = desk.service.host.hosted
-    if hosted is None:
+def _served(desk: Serving) -> ServedModel:
+    served = desk.service.slot.model
+    if served is None:
         raise NoModel("No model is loaded.")
-    require_tokens(hosted)
-    return hosted
+    require_tokens(served)
+    return served
 
 
-def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
-    tokenizer = hosted.prompts.tokenizer
+def _tokens(served: ServedModel, asked: Tokenize) -> list[Any]:
+    tokenizer = served.prompts.tokenizer
     ids = tokenizer(
         asked.content,
         add_special_tokens=asked.add_special,
@@ -243,17 +243,17 @@ def _tokens(hosted: Hosted, asked: Tokenize) -> list[Any]:
     if not asked.with_pieces:
         return list(ids)
     pieces = (
-        tokenizer.convert_ids_to_tokens(ids) if not hosted.is_local else [_piece(hosted, id) for id in ids]
+        tokenizer.convert_ids_to_tokens(ids) if not served.is_local else [_piece(served, id) for id in ids]
     )
     return [{"id": id, "piece": piece} for id, piece in zip(ids, pieces, strict=True)]
 
 
-def _piece(hosted: Hosted, token: int) -> str | list[int]:
+def _piece(served: ServedModel, token: int) -> str | list[int]:
     """Return the text of a token; its bytes where they are no text by themselves."""
-    grammars = hosted.local.grammars
+    grammars = served.local.grammars
     written = grammars.bytes_of(token) if grammars else b""
     if not written:
-        return str(hosted.prompts.tokenizer.convert_ids_to_tokens(token))
+        return str(served.prompts.tokenizer.convert_ids_to_tokens(token))
     try:
         return written.decode()
     except UnicodeDecodeError:

@@ -18,10 +18,10 @@ from hierchat import logs
 from hierchat.chat.comparison import ARMS, Comparison, Moment, Side, verdict
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import Arm, CompareFrame, Frame
-from hierchat.chat.idle import OtherPrograms
+from hierchat.chat.idle_generation import OtherPrograms
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.record import Record
-from hierchat.chat.reply import Reply
+from hierchat.chat.reply import ReplyStream
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
@@ -29,8 +29,8 @@ from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import _, later
 from hierchat.runtime.costs import machine_words
 from hierchat.runtime.drafters import ALL, Databases, Drafting
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import StoreError
 
 # One side of a comparison: which model, what drafts for it, and how it is sampled.
@@ -150,15 +150,15 @@ class Comparing:
 
     def __init__(
         self,
-        host: ModelHost,
+        slot: ModelSlot,
         pair: Pair,
         question: str,
-        begin: Callable[[Hosted, Arm], Record],
-        keep: Callable[[Hosted], None],
+        begin: Callable[[ServedModel, Arm], Record],
+        keep: Callable[[ServedModel], None],
         *,
         alone: bool,
     ) -> None:
-        self._host = host
+        self._slot = slot
         self._pair = pair
         self._question = question
         self._begin = begin
@@ -166,13 +166,13 @@ class Comparing:
         self._alone = alone
         self._names = names(pair)
         self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
-        self._replies: dict[Arm, Reply] = {}
+        self._replies: dict[Arm, ReplyStream] = {}
         self._moments: dict[Arm, list[Moment]] = {arm: [] for arm in ARMS}
         self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
         """Until both have ended, or one cannot be answered; the model that answered before does so again."""
-        home = self._host.status.name
+        home = self._slot.status.name
         models = {arm: self._pair[arm].model or home for arm in ARMS}
         order: list[Arm] = list(ARMS)
         one_model = models["first"] == models["second"]
@@ -189,17 +189,17 @@ class Comparing:
                 if any(self._frames[arm].finish == "error" for arm in arms):
                     return
         finally:
-            if home and self._host.status.name != home:
-                self._host.start(home)
+            if home and self._slot.status.name != home:
+                self._slot.start(home)
 
     def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
         """Until that model is there. Raises NoModel; where the other side is written already, its frame says so."""
-        host = self._host
-        if host.status.name == name:  # it is loaded, or its turn waits for it
+        slot = self._slot
+        if slot.status.name == name:  # it is loaded, or its turn waits for it
             return
-        host.start(name)
+        slot.start(name)
         while not stop.is_set():
-            now = host.status
+            now = slot.status
             if now.phase == "ready" and now.name == name:
                 return
             if now.phase in ("ready", "failed"):
@@ -219,23 +219,23 @@ class Comparing:
         """These sides, in one turn of their model."""
         if self._frames[arms[0]].finish == "error":
             return
-        with ModelTurn(self._host, stop, alone=True) as turn:
+        with ModelTurn(self._slot, stop, alone=True) as turn:
             for ahead in turn.waiting():
                 for arm in arms:
                     self._set(arm, replace(self._frames[arm], ahead=ahead))
                 yield self._frame(None)
-            if (hosted := turn.hosted) is None:
+            if (served := turn.model) is None:
                 return
-            if hosted.name != name and self._replies:
+            if served.name != name and self._replies:
                 raise NoModel(f"{name} was replaced before it could answer. Compare once more.")
             for arm in arms:
-                _require_drafting(hosted, self._pair[arm].drafting)
-            if isinstance(hosted.engine, LearnsElsewhere) and not self._pair["first"].drafting.nothing:
+                _require_drafting(served, self._pair[arm].drafting)
+            if isinstance(served.engine, LearnsElsewhere) and not self._pair["first"].drafting.nothing:
                 arms = sorted(arms)  # what the second one leaves behind must not draft its rival
-            records = {arm: self._begin(hosted, arm) for arm in arms}
+            records = {arm: self._begin(served, arm) for arm in arms}
             self._replies |= {arm: record.reply for arm, record in records.items()}
             try:
-                with closing(in_reply_thread(partial(self._run, hosted, records, stop), stop)) as running:
+                with closing(in_reply_thread(partial(self._run, served, records, stop), stop)) as running:
                     yield from running
             except Exception as error:
                 notice = logs.error_message(error)
@@ -243,13 +243,13 @@ class Comparing:
                     self._set(arm, failed(notice, record))
                 yield self._frame(None)
             finally:
-                self._keep(hosted)
+                self._keep(served)
 
     def _run(
-        self, hosted: Hosted, records: dict[Arm, Record], stop: threading.Event
+        self, served: ServedModel, records: dict[Arm, Record], stop: threading.Event
     ) -> Generator[CompareFrame, None, None]:
-        engine = hosted.engine if isinstance(hosted.engine, Compares) else None
-        drafting = hosted.levels.sequences if hosted.levels else ()
+        engine = served.engine if isinstance(served.engine, Compares) else None
+        drafting = served.levels.sequences if served.levels else ()
         replies = {arm: record.reply for arm, record in records.items()}
         prompt, user = next((reply.prompt_ids, reply.user) for reply in replies.values())
         shared = engine.shared(prompt, user) if engine else 0
@@ -281,7 +281,7 @@ class Comparing:
 
     def _judged(self) -> CompareFrame:
         first, second = (self._replies[arm] for arm in ARMS)
-        engine = first.hosted.engine if first.hosted is second.hosted else None
+        engine = first.model.engine if first.model is second.model else None
         compares = engine if isinstance(engine, Compares) else None
         found = verdict(self._replies, self._names, compares, self._others)
         found = replace(found, exact=engine.exact if engine else None, others=self._others)
@@ -300,9 +300,9 @@ class Comparing:
         reply = self._replies[arm]
         return Side(
             self._names[arm],
-            reply.hosted.name,
-            reply.hosted.model_key,
-            reply.hosted.engine.backend,
+            reply.model.name,
+            reply.model.model_key,
+            reply.model.engine.backend,
             self._pair[arm].record(),
             reply.settings.model_dump(mode="json"),
             reply.statistics.text,
@@ -317,28 +317,28 @@ class Comparing:
         return CompareFrame(dict(self._frames), running)
 
 
-def _require_drafting(hosted: Hosted, drafting: Drafting) -> None:
+def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
     """Raises CannotCompare where the engine does not draft so."""
-    if hosted.is_local or drafting.databases == "texts":
+    if served.is_local or drafting.databases == "texts":
         return
-    if not isinstance(hosted.engine, LearnsElsewhere):
+    if not isinstance(served.engine, LearnsElsewhere):
         raise CannotCompare(
             _(
                 "The server of {name} drafts by itself or not at all, so there is nothing to compare with. Two "
                 "temperatures, seeds or models can be compared: under “Change”, have the drafts of both sides come "
                 "from “this chat, your earlier ones and texts”."
-            ).format(name=hosted.name)
+            ).format(name=served.name)
         )
     if drafting.databases != "none":
         raise CannotCompare(
             _(
                 "The drafter of {name} drafts from all that it has, or from nothing. Choose “nothing” or “this chat, "
                 "your earlier ones and texts” for each side."
-            ).format(name=hosted.name)
+            ).format(name=served.name)
         )
 
 
-def _set_baselines(replies: list[Reply]) -> None:
+def _set_baselines(replies: list[ReplyStream]) -> None:
     """A whole plain reply is the better baseline than a few plain forwards."""
     for one in replies:
         plain = one.statistics

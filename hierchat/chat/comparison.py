@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Figures, Verdict
-from hierchat.chat.idle import OTHERS
-from hierchat.chat.reply import Reply
+from hierchat.chat.idle_generation import OTHERS
+from hierchat.chat.reply import ReplyStream
 from hierchat.chat.settings import pace, percent
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
@@ -135,13 +135,13 @@ def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
 
 
 def verdict(
-    replies: Mapping[Arm, Reply], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
+    replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
     """Compare two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where
     it cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
-    known = first.hosted is second.hosted and left.knows_tokens and right.knows_tokens
+    known = first.model is second.model and left.knows_tokens and right.knows_tokens
     same = common_prefix(left.tokens, right.tokens) if known else 0
     total = max(len(left.tokens), len(right.tokens))
     if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
@@ -155,7 +155,7 @@ def verdict(
         return Verdict(same == compared, same, None, None, sentence)
     speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
     drafted = all(
-        one.hosted.is_local or isinstance(one.hosted.engine, LearnsElsewhere) for one in (first, second)
+        one.model.is_local or isinstance(one.model.engine, LearnsElsewhere) for one in (first, second)
     )
     # Of a server that drafts as it likes, two speeds tell nothing.
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
@@ -201,15 +201,15 @@ def first_difference(first: str, second: str) -> int:
     return common_prefix(first.split(), second.split())
 
 
-def _reason(first: Reply, second: Reply) -> str:
+def _reason(first: ReplyStream, second: ReplyStream) -> str:
     """Why two replies may have other words; empty where they may not."""
-    if first.hosted.model_key != second.hosted.model_key:
+    if first.model.model_key != second.model.model_key:
         return _("the models differ")
     if first.settings.temperature != second.settings.temperature:
         return _("the temperatures differ")
     if first.settings.temperature and first.settings.seed != second.settings.seed:
         return _("the seeds differ")
-    if first.settings.temperature and isinstance(first.hosted.engine, LearnsElsewhere):
+    if first.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
         return _("the server draws anew where a draft is refused, each word as likely as without drafts")
     return ""
 

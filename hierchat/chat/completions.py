@@ -14,7 +14,7 @@ from typing import Protocol
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply import Reply, reply_text
+from hierchat.chat.reply import ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
@@ -23,10 +23,10 @@ from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import plural
 from hierchat.runtime.costs import Costs
 from hierchat.runtime.drafters import ALL, Drafting, Memory, all_sources, apart, chosen_drafter
-from hierchat.runtime.history import Histories, Origins
-from hierchat.runtime.loaded import Hosted, Learned
-from hierchat.runtime.prompt import Prompt, Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.history_index import DraftOrigins, Histories
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import Prompt, PromptMessage
+from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.store import DraftsFrom
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
@@ -40,20 +40,20 @@ class NoModel(Exception):
 class ModelTurn:
     """Use it in a with statement; at its end the next reply's turn comes. Raises QueueFull."""
 
-    def __init__(self, host: ModelHost, stop: threading.Event, *, alone: bool = False) -> None:
+    def __init__(self, slot: ModelSlot, stop: threading.Event, *, alone: bool = False) -> None:
         """`alone`: no other reply uses the model then, as where its speed is compared."""
-        self.hosted: Hosted | None = None
+        self.model: ServedModel | None = None
         """The model, once this turn has come."""
         self.waited_seconds = 0.0
         """How long other replies came before,"""
         self.loading_seconds = 0.0
         """and how long no model was there, as while one is loaded."""
-        self._host = host
+        self._slot = slot
         self._stop = stop
-        self._ticket = host.scheduler.join(shares=not alone)
+        self._ticket = slot.scheduler.join(shares=not alone)
 
     def waiting(self) -> Iterator[int]:
-        """How many replies come before, about ten times a second, until `hosted` is there or `stop` is set.
+        """How many replies come before, about ten times a second, until `served` is there or `stop` is set.
 
         Raises NoModel.
         """
@@ -68,10 +68,10 @@ class ModelTurn:
                 self.loading_seconds += passed
             if not taken:
                 continue
-            self.hosted = self._host.hosted
-            if self.hosted is not None:
+            self.model = self._slot.model
+            if self.model is not None:
                 return
-            status = self._host.status
+            status = self._slot.status
             if status.phase in ("none", "failed"):
                 raise NoModel(
                     status.message or "No model is loaded. Choose one above, or download one under Models."
@@ -105,18 +105,18 @@ class Writing(Protocol):
 
 
 class Completions:
-    """Replies of the model that `host` holds, several at a time. Earlier chats of the user help to draft them."""
+    """Replies of the model that `slot` holds, several at a time. Earlier chats of the user help to draft them."""
 
     def __init__(
         self,
-        host: ModelHost,
+        slot: ModelSlot,
         histories: Histories,
         learned: Learned,
         costs: Costs,
         is_owner: Callable[[int], bool],
     ) -> None:
         """`is_owner`: whether texts that were added on this machine are this user's."""
-        self._host = host
+        self._slot = slot
         self._histories = histories
         self._learned = learned
         self._costs = costs
@@ -124,7 +124,7 @@ class Completions:
 
     def complete(
         self,
-        messages: Sequence[Said],
+        messages: Sequence[PromptMessage],
         settings: GenerationSettings,
         user_id: int,
         stop: threading.Event,
@@ -136,22 +136,22 @@ class Completions:
         last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
         """
         yield from self.answer(
-            lambda hosted: self.reply(hosted, user_id, messages, settings, stop, None, None, drafts_from),
+            lambda served: self.reply(served, user_id, messages, settings, stop, None, None, drafts_from),
             stop,
         )
 
     def answer(
-        self, begin: Callable[[Hosted], Writing], stop: threading.Event, waited: float = 0.0
+        self, begin: Callable[[ServedModel], Writing], stop: threading.Event, waited: float = 0.0
     ) -> Generator[Frame, None, None]:
         """The frames of what `begin` makes of the model in its turn. `waited`: seconds since the question was sent,
         for the reply before. Raises as `complete`, and what `begin` raises."""
         sent = time.monotonic() - waited
-        with ModelTurn(self._host, stop) as turn:
+        with ModelTurn(self._slot, stop) as turn:
             for ahead in turn.waiting():
                 yield Frame("waiting", ahead=ahead)
-            if turn.hosted is None:
+            if turn.model is None:
                 return
-            writing = begin(turn.hosted)
+            writing = begin(turn.model)
             writing.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
             last = Frame("waiting")
             try:
@@ -161,13 +161,13 @@ class Completions:
             except Exception as error:
                 yield failed(logs.error_message(error), writing, last.message_id)
             finally:
-                self.keep(turn.hosted)
+                self.keep(turn.model)
 
     def reply(
         self,
-        hosted: Hosted,
+        served: ServedModel,
         user_id: int,
-        messages: Sequence[Said],
+        messages: Sequence[PromptMessage],
         settings: GenerationSettings,
         stop: threading.Event,
         room: int | None = None,
@@ -176,7 +176,7 @@ class Completions:
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
-    ) -> Reply:
+    ) -> ReplyStream:
         """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
         `settings.max_new_tokens`; `before`: the message that it answers, where that is stored;
         `drafts_from`: which texts may draft it; `drafting`: what else is left out; `learns`: whether drafting of later
@@ -185,14 +185,14 @@ class Completions:
         Raises PromptError.
         """
         room = room or settings.max_new_tokens
-        prompt = hosted.prompts.build(messages, room, hosted.end_ids, settings.reasoning)
+        prompt = served.prompts.build(messages, room, served.end_ids, settings.reasoning)
         return self.reply_to(
-            hosted, user_id, prompt, settings, stop, before, drafts_from, drafting, learns=learns
+            served, user_id, prompt, settings, stop, before, drafts_from, drafting, learns=learns
         )
 
     def reply_to(
         self,
-        hosted: Hosted,
+        served: ServedModel,
         user_id: int,
         prompt: Prompt,
         settings: GenerationSettings,
@@ -202,52 +202,56 @@ class Completions:
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
-    ) -> Reply:
+    ) -> ReplyStream:
         """The same to a prompt that is there."""
         drafter = memory = None
         notices = [_left_out(prompt.dropped_turns)]
-        if isinstance(hosted.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
+        if isinstance(served.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
             # vLLM refuses them where anything may draft.
             settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
             notices.append("Min-p and logit bias are left out: vLLM does not take them together with drafts.")
         # Who lets only the chat itself draft means texts that ship or were added, too.
-        drafting_with = hosted if self._is_owner(user_id) else hosted.without_own_texts()
+        drafting_with = served if self._is_owner(user_id) else served.without_user_documents()
         if drafts_from == "chat":
-            drafting_with = replace(hosted, statistics=())
-        if not hosted.is_local and drafting.databases == "none":  # there are no draft models either
+            drafting_with = replace(served, statistics=())
+        if not served.is_local and drafting.databases == "none":  # there are no draft models either
             drafts_from = "none"
-        if hosted.is_local and hosted.drafts_now and drafts_from != "none":
-            memory = self._memory(hosted, user_id, before, drafts_from)
+        if served.is_local and served.drafts_now and drafts_from != "none":
+            memory = self._memory(served, user_id, before, drafts_from)
             learner = memory if learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)
-        statistics = ReplyStatistics(partial(reply_text, hosted, opened=prompt.thinking), settings)
-        if hosted.vanilla_ms is not None:
-            statistics.set_baseline(hosted.vanilla_ms, "estimated")
+        statistics = ReplyStatistics(partial(reply_text, served, opened=prompt.thinking), settings)
+        if served.vanilla_ms is not None:
+            statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(filter(None, notices)) or None
-        reply = Reply(
-            hosted, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
+        reply = ReplyStream(
+            served, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
         )
-        reply.limit = None if prompt.dropped_turns or not hosted.prompts.knows_tokens else prompt.limit
+        reply.limit = None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            reply.origins = Origins.over(all_sources(drafting_with, memory), len(prompt.ids))
-        if isinstance(hosted.engine, LearnsElsewhere):
-            reply.origins = Origins([], 0)  # it tells the database and the length of a match, not the place
+            reply.origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
+        if isinstance(served.engine, LearnsElsewhere):
+            reply.origins = DraftOrigins(
+                [], 0
+            )  # it tells the database and the length of a match, not the place
         return reply
 
-    def _memory(self, hosted: Hosted, user_id: int, before: int | None, drafts_from: DraftsFrom) -> Memory:
+    def _memory(
+        self, served: ServedModel, user_id: int, before: int | None, drafts_from: DraftsFrom
+    ) -> Memory:
         """What may draft; of a reply that only its own chat may draft, nothing is learned either."""
-        learned = self._learned.held(user_id, hosted.model_key)
+        learned = self._learned.held(user_id, served.model_key)
         if drafts_from == "chat":
             return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
-        held = self._histories.held(user_id, hosted.model_key, hosted.prompts.tokens, before=before)
+        held = self._histories.held(user_id, served.model_key, served.prompts.tokens, before=before)
         return Memory(held.sources, learned.acceptance, learned.successors, learned.levels, user_id)
 
-    def keep(self, hosted: Hosted | None, *, now: bool = False) -> None:
+    def keep(self, served: ServedModel | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""
-        paused = hosted.local.paused() if hosted and hosted.is_local else nullcontext()
+        paused = served.local.paused() if served and served.is_local else nullcontext()
         with paused if now or self._learned.due else nullcontext():  # other replies may be learning
-            if self._learned.save(now=now) and hosted:
-                hosted.keep_costs(self._costs)
+            if self._learned.save(now=now) and served:
+                served.keep_costs(self._costs)
 
 
 def failed(notice: str, writing: Writing, message_id: int | None = None) -> Frame:

@@ -13,8 +13,8 @@ from hierchat.engine.batching import GIVE_WAY_MS
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import loop_at_end
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import SelfText, Store
 
@@ -33,7 +33,7 @@ class _Talk:
     """A conversation that is being held. `reply`: what there is of the one that is being written."""
 
     script: Script
-    said: list[Said] = field(default_factory=list)
+    said: list[PromptMessage] = field(default_factory=list)
     turn: int = 0
     last: str = ""
     reply: list[int] = field(default_factory=list)
@@ -46,21 +46,21 @@ class Writer:
     def __init__(
         self,
         store: Store,
-        hosted: Hosted,
+        served: ServedModel,
         user_id: int,
         settings: GenerationSettings,
         stop: threading.Event,
     ) -> None:
         """`settings`: the model's own; temperature and seed are each conversation's."""
         self._store = store
-        self._hosted = hosted
+        self._served = served
         self._user = user_id
         self._settings = settings
         self._stop = stop
         self._deletions = store.deletions(user_id)
         self._talks: list[_Talk] = []
         self._kept = time.monotonic()
-        self.streams = streams(hosted)
+        self.streams = streams(served)
         self.tokens = 0
         """Written since it began."""
         self.replies = 0
@@ -103,7 +103,7 @@ class Writer:
         for script in waiting:
             talk = _Talk(script)
             half: list[int] = []
-            for text in self._store.self_texts(self._user, self._hosted.model_key, script.key):
+            for text in self._store.self_texts(self._user, self._served.model_key, script.key):
                 if text.done:
                     self._question(talk)
                     self._answered(talk, text.ids)
@@ -117,14 +117,14 @@ class Writer:
         text = talk.script.turns[talk.turn]
         if talk.turn and REPLY in text:
             text, talk.said = text.replace(REPLY, talk.last), []
-        talk.said.append(Said("user", text))
+        talk.said.append(PromptMessage("user", text))
 
     def _answered(self, talk: _Talk, ids: Iterable[int]) -> None:
         tokens = tuple(ids)
-        thinking = self._hosted.prompts.thinking
+        thinking = self._served.prompts.thinking
         text = thinking.text(tokens, opened=thinking.always_opened)
         talk.last = split_reasoning(text).answer
-        talk.said.append(Said("assistant", text, tokens))
+        talk.said.append(PromptMessage("assistant", text, tokens))
         talk.turn, talk.reply = talk.turn + 1, []
 
     def _ask(self, talk: _Talk, half: list[int]) -> bool:
@@ -132,9 +132,9 @@ class Writer:
         if talk.turn >= len(talk.script.turns):
             return False
         self._question(talk)
-        hosted = self._hosted
+        served = self._served
         try:
-            prompt = hosted.prompts.build(talk.said, MOST_TOKENS, hosted.end_ids)
+            prompt = served.prompts.build(talk.said, MOST_TOKENS, served.end_ids)
         except PromptError:
             return False
         settings = GenerationSettings(
@@ -146,7 +146,7 @@ class Writer:
             }
         )
         talk.reply = half
-        talk.steps = hosted.local.generate(
+        talk.steps = served.local.generate(
             [*prompt.ids, *half],
             settings,
             stop=self._stop,
@@ -180,7 +180,7 @@ class Writer:
     def _keep(self, talk: _Talk, *, done: bool) -> None:
         kept = self._store.keep_self_text(
             self._user,
-            self._hosted.model_key,
+            self._served.model_key,
             talk.script.key,
             SelfText(talk.turn, tuple(talk.reply), done),
             talk.script.origin,
@@ -190,10 +190,10 @@ class Writer:
             self._stop.set()
 
 
-def streams(hosted: Hosted) -> int:
+def streams(served: ServedModel) -> int:
     """How many conversations are held at once: as many as one forward computes before whoever asks has waited too
     long. The slots of the latest chat stay as they are, where there are others."""
-    engine = hosted.local
+    engine = served.local
     if not engine.runner.shares_forward:
         return 1
     return max(min(STREAMS, engine.places - 1, engine.latency.within(GIVE_WAY_MS, CONTEXT)), 1)

@@ -23,7 +23,7 @@ from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
 # present.
 
 
-class News:
+class ChangeEvents:
     """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
     conversation the number of the last one is known."""
 
@@ -33,14 +33,14 @@ class News:
         self._settings: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
 
-    def tell(self, user_id: int, conversation_id: int | None = None) -> None:
+    def notify(self, user_id: int, conversation_id: int | None = None) -> None:
         """Something in the user's list of chats changed; with a conversation, its messages did, too."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             if conversation_id is not None:
                 self._messages[user_id, conversation_id] = number
 
-    def tell_settings(self, user_id: int, conversation_id: int | None = None) -> int:
+    def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
         """What that conversation sets changed; without one, the user's presets did. The number of this change."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class Pages(Protocol):
+class OpenPages(Protocol):
     """What is known above of open pages."""
 
     def show(self, user_id: int, conversation_id: int) -> bool:
@@ -192,10 +192,10 @@ class _Work:
 class InProgress:
     """All replies in progress: at most one in each conversation."""
 
-    def __init__(self, store: Store, news: News) -> None:
-        self.pages: Pages = NoPages()
+    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+        self.pages: OpenPages = NoPages()
         self._store = store
-        self._news = news
+        self._changes = changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
         self._waiting: dict[tuple[int, int], list[_Work]] = {}
         self._lock = threading.Lock()
@@ -227,7 +227,7 @@ class InProgress:
         if not busy:
             threading.Thread(target=here(self._write), args=[work], name="in progress", daemon=True).start()
         elif waits:
-            self._news.tell(reply.user_id)
+            self._changes.notify(reply.user_id)
         else:
             self._drop(reply)
         return not busy
@@ -260,7 +260,7 @@ class InProgress:
             else:
                 return None
         self._drop(found[0].reply)
-        self._news.tell(user_id)
+        self._changes.notify(user_id)
         return found[0].reply
 
     def stop(self, user_id: int) -> None:
@@ -318,7 +318,7 @@ class InProgress:
     def _one(self, work: _Work) -> _Work | None:
         """One reply; what follows it, which stands in its place from now on."""
         reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
-        self._news.tell(*place)
+        self._changes.notify(*place)
         try:
             if not reply.trouble:
                 with closing(work.start(reply.stop)) as states:
@@ -326,7 +326,7 @@ class InProgress:
                         begins = not reply.begun
                         reply._put(state)
                         if begins and reply.begun:
-                            self._news.tell(*place)
+                            self._changes.notify(*place)
         except Exception as error:
             self._in_trouble(reply, error)
         try:
@@ -336,7 +336,7 @@ class InProgress:
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
         following = self._next(place)
-        self._news.tell(*place)
+        self._changes.notify(*place)
         reply._end()
         return following
 
@@ -403,7 +403,7 @@ _running: dict[threading.Thread, threading.Event] = {}
 """The threads that write replies, and what stops each."""
 
 
-class _End:
+class _Ended:
     """The last item: how the reply's thread ended."""
 
     def __init__(self, error: BaseException | None = None) -> None:
@@ -415,7 +415,7 @@ def in_reply_thread(
 ) -> Generator[T, None, None]:
     """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
     thread has ended when this generator has. Exceptions pass through."""
-    items: SimpleQueue[T | _End] = SimpleQueue()
+    items: SimpleQueue[T | _Ended] = SimpleQueue()
 
     def work() -> None:
         try:
@@ -423,24 +423,24 @@ def in_reply_thread(
                 for value in values:
                     items.put(value)
         except BaseException as error:  # raised again in the reader's thread
-            items.put(_End(error))
+            items.put(_Ended(error))
         else:
-            items.put(_End())
+            items.put(_Ended())
 
     thread = threading.Thread(target=here(work), name="reply", daemon=True)
     _running[thread] = stop
     thread.start()
-    ended: _End | None = None
+    ended: _Ended | None = None
     try:
         while ended is None:
             latest: T | None = None
             item = items.get()
-            while not isinstance(item, _End):
+            while not isinstance(item, _Ended):
                 latest = item
                 if items.empty():
                     break
                 item = items.get()
-            if isinstance(item, _End):
+            if isinstance(item, _Ended):
                 ended = item
             if latest is not None:
                 yield latest

@@ -16,7 +16,7 @@ _SHARED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SourceRun:
     """Text whose tokens came from one source, and from one place of it."""
 
     text: str
@@ -34,7 +34,9 @@ class Run:
         return self.origin.origin_id is not None and self.there is None
 
 
-def runs_of(store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode) -> list[Run]:
+def runs_of(
+    store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode
+) -> list[SourceRun]:
     """The runs of a reply of these tokens; joined they are its whole text. Runs without text are left out."""
     spans = store.spans(user_id, message_id)
     pieces = text_pieces(tokens, (span.length for span in spans), decode)
@@ -52,16 +54,16 @@ def runs_of(store: Store, user_id: int, message_id: int, tokens: Sequence[int], 
         origin = _in_this_chat(span.origin, phrase, before)
         if piece:
             place = there.get(origin.origin_id or 0)
-            runs.append(Run(piece, span.source, span.length, origin, place, phrase))
+            runs.append(SourceRun(piece, span.source, span.length, origin, place, phrase))
     return runs
 
 
-def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[Run]:
+def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
     """The runs of a reply that a server wrote. `texts`: what it says of the spans' tokens. Empty where these are not
     the reply's `text`."""
     pieces = _pieces(texts, text)
     return [
-        Run(piece, span.source, span.length, span.origin)
+        SourceRun(piece, span.source, span.length, span.origin)
         for span, piece in zip(spans, pieces, strict=False)
         if piece
     ]

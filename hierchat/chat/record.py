@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
-from hierchat.chat.reply import Reply
+from hierchat.chat.reply import ReplyStream
 from hierchat.chat.statistics import plan_of
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.models.progress import ModelError
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import NewTurn, Store, StoreError
 from hierchat.store.records import FinalState
 
@@ -48,9 +48,9 @@ def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
 class Forgetting:
     """Looks once a second, while the loaded model is one that learns elsewhere."""
 
-    def __init__(self, store: Store, host: ModelHost) -> None:
+    def __init__(self, store: Store, slot: ModelSlot) -> None:
         self._store = store
-        self._host = host
+        self._slot = slot
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forgetting", daemon=True)
         self._thread.start()
@@ -66,7 +66,7 @@ class Forgetting:
             self._look()
 
     def _look(self) -> None:
-        engine = self._host.hosted.engine if self._host.hosted else None
+        engine = self._slot.model.engine if self._slot.model else None
         if isinstance(engine, LearnsElsewhere):
             try:
                 forget_deleted(self._store, engine)
@@ -83,7 +83,7 @@ class Record:
     def __init__(
         self,
         store: Store,
-        reply: Reply,
+        reply: ReplyStream,
         user_id: int,
         conversation_id: int,
         question: int,
@@ -153,21 +153,21 @@ class Record:
             return self._resumed
         reply, settings = self.reply, self.reply.settings
         turn = NewTurn(
-            reply.hosted.name,
-            reply.hosted.model_key,
+            reply.model.name,
+            reply.model.model_key,
             settings.model_dump(mode="json"),
             settings.seed,
             reply.drafter is not None
-            or (isinstance(reply.hosted.engine, LearnsElsewhere) and reply.drafts_from != "none"),
+            or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
-            reply.hosted.activations or None,
+            reply.model.activations or None,
         )
         return self._store.begin_reply(*self._place, turn)
 
     def _tell(self, message_id: int | None) -> None:
         """Have an engine that keeps replies elsewhere draft from the user's, once nothing is left there of what was
         deleted, and keep this one, if it is stored."""
-        engine, user_id = self.reply.hosted.engine, self._place[0]
+        engine, user_id = self.reply.model.engine, self._place[0]
         if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
             return
         if forget_deleted(self._store, engine):

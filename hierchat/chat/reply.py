@@ -16,8 +16,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
 from hierchat.language import _, later
-from hierchat.runtime.history import Origins
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.history_index import DraftOrigins
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import DraftsFrom
 
 PROBE_EVERY = 32
@@ -39,19 +39,19 @@ FRAME_SECONDS = 0.08
 
 
 @dataclass(slots=True)
-class Reply:
+class ReplyStream:
     """A reply in the making; `statistics` holds all of it at any time, also after the reader left.
 
     Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too.
     """
 
-    hosted: Hosted
+    model: ServedModel
     prompt_ids: Sequence[int]
     settings: GenerationSettings
     statistics: ReplyStatistics
     drafter: Proposer | None
     notice: str | None = None
-    origins: Origins | None = None
+    origins: DraftOrigins | None = None
     """Tells where drafts were found; None where we draft nothing."""
     user: int | None = None
     """Whose it is: what was read for others is not used."""
@@ -81,7 +81,7 @@ class Reply:
         A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`:
         time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
         """
-        engine, statistics = self.hosted.engine, self.statistics
+        engine, statistics = self.model.engine, self.statistics
         if isinstance(engine, LearnsElsewhere):
             engine = engine.telling(
                 *self.named, drafts=self.drafts_from != "none", learns=self.learns, anew=self.anew
@@ -125,7 +125,7 @@ class Reply:
     @property
     def prompt_tokens(self) -> int:
         """Of the prompt; 0 until a server that alone can count them has done so."""
-        knows = self.hosted.prompts.knows_tokens
+        knows = self.model.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
 
     def _say_if_nearly_full(self) -> None:
@@ -152,13 +152,13 @@ class Reply:
             prompt_read=statistics.prompt_read,
             prompt_tokens=prompt + statistics.begun,
             context_tokens=prompt + len(statistics.tokens),
-            context_limit=self.hosted.engine.context_length if prompt else 0,
+            context_limit=self.model.engine.context_length if prompt else 0,
             finish=statistics.finish if phase == "done" else None,
             notice=self.notice,
         )
 
 
-def reply_text(hosted: Hosted, tokens: Sequence[int], *, opened: bool = False) -> str:
+def reply_text(served: ServedModel, tokens: Sequence[int], *, opened: bool = False) -> str:
     """The text of a reply's tokens, what was thought between <think> and </think>. `opened`: its prompt ended where
     the model begins to think."""
-    return hosted.prompts.thinking.text(tokens, opened=opened)
+    return served.prompts.thinking.text(tokens, opened=opened)

@@ -12,9 +12,9 @@ from hierchat.chat.comparing import USUAL, Comparing, Pair, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
-from hierchat.chat.idle import IdleLearning
-from hierchat.chat.in_progress import InProgress, News
-from hierchat.chat.origins import Run, runs_of, server_runs
+from hierchat.chat.idle_generation import IdleGeneration
+from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.record import Forgetting, Record
 from hierchat.chat.reply import reply_text
 from hierchat.chat.statistics import (
@@ -31,14 +31,14 @@ from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, TellsTexts
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.documents import OwnTexts
 from hierchat.runtime.drafters import ALL, REPLIES, Drafting, Written
-from hierchat.runtime.history import Histories
-from hierchat.runtime.loaded import Hosted, Learned
-from hierchat.runtime.models import Shelf
-from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.history_index import Histories
+from hierchat.runtime.model_manager import ModelManager
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
+from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
 from hierchat.texts.attachments import with_files
 
@@ -55,23 +55,23 @@ class NotBegun(Exception):
 
 
 class ChatService:
-    """Conversations over one store and one host."""
+    """Conversations over one store and one slot."""
 
-    def __init__(self, store: Store, host: ModelHost) -> None:
+    def __init__(self, store: Store, slot: ModelSlot) -> None:
         self.store = store
-        self.host = host
-        self.news = News()
-        self.in_progress = InProgress(store, self.news)
+        self.slot = slot
+        self.changes = ChangeEvents()
+        self.in_progress = InProgress(store, self.changes)
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(host, self._histories, self._learned, store, store.is_owner)
-        self.titles = TitleWriter(store, host, self._said_in_chat)
-        host.costs = store
-        self.models = Shelf(host, store)
-        self.texts = OwnTexts(host)
-        self.learning = IdleLearning(store, host, self._index)
-        self.learning.wake()
-        self._forgetting = Forgetting(store, host)
+        self._completions = Completions(slot, self._histories, self._learned, store, store.is_owner)
+        self.titles = TitleWriter(store, slot, self._said_in_chat)
+        slot.costs = store
+        self.models = ModelManager(slot, store)
+        self.texts = UserDocuments(slot)
+        self.idle = IdleGeneration(store, slot, self._index)
+        self.idle.wake()
+        self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
 
     @property
@@ -81,24 +81,24 @@ class ChatService:
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
-        self.learning.close()
+        self.idle.close()
         self.titles.close()
         self._forgetting.close()
-        with self.host.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
+        with self.slot.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
-                self._completions.keep(self.host.hosted, now=True)
+                self._completions.keep(self.slot.model, now=True)
         self._histories.close()
 
     def forget_user(self, user_id: int) -> bool:
         """End what is being written for a user, and delete all that there is of theirs, in memory, too. Whether
         nothing is left in the file (Store.rewrite)."""
         self.in_progress.end(user_id)
-        self.learning.end()
+        self.idle.end()
         whole = self.store.forget_user(user_id)
         self._histories.forget(user_id)
         self._learned.forget(user_id)
-        if self.host.hosted and self.host.hosted.is_local:
-            self.host.hosted.local.clear()
+        if self.slot.model and self.slot.model.is_local:
+            self.slot.model.local.clear()
         return whole
 
     def send(
@@ -183,20 +183,20 @@ class ChatService:
         first, second = (pair[arm].settings(settings) for arm in ARMS)
         question: Message | None = None
 
-        def begin(hosted: Hosted, arm: Arm) -> Record:
+        def begin(served: ServedModel, arm: Arm) -> Record:
             nonlocal question
             drafting, chosen = pair[arm].drafting, first if arm == "first" else second
             # What drafts as always goes on learning; each other side must leave nothing behind, for its rival either.
             learns = arm == "second" and drafting == ALL
             if question is not None:
-                return self._answer_again(user_id, question, chosen, stop, hosted, drafting, learns=learns)
-            asked = (user_id, conversation_id, parent_id, text, files, held, chosen, stop, hosted, drafting)
+                return self._answer_again(user_id, question, chosen, stop, served, drafting, learns=learns)
+            asked = (user_id, conversation_id, parent_id, text, files, held, chosen, stop, served, drafting)
             record = self._ask(*asked, learns=learns)
             question = self.store.message(user_id, record.question)
             return record
 
         alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
-        running = Comparing(self.host, pair, text, begin, self._completions.keep, alone=alone)
+        running = Comparing(self.slot, pair, text, begin, self._completions.keep, alone=alone)
         kept = partial(self.store.keep_comparison, user_id, conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
@@ -207,7 +207,7 @@ class ChatService:
 
     def complete(
         self,
-        messages: Sequence[Said],
+        messages: Sequence[PromptMessage],
         settings: GenerationSettings,
         user_id: int,
         stop: threading.Event,
@@ -219,61 +219,64 @@ class ChatService:
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
         a server can count them. Takes no turn: a reply goes on beside it."""
-        hosted = self.host.hosted
-        if hosted is None or not hosted.prompts.knows_tokens:
+        served = self.slot.model
+        if served is None or not served.prompts.knows_tokens:
             return None
-        most = hosted.prompts.most_counted
-        return hosted.prompts.count([text], most), most
+        most = served.prompts.most_counted
+        return served.prompts.count([text], most), most
 
     def message_room(self, settings: GenerationSettings, system_prompt: str = "") -> int | None:
         """Return how many tokens a message may have, counted as in `tokens`; None as there."""
-        hosted = self.host.hosted
-        if hosted is None or not hosted.prompts.knows_tokens:
+        served = self.slot.model
+        if served is None or not served.prompts.knows_tokens:
             return None
-        return hosted.prompts.message_room(
-            settings.max_new_tokens, system_prompt, hosted.end_ids, settings.reasoning
+        return served.prompts.message_room(
+            settings.max_new_tokens, system_prompt, served.end_ids, settings.reasoning
         )
 
     @property
     def thinks(self) -> tuple[Reasoning, ...]:
         """How much the loaded model can be asked to think, from the least on; empty where that is not asked."""
-        hosted = self.host.hosted
-        return hosted.prompts.thinking.choices if hosted else ()
+        served = self.slot.model
+        return served.prompts.thinking.choices if served else ()
 
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
         """Raises PromptError, as `send` would in its turn. While no model is loaded, `send` will find out."""
-        if hosted := self.host.hosted:
-            said = [*([Said("system", system_prompt)] if system_prompt else []), Said("user", text)]
-            hosted.prompts.build(said, settings.max_new_tokens, hosted.end_ids, settings.reasoning)
+        if served := self.slot.model:
+            said = [
+                *([PromptMessage("system", system_prompt)] if system_prompt else []),
+                PromptMessage("user", text),
+            ]
+            served.prompts.build(said, settings.max_new_tokens, served.end_ids, settings.reasoning)
 
-    def runs(self, user_id: int, message_id: int) -> list[Run]:
+    def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
-        turn, hosted = self.store.turn(user_id, message_id), self.host.hosted
-        if turn is None or hosted is None or turn.begun.model_key != hosted.model_key:
+        turn, served = self.store.turn(user_id, message_id), self.slot.model
+        if turn is None or served is None or turn.begun.model_key != served.model_key:
             return []
         tokens = self.store.reply_tokens(user_id, message_id)
         text = self.store.message(user_id, message_id).text
-        if not hosted.prompts.knows_tokens:
-            return self._server_runs(hosted, self.store.spans(user_id, message_id), tokens, text)
+        if not served.prompts.knows_tokens:
+            return self._server_runs(served, self.store.spans(user_id, message_id), tokens, text)
         opened = (
             bool(split_reasoning(text).answer_at)
-            and not split_reasoning(reply_text(hosted, tokens)).answer_at
+            and not split_reasoning(reply_text(served, tokens)).answer_at
         )
-        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, hosted, opened=opened))
+        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, served, opened=opened))
 
     def _server_runs(
-        self, hosted: Hosted, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
-    ) -> list[Run]:
+        self, served: ServedModel, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
+    ) -> list[SourceRun]:
         """Asked of the server once, while the reply is as it is."""
-        if not isinstance(hosted.engine, TellsTexts):
+        if not isinstance(served.engine, TellsTexts):
             return []
         lengths = tuple(span.length for span in spans)
-        asked = (hosted.model_key, tuple(tokens), lengths)
+        asked = (served.model_key, tuple(tokens), lengths)
         if asked not in self._texts:
             with suppress(ServerError):
                 if len(self._texts) >= TEXTS_KEPT:
                     self._texts.clear()
-                self._texts[asked] = hosted.engine.texts(tokens, lengths)
+                self._texts[asked] = served.engine.texts(tokens, lengths)
         return server_runs(spans, self._texts.get(asked, ()), text)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
@@ -284,36 +287,36 @@ class ChatService:
     def read_in(self, user_id: int) -> Iterator[int]:
         """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
         can, up to all of them. Nothing where no model is loaded here."""
-        hosted = self.host.hosted
-        if hosted is not None and hosted.is_local:
-            yield from self._histories.read_in(user_id, hosted.model_key, hosted.prompts.tokens)
+        served = self.slot.model
+        if served is not None and served.is_local:
+            yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force; None where the model has no draft models."""
-        hosted = self.host.hosted
-        return plan_view(hosted) if hosted else None
+        served = self.slot.model
+        return plan_view(served) if served else None
 
     def costs(self) -> ForwardCosts | None:
         """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
-        hosted = self.host.hosted
-        return forward_costs(hosted) if hosted else None
+        served = self.slot.model
+        return forward_costs(served) if served else None
 
     def index_memory(self, user_id: int) -> IndexMemory:
         """What this user's texts take in memory to draft from, and those that all share."""
-        return index_memory(user_id, self.host.hosted, self._histories)
+        return index_memory(user_id, self.slot.model, self._histories)
 
-    def last_replies(self, user_id: int, hosted: Hosted) -> Iterator[Written]:
+    def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
         """What this model wrote last for this user, each with its prompt, the newest first."""
-        for id in self.store.last_replies(user_id, hosted.model_key, REPLIES):
+        for id in self.store.last_replies(user_id, served.model_key, REPLIES):
             with suppress(NotFound, PromptError):  # deleted meanwhile, or written with a longer context
                 reply = self.store.message(user_id, id)
                 path = self.store.messages(user_id, reply.conversation_id, reply.parent_id)
-                prompt = hosted.prompts.whole(self._said_in_chat(hosted, user_id, path))
+                prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
                 yield prompt.ids, self.store.reply_tokens(user_id, id)
 
-    def _index(self, user_id: int, hosted: Hosted) -> None:
+    def _index(self, user_id: int, served: ServedModel) -> None:
         """Have what the model wrote for itself draft; while no reply is being written."""
-        self._histories.held(user_id, hosted.model_key)
+        self._histories.held(user_id, served.model_key)
 
     def _ask(
         self,
@@ -325,7 +328,7 @@ class ChatService:
         held: int | None,
         settings: GenerationSettings,
         stop: threading.Event,
-        hosted: Hosted,
+        served: ServedModel,
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
@@ -333,10 +336,10 @@ class ChatService:
         """A reply to a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
-        said = [*self._said(hosted, user_id, path, system), Said("user", with_files(text, files))]
+        said = [*self._said(served, user_id, path, system), PromptMessage("user", with_files(text, files))]
         allowed = self.store.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
+            served, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
         )
         waited = [] if held is None else [held]
         question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files, waited)
@@ -348,57 +351,57 @@ class ChatService:
         question: Message,
         settings: GenerationSettings,
         stop: threading.Event,
-        hosted: Hosted,
+        served: ServedModel,
         drafting: Drafting = ALL,
         *,
         learns: bool = True,
         like: Turn | None = None,
     ) -> Record:
-        if like and like.begun.model_key == hosted.model_key and hosted.activations:
+        if like and like.begun.model_key == served.model_key and served.activations:
             before = like.begun.activations or "int16"  # all that there was
-            if before != hosted.activations:
+            if before != served.activations:
                 raise NotBegun(
-                    f"The same seed would give other words: {before} activations wrote this reply, and {hosted.name} "
-                    f"computes with {hosted.activations} now. Set `activations: {before}` for it in models.yaml, or "
+                    f"The same seed would give other words: {before} activations wrote this reply, and {served.name} "
+                    f"computes with {served.activations} now. Set `activations: {before}` for it in models.yaml, or "
                     "ask for another reply."
                 )
         path = self.store.messages(user_id, question.conversation_id, question.id)
         system = self._system_prompt(user_id, question.conversation_id)
-        said = self._said(hosted, user_id, path, system)
+        said = self._said(served, user_id, path, system)
         allowed = self.store.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
+            served, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
         )
         return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
 
     def _take_up(
-        self, user_id: int, message: Message, more: int, stop: threading.Event, hosted: Hosted
+        self, user_id: int, message: Message, more: int, stop: threading.Event, served: ServedModel
     ) -> Record:
         turn, question = self.store.turn(user_id, message.id), message.parent_id
-        if turn is None or question is None or turn.begun.model_key != hosted.model_key:
+        if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
-        by_text = not hosted.prompts.knows_tokens
-        if by_text and not (isinstance(hosted.engine, ContinuesText) and hosted.engine.continues):
-            raise NotBegun(f"The server of {hosted.name} begins replies only. Ask for the rest in a message.")
+        by_text = not served.prompts.knows_tokens
+        if by_text and not (isinstance(served.engine, ContinuesText) and served.engine.continues):
+            raise NotBegun(f"The server of {served.name} begins replies only. Ask for the rest in a message.")
         tokens = self.store.reply_tokens(user_id, message.id)
         ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
-        if not tokens or ended or tokens[-1] in hosted.end_ids:
+        if not tokens or ended or tokens[-1] in served.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
         before = GenerationSettings(**turn.begun.settings)
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
         most = min(len(tokens) + more if cut else more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
         path = self.store.messages(user_id, message.conversation_id, question)
-        said = self._said(hosted, user_id, path, turn.begun.system_prompt)
+        said = self._said(served, user_id, path, turn.begun.system_prompt)
         if by_text:
-            said.append(Said("assistant", message.text))
+            said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
-            hosted, user_id, said, settings, stop, before.max_new_tokens, question, allowed
+            served, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
-        if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= hosted.prompts.context_length:
+        if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         reply.statistics.resume(
             tokens, self._sources(user_id, message.id), turn.figures, message.text if by_text else None
@@ -410,18 +413,22 @@ class ChatService:
         settings = self.store.chat_settings(user_id, conversation_id)
         return settings.system_prompt if settings else None
 
-    def _said_in_chat(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> list[Said]:
+    def _said_in_chat(
+        self, served: ServedModel, user_id: int, path: Sequence[Message]
+    ) -> list[PromptMessage]:
         """The same with the system prompt of the messages' chat."""
-        return self._said(hosted, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
+        return self._said(served, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
 
-    def _said(self, hosted: Hosted, user_id: int, path: Sequence[Message], system: str | None) -> list[Said]:
+    def _said(
+        self, served: ServedModel, user_id: int, path: Sequence[Message], system: str | None
+    ) -> list[PromptMessage]:
         """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes
         the place of those that an imported chat brought."""
-        said = [Said("system", system)] if system else []
+        said = [PromptMessage("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
         written = (
-            self.store.tokens_by(user_id, path[0].conversation_id, hosted.model_key)
+            self.store.tokens_by(user_id, path[0].conversation_id, served.model_key)
             if any(message.role == "assistant" for message in path)
             else {}
         )
@@ -429,7 +436,7 @@ class ChatService:
             tokens = written.get(message.id, [])
             files = self.store.attachments(user_id, message.id) if message.attachments else []
             if (text := with_files(message.text, files)) or tokens:
-                said.append(Said(message.role, text, tuple(tokens)))
+                said.append(PromptMessage(message.role, text, tuple(tokens)))
         return said
 
     def _sources(self, user_id: int, message_id: int) -> list[str]:

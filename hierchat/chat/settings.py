@@ -15,7 +15,7 @@ from hierchat.store import ChatSettings
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.slot import HostStatus
+    from hierchat.runtime.model_slot import SlotStatus
 
 
 _FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
@@ -39,9 +39,9 @@ def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
 
 def own_settings(service: ChatService, model: str = "") -> ChatSettings:
     """What a model brings along: the one that is loaded, or the one of that name."""
-    host = service.host
-    name = model or host.status.name or next(iter(host.names), "")
-    settings = host.settings(name) if name in host.names else GenerationSettings()
+    slot = service.slot
+    name = model or slot.status.name or next(iter(slot.names), "")
+    settings = slot.settings(name) if name in slot.names else GenerationSettings()
     return ChatSettings("", own_sampling(settings))
 
 
@@ -190,8 +190,8 @@ def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(one, f"{source_words(one)} {percent(shares[one])}") for one in named] if named[:-1] else []
 
 
-def host_sentence(status: HostStatus) -> str:
-    """What the model host is doing now."""
+def slot_sentence(status: SlotStatus) -> str:
+    """What the model slot is doing now."""
     if status.phase == "ready":
         ready = _("{name} is ready.").format(name=status.name)
         return ready if status.exact is None else f"{ready} {_exactness(status.exact)}"

@@ -17,9 +17,9 @@ from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.verification import TokenLogprob
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.history import Histories
+from hierchat.runtime.history_index import Histories
 from hierchat.runtime.levels import LeftOut
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NewTurn, SourceCount, TurnFigures
 
 Decode = Callable[[Sequence[int]], str]
@@ -379,17 +379,17 @@ class IndexMemory:
     """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
 
 
-def forward_costs(hosted: Hosted) -> ForwardCosts | None:
+def forward_costs(served: ServedModel) -> ForwardCosts | None:
     """As measured by now; None where it is computed elsewhere."""
-    if not hosted.is_local:
+    if not served.is_local:
         return None
-    context = min(CONTEXT, hosted.local.context_length)
-    return ForwardCosts(hosted.name, context, tuple(hosted.local.latency.step_ms(context)))
+    context = min(CONTEXT, served.local.context_length)
+    return ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
 
 
-def index_memory(user_id: int, hosted: Hosted | None, histories: Histories) -> IndexMemory:
+def index_memory(user_id: int, served: ServedModel | None, histories: Histories) -> IndexMemory:
     """Return the memory of the databases: the history counts all models that wrote for this user since the start."""
-    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in hosted.statistics) if hosted else 0
+    corpora = sum(one.tokens.nbytes + one.order.nbytes for one in served.statistics) if served else 0
     return IndexMemory(histories.nbytes(user_id), corpora)
 
 
@@ -417,12 +417,12 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(hosted: Hosted) -> PlanView | None:
+def plan_view(served: ServedModel) -> PlanView | None:
     """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
     left out."""
-    if hosted.levels is None or not (hosted.levels.sequences or hosted.levels.left_out):
+    if served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
-    hierarchy, context = hosted.levels.hierarchy, min(CONTEXT, hosted.local.context_length)
+    hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
     found = hierarchy.found(context)
     plan = found.plan
     lengths: tuple[int | None, ...] = (*plan.lengths, None)
@@ -437,7 +437,7 @@ def plan_view(hosted: Hosted) -> PlanView | None:
         hierarchy.measured_ms(plan),
         (
             *(LeftOut(hierarchy.names[level], hierarchy.without(level, context)) for level in unused),
-            *hosted.levels.left_out,
+            *served.levels.left_out,
         ),
     )
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from hierchat import logs
 from hierchat.chat.reply import reply_text
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import Prompt, Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import Prompt, PromptMessage
+from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Message, Store
 from hierchat.store.chats import Untitled
@@ -60,12 +60,12 @@ class TitleWriter:
     def __init__(
         self,
         store: Store,
-        host: ModelHost,
-        said: Callable[[Hosted, int, Sequence[Message]], list[Said]],
+        slot: ModelSlot,
+        said: Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]],
     ) -> None:
         """`said`: messages of a user as the prompt takes them."""
         self._store = store
-        self._host = host
+        self._slot = slot
         self._said = said
         self._came: Counter[int] = Counter()
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class TitleWriter:
     def close(self) -> None:
         """End what it is at."""
         self._closed.set()
-        with self._host.scheduler.turn(0, first=True):  # whoever joins the queue stops it
+        with self._slot.scheduler.turn(0, first=True):  # whoever joins the queue stops it
             pass
         self.wait()
 
@@ -112,51 +112,51 @@ class TitleWriter:
 
     def _go_on(self) -> bool:
         """Name the next chat if the time has come; whether there may be more."""
-        hosted = self._host.hosted
-        if hosted is None:
+        served = self._slot.model
+        if served is None:
             return False
-        if self._host.scheduler.idle_seconds < IDLE_SECONDS:
+        if self._slot.scheduler.idle_seconds < IDLE_SECONDS:
             return True
-        chats = self._store.untitled(hosted.model_key, time.time() - NEW_SECONDS)
+        chats = self._store.untitled(served.model_key, time.time() - NEW_SECONDS)
         if not chats:
             return False
-        with self._host.scheduler.spare() as wanted:
-            if wanted is not None and self._host.hosted is hosted:
-                self._name(hosted, chats[0], wanted)
+        with self._slot.scheduler.spare() as wanted:
+            if wanted is not None and self._slot.model is served:
+                self._name(served, chats[0], wanted)
         return True
 
-    def _name(self, hosted: Hosted, chat: Untitled, wanted: threading.Event) -> None:
+    def _name(self, served: ServedModel, chat: Untitled, wanted: threading.Event) -> None:
         path = [one for one in self._store.messages(chat.user_id, chat.id) if one.role != "system"]
-        prompt = self._prompt(hosted, chat.user_id, path)
-        title = _written(hosted, prompt, wanted, chat.user_id) if prompt else None
-        if not wanted.is_set() and self._store.title_by_model(chat, hosted.model_key, title):
+        prompt = self._prompt(served, chat.user_id, path)
+        title = _written(served, prompt, wanted, chat.user_id) if prompt else None
+        if not wanted.is_set() and self._store.title_by_model(chat, served.model_key, title):
             self._came[chat.user_id] += 1
 
-    def _prompt(self, hosted: Hosted, user_id: int, path: Sequence[Message]) -> Prompt | None:
+    def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
         """The chat as it is in the slots, and the question behind it; where that is too long, the beginnings of its
         first question and reply. None where these are too long."""
-        beginnings = [Said(message.role, message.text[:_PART]) for message in path[:2]]
-        for said in (self._said(hosted, user_id, path), beginnings):
+        beginnings = [PromptMessage(message.role, message.text[:_PART]) for message in path[:2]]
+        for said in (self._said(served, user_id, path), beginnings):
             with suppress(PromptError):
-                asked = [*said, Said("user", ASK)]
+                asked = [*said, PromptMessage("user", ASK)]
                 # A thought would be longer than the title may be.
-                off: Reasoning = "off" if "off" in hosted.prompts.thinking.choices else ""
-                prompt = hosted.prompts.build(asked, _SETTINGS.max_new_tokens, hosted.end_ids, off)
+                off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
+                prompt = served.prompts.build(asked, _SETTINGS.max_new_tokens, served.end_ids, off)
                 if not prompt.dropped_turns:
                     return prompt
         return None
 
 
-def _written(hosted: Hosted, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
+def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
     """What the model says, up to the end of the title."""
     tokens: list[int] = []
     text, finish, said = "", None, None
-    for step in hosted.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user):
+    for step in served.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user):
         tokens += step.tokens
         finish = step.finish
         if step.text is not None:
             said = (said or "") + step.text
-        text = reply_text(hosted, tokens, opened=prompt.thinking) if said is None else said
+        text = reply_text(served, tokens, opened=prompt.thinking) if said is None else said
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break
     return clean_title(text, cut=finish == "length")

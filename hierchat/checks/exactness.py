@@ -28,8 +28,8 @@ from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.runtime.served_model import ServedModel
 
 # Drafters that put verification to the test: noise, and the target's own second choices. They take no
 # sources and learn nothing: what they propose must never change a word.
@@ -143,35 +143,35 @@ class PlainTurn:
     seconds: list[int]
 
 
-Drafting = Callable[[Hosted, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
+Drafting = Callable[[ServedModel, Memory, PlainTurn, int | None, GenerationSettings], Proposer]
 """Makes the drafter of one reply; with the fixed width, if any."""
 STACK = (2, 4, 8, 12)
 """Draft lengths of a stack of all draft models, from the lowest up."""
 DRAFTERS: Mapping[str, Drafting] = {
-    "default": lambda hosted, memory, plain, width, settings: reply_drafter(
-        hosted, memory, settings, Event(), width
+    "default": lambda served, memory, plain, width, settings: reply_drafter(
+        served, memory, settings, Event(), width
     ),
-    "stack": lambda hosted, memory, plain, width, settings: _stack(hosted, memory, settings),
-    "random": lambda hosted, memory, plain, width, settings: Noise(
-        hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    "stack": lambda served, memory, plain, width, settings: _stack(served, memory, settings),
+    "random": lambda served, memory, plain, width, settings: Noise(
+        served.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
-    "adversarial": lambda hosted, memory, plain, width, settings: Adversary(
-        plain.reply, plain.seconds, hosted.local.runner.vocabulary, width, seed=len(plain.prompt)
+    "adversarial": lambda served, memory, plain, width, settings: Adversary(
+        plain.reply, plain.seconds, served.local.runner.vocabulary, width, seed=len(plain.prompt)
     ),
 }
 
 
-def _stack(hosted: Hosted, memory: Memory, settings: GenerationSettings) -> Proposer:
+def _stack(served: ServedModel, memory: Memory, settings: GenerationSettings) -> Proposer:
     """Make a drafter that asks all draft models at every step. Raises RequestError where there are none."""
-    levels = _draft_models(hosted)
+    levels = _draft_models(served)
     plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
-    return with_models(hosted, memory, settings, Event(), levels, plan)
+    return with_models(served, memory, settings, Event(), levels, plan)
 
 
-def _draft_models(hosted: Hosted) -> Levels:
-    if not hosted.levels or not hosted.levels.sequences:
-        raise RequestError(f"{hosted.name} has no draft models here: leave `stack` out of --drafter.")
-    return hosted.levels
+def _draft_models(served: ServedModel) -> Levels:
+    if not served.levels or not served.levels.sequences:
+        raise RequestError(f"{served.name} has no draft models here: leave `stack` out of --drafter.")
+    return served.levels
 
 
 class Compared:
@@ -229,7 +229,7 @@ class Compared:
 
 
 def check(
-    hosted: Hosted,
+    served: ServedModel,
     questions: Sequence[Question],
     settings: GenerationSettings,
     result: Compared,
@@ -242,7 +242,7 @@ def check(
     whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
     not to be had."""
     if "stack" in result.drafters:
-        _draft_models(hosted)
+        _draft_models(served)
     replies = [reply for row in result.rows for reply in row["replies"]]
     memories = {name: Memory([Source.of(replies)]) for name in result.drafters}
     done = {row["question"] for row in result.rows}
@@ -255,32 +255,32 @@ def check(
             row: Row = {"question": question.number, "replies": [], "drafters": {}}
             rows.append(row)
             try:
-                plain = _plainly(hosted, question, settings)
+                plain = _plainly(served, question, settings)
             except MessageTooLong as error:
                 row["skipped"] = str(error)
             else:
                 row["replies"] = [turn.reply for turn in plain]
                 asked.append((row, question, plain))
-        hosted.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
+        served.local.clear()  # nothing that plain decoding left may help, or hide what we wrote wrong
         for name, memory in memories.items():
             tell(f"{', '.join(question.name for _, question, _ in asked)}: {name}", 0)
             with ThreadPoolExecutor(max(len(asked), 1)) as pool:
-                drafting = partial(_draft, hosted, settings, DRAFTERS[name], memory, width)
+                drafting = partial(_draft, served, settings, DRAFTERS[name], memory, width)
                 drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
             for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
                 row["drafters"][name] = {
                     "forwards": forwards,
-                    "differences": _differing(hosted.local, question, plain, replies),
+                    "differences": _differing(served.local, question, plain, replies),
                 }
         result.rows += rows
         result.write()
         tell("", len(rows))
 
 
-def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
-    engine = hosted.local
+def _plainly(served: ServedModel, question: Question, settings: GenerationSettings) -> list[PlainTurn]:
+    engine = served.local
     engine.clear()
-    talk = Dialogue(hosted, settings.max_new_tokens)
+    talk = Dialogue(served, settings.max_new_tokens)
     turns = []
     for text in question.turns:
         prompt = talk.ask(text)
@@ -291,7 +291,7 @@ def _plainly(hosted: Hosted, question: Question, settings: GenerationSettings) -
 
 
 def _draft(
-    hosted: Hosted,
+    served: ServedModel,
     settings: GenerationSettings,
     drafting: Drafting,
     memory: Memory,
@@ -300,13 +300,13 @@ def _draft(
     user: int,
 ) -> tuple[int, list[list[int]]]:
     """Decode speculatively, and return the forwards and the reply to each turn."""
-    engine = hosted.local
+    engine = served.local
     if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
     forwards, replies = 0, []
     for plain in turns:
         reply: list[int] = []
-        drafter = drafting(hosted, memory, plain, width, settings)
+        drafter = drafting(served, memory, plain, width, settings)
         for step in engine.generate(plain.prompt, settings, drafter, padded=True, user=user):
             reply += step.tokens
             forwards += bool(step.tokens)

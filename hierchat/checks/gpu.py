@@ -19,16 +19,17 @@ from typing import Any
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
 from hierchat.checks.exactness import Compared, check
-from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS
-from hierchat.models.catalogue import read_catalogue
+from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 
+ANY = "any"
+"""In place of an implementation: the first that works."""
 HEAD = (
     "model",
     "computed by",
@@ -144,13 +145,13 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
 
 
 def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """Try one way by gpu_backend.py. A process that hangs or dies is a failure, too."""
+    """Try one way in a process of its own. One that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [
             sys.executable,
             "-m",
-            "hierchat.checks.gpu_backend",
+            "hierchat.checks.gpu",
             model,
             implementation,
             device,
@@ -214,37 +215,37 @@ FORWARDS = 9
 """Of each width; the median counts."""
 
 
-def figures(hosted: Hosted) -> dict[str, Any]:
+def figures(served: ServedModel) -> dict[str, Any]:
     """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
-    engine, runner = hosted.local, hosted.local.runner
+    engine, runner = served.local, served.local.runner
     found: dict[str, Any] = {
-        "implementation": hosted.implementation,
+        "implementation": served.implementation,
         "backend": runner.backend,
         "exact": runner.exact,
         "quantum": getattr(runner, "quantum", 1),
         "way": getattr(runner, "way", ""),
-        "note": hosted.note,
+        "note": served.note,
     }
     if runner.drafts:
-        found["verify"] = _verified(hosted)
+        found["verify"] = _verified(served)
     engine.clear()
-    found["plain"], _ = _speed(hosted, drafts=False)
+    found["plain"], _ = _speed(served, drafts=False)
     if runner.drafts:
-        found["drafted"], found["per_forward"] = _speed(hosted, drafts=True)
-    found["forward_ms"] = _forwards(hosted)
+        found["drafted"], found["per_forward"] = _speed(served, drafts=True)
+    found["forward_ms"] = _forwards(served)
     return found
 
 
-def _verified(hosted: Hosted) -> dict[str, int]:
+def _verified(served: ServedModel) -> dict[str, int]:
     questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
     with TemporaryDirectory() as folder:
         compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
-        check(hosted, questions, SETTINGS, compared, lambda doing, done: None)
+        check(served, questions, SETTINGS, compared, lambda doing, done: None)
     said = compared.as_dict()
     return {"tokens": said["tokens"], "mismatches": said["mismatches"]}
 
 
-def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
+def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:
     """Return tokens a second behind the prompt, and tokens per forward."""
     memory = Memory()
     tokens = forwards = 0
@@ -252,10 +253,10 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
     for settings, asked in ((WARM, ASKED[:1]), (SETTINGS, ASKED)):
         tokens, forwards, seconds = 0, 0, 0.0
         for text in asked:
-            prompt = Dialogue(hosted, settings.max_new_tokens).ask(text)
-            drafter = reply_drafter(hosted, memory, settings, Event()) if drafts else None
+            prompt = Dialogue(served, settings.max_new_tokens).ask(text)
+            drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
             began = time.perf_counter()
-            for step in hosted.engine.generate(prompt, settings, drafter, padded=drafts):
+            for step in served.engine.generate(prompt, settings, drafter, padded=drafts):
                 now = time.perf_counter()
                 if step.tokens:
                     tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began
@@ -263,9 +264,9 @@ def _speed(hosted: Hosted, *, drafts: bool) -> tuple[float, float]:
     return tokens / max(seconds, 1e-9), tokens / max(forwards, 1)
 
 
-def _forwards(hosted: Hosted) -> dict[str, float]:
+def _forwards(served: ServedModel) -> dict[str, float]:
     """Return median milliseconds by the number of rows, behind the last prompt."""
-    sequence = hosted.local.sequence
+    sequence = served.local.sequence
     found = {}
     for width in WIDTHS if sequence.runner.drafts else WIDTHS[:1]:
         times = []
@@ -276,3 +277,32 @@ def _forwards(hosted: Hosted) -> dict[str, float]:
             times.append((time.perf_counter() - began) * 1e3)
         found[str(width)] = sorted(times[1:])[FORWARDS // 2]
     return found
+
+
+# One model on one way, in a process of its own: a way that hangs or breaks the device takes nothing else with it
+
+
+def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
+    """Return the figures of one model on one way; or `failed`, the reason."""
+    try:
+        entry = read_catalogue().entry(model)
+        from hierchat.runtime.loading import load_served_model  # this takes seconds
+
+        backend = _through_transformers(entry, device)
+        only = None if implementation == ANY else implementation
+        served = load_served_model(entry, backend, waits=False, device=device, implementation=only)
+        served.drafting_ready.wait()
+        return figures(served)
+    except ModelError as error:
+        return {"failed": str(error)}
+
+
+def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
+    """Return the backend that keeps our own kernels out, which would compute it on the processor."""
+    from hierchat.models.load.check import by_engine, through_modules
+
+    return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None
+
+
+if __name__ == "__main__":  # python -m hierchat.checks.gpu MODEL IMPLEMENTATION DEVICE OUT
+    Path(sys.argv[4]).write_text(json.dumps(try_one(*sys.argv[1:4])), encoding="utf-8")

@@ -18,8 +18,8 @@ from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.runtime.served_model import ServedModel
 
 # Why a command cannot do what it was asked for. Each message is for the user.
 
@@ -253,21 +253,21 @@ class Dialogue:
 
     `room`: tokens that a prompt leaves for its reply, where the context has them."""
 
-    def __init__(self, hosted: Hosted, room: int) -> None:
-        self._hosted = hosted
+    def __init__(self, served: ServedModel, room: int) -> None:
+        self._served = served
         self._room = room
-        self._said: list[Said] = []
+        self._said: list[PromptMessage] = []
         self._opened = False
         """Whether the last prompt ended where the model begins to think."""
 
     def ask(self, text: str) -> list[int]:
         """Return the prompt of the next turn. Raises MessageTooLong."""
-        self._said.append(Said("user", text))
-        prompt = self._hosted.prompts.build(self._said, self._room, self._hosted.end_ids)
+        self._said.append(PromptMessage("user", text))
+        prompt = self._served.prompts.build(self._said, self._room, self._served.end_ids)
         self._opened = prompt.thinking
         return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
         """Add what the model wrote."""
-        text = reply_text(self._hosted, reply, opened=self._opened)
-        self._said.append(Said("assistant", text, tuple(reply)))
+        text = reply_text(self._served, reply, opened=self._opened)
+        self._said.append(PromptMessage("assistant", text, tuple(reply)))

@@ -35,8 +35,8 @@ from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import require_readable
 from hierchat.texts.text_files import CorpusError
 
@@ -132,15 +132,7 @@ def _revision() -> str:
     return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
 
 
-ERRORS = (
-    RequestError,
-    CorpusError,
-    ModelError,
-    UnsupportedModel,
-    BrokenLogits,
-    OutOfMemory,
-    MemoryError,
-)
+ERRORS = (RequestError, CorpusError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
 """What the user can do something about; anything else is a fault of the program."""
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 
@@ -204,10 +196,10 @@ class MeasuredRun:
         }
         self._machine: dict[str, Any] = machine()
 
-    def load(self, places: int = 1) -> Hosted:
+    def load(self, places: int = 1) -> ServedModel:
         """Load the model on its backend. `places`: replies that it writes at once."""
         with terminal_progress() as report:
-            return load_hosted(
+            return load_served_model(
                 self.entry,
                 self._options.backend,
                 report,
@@ -216,12 +208,12 @@ class MeasuredRun:
                 catalogue=read_catalogue(),
             )
 
-    def head(self, hosted: Hosted) -> dict[str, Any]:
+    def head(self, served: ServedModel) -> dict[str, Any]:
         """Return what stands before the figures in the file."""
         return {
             "machine": self._machine,
-            "model": hosted.name,
-            "backend": hosted.engine.backend,
+            "model": served.name,
+            "backend": served.engine.backend,
             "settings": self.recorded,
         }
 

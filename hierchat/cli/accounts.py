@@ -171,9 +171,5 @@ def _date(at: float | None) -> str:
 
 
 def _limits(key: Key) -> str:
-    limits = (
-        (key.at_once, "at once"),
-        (key.per_minute, "a minute"),
-        (key.tokens_per_day, "tokens a day"),
-    )
+    limits = ((key.at_once, "at once"), (key.per_minute, "a minute"), (key.tokens_per_day, "tokens a day"))
     return ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or "none"

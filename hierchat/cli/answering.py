@@ -20,14 +20,14 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import reply_settings, settings_of
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
+from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
 from hierchat.cli.talk import (
-    CommandError,
-    StoredCopy,
+    CopiedTalk,
+    SettingsOverrides,
     StoredTalk,
     Talk,
     TalkInMemory,
-    earlier,
     last_chat,
     require,
 )
@@ -38,8 +38,8 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import status
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Store
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
@@ -53,43 +53,43 @@ class OwnModel:
         self._out = out
 
     @property
-    def host(self) -> ModelHost:
+    def slot(self) -> ModelSlot:
         """It holds the model."""
-        return self._service.host
+        return self._service.slot
 
     @property
     def name(self) -> str:
-        return self.host.hosted.name if self.host.hosted else ""
+        return self.slot.model.name if self.slot.model else ""
 
     @property
     def place(self) -> str:
         return ""
 
     def names(self) -> list[str]:
-        return self.host.names
+        return self.slot.names
 
     def about(self, name: str) -> str:
-        present = status(self.host.catalogue.entry(name), best_device()).present
+        present = status(self.slot.catalogue.entry(name), best_device()).present
         return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
         require(name, self.names())
         if name == (before := self.name):
             return
-        self.host.start(name)
+        self.slot.start(name)
         try:
-            wait_for_model(self.host, self._out)
+            wait_for_model(self.slot, self._out)
         except KeyboardInterrupt:
             if not before:
                 raise
-            self.host.start(before)
-            wait_for_model(self.host, self._out)
+            self.slot.start(before)
+            wait_for_model(self.slot, self._out)
             raise CommandError(f"Stopped. {before} goes on answering.") from None
         if self.name != name:
-            raise CommandError(self.host.status.message or f"{name} could not be loaded.")
+            raise CommandError(self.slot.status.message or f"{name} could not be loaded.")
 
     def complete(
-        self, user: int, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, user: int, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """A reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
@@ -161,7 +161,7 @@ class ServerModel:
         self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
 
     def complete(
-        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
         body = {
@@ -222,7 +222,7 @@ class ServerModel:
         return failure.said or f"The server answered {failure.status}."
 
 
-def _content(said: Said) -> str:
+def _content(said: PromptMessage) -> str:
     """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
     return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
 
@@ -297,20 +297,18 @@ class _StreamedReply:
 
 @contextmanager
 def open_talk(flags: ChatFlags) -> Iterator[Talk]:
-    """The chat of the flags, its model ready. Raises what keeps it from beginning."""
+    """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
     if flags.alone and flags.url:
         raise CommandError("--alone and --url are opposites. Give one of the two.")
     if flags.go_on and flags.no_history:
         raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
+    given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
+    changes = SettingsOverrides(
+        flags.system, {name: value for name, value in given.items() if value is not None}
+    )
     server = find_server(flags)
     with ExitStack() as stack:
-        talk = _over_server(server, flags, stack) if server else _by_itself(flags, stack)
-        talk.changes.system_prompt = flags.system
-        given = {
-            "temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens
-        }  # fmt: skip
-        talk.changes.sampling.update({name: value for name, value in given.items() if value is not None})
-        yield talk
+        yield _over_server(server, changes, flags, stack) if server else _by_itself(changes, flags, stack)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
@@ -329,38 +327,30 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     return server
 
 
-def _over_server(server: ServerModel, flags: ChatFlags, stack: ExitStack) -> Talk:
+def _over_server(server: ServerModel, changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
     if flags.no_history:
-        return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
-    store = _store(flags, stack)
-    user = store.ensure_user(LOCAL_USER)
-    kept = StoredCopy(store, user)
-    number = last_chat(store, user) if flags.go_on else None
-    chat = None if number is None else store.chat(user, number)
-    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
-    talk.earlier = partial(earlier, store, user)
-    return talk
+        return TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+    store, user, number = _store(flags, stack)
+    return CopiedTalk(server, changes, server.complete, store, user, number)
 
 
-def _store(flags: ChatFlags, stack: ExitStack) -> Store:
+def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
+    """Open the database, and find its user and, with --continue, the last chat."""
     store = stack.enter_context(Store.open(database_file(flags.db)))
     if store.notice:
         print(store.notice, file=sys.stderr)
-    return store
-
-
-def _by_itself(flags: ChatFlags, stack: ExitStack) -> Talk:
-    host = ModelHost(read_catalogue(), backend=flags.backend)
-    name = flags.model or host.names[0]
-    require(name, host.names)
-    store = _store(flags, stack)
     user = store.ensure_user(LOCAL_USER)
-    number = last_chat(store, user) if flags.go_on else None
-    service = stack.enter_context(closing(ChatService(store, host)))
+    return store, user, last_chat(store, user) if flags.go_on else None
+
+
+def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
+    slot = ModelSlot(read_catalogue(), backend=flags.backend)
+    name = flags.model or slot.names[0]
+    require(name, slot.names)
+    store, user, number = _store(flags, stack)
+    service = stack.enter_context(closing(ChatService(store, slot)))
     model = OwnModel(service)
     model.choose(name)
     if not flags.no_history:
-        talk = StoredTalk(service, model, user, number)
-        talk.earlier = partial(earlier, store, user)
-        return talk
-    return TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))
+        return StoredTalk(model, changes, service, user, number)
+    return TalkInMemory(model, changes, partial(model.complete, user), settings_of(service, user, None))

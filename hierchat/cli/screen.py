@@ -20,12 +20,12 @@ from rich.text import Text
 from rich.theme import Theme
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.origins import Run
+from hierchat.chat.origins import SourceRun
 from hierchat.chat.settings import (
-    host_sentence,
     in_order,
     percent,
     share_words,
+    slot_sentence,
     source_words,
     speed_words,
     time_words,
@@ -34,7 +34,7 @@ from hierchat.engine.engine import TARGET
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
-    from hierchat.runtime.slot import ModelHost
+    from hierchat.runtime.model_slot import ModelSlot
 
 # Markdown in the terminal, part by part.
 
@@ -355,7 +355,7 @@ _STYLES = {
 _DRAFT_MODEL = "magenta underline"
 
 
-def show_sources(runs: Sequence[Run], console: Console) -> None:
+def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
     """Print the reply with its words marked by source, and below it what the marks mean."""
     reply = Text()
     for run in runs:
@@ -373,7 +373,7 @@ def _style(source: str) -> str:
     return _STYLES.get(source, _DRAFT_MODEL)
 
 
-def _where(runs: Sequence[Run]) -> str:
+def _where(runs: Sequence[SourceRun]) -> str:
     """Name the chats and files in which the runs stand, in the order of the reply."""
     names = [
         f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
@@ -390,23 +390,23 @@ _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"
 
 
-def follow_loading(host: ModelHost, out: TextIO | None = None) -> threading.Thread:
-    """Print what the host does until its model is ready or has failed, from a thread of its own."""
+def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thread:
+    """Print what the slot does until its model is ready or has failed, from a thread of its own."""
     thread = threading.Thread(
-        target=_print_phases, args=(host, out or sys.stderr), name="terminal", daemon=True
+        target=_print_phases, args=(slot, out or sys.stderr), name="terminal", daemon=True
     )
     thread.start()
     return thread
 
 
-def wait_for_model(host: ModelHost, out: TextIO) -> None:
+def wait_for_model(slot: ModelSlot, out: TextIO) -> None:
     """Wait until its model is ready or has failed.
 
     On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
     watched, last = out.isatty(), ""
     try:
-        while (status := host.status).phase not in ("ready", "failed"):
-            sentence = host_sentence(status)
+        while (status := slot.status).phase not in ("ready", "failed"):
+            sentence = slot_sentence(status)
             if watched and sentence != last:
                 out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
                 out.flush()
@@ -418,11 +418,11 @@ def wait_for_model(host: ModelHost, out: TextIO) -> None:
             out.flush()
 
 
-def _print_phases(host: ModelHost, out: TextIO) -> None:
+def _print_phases(slot: ModelSlot, out: TextIO) -> None:
     watched, last, phase = out.isatty(), "", ""
     while True:
-        status = host.status
-        sentence = host_sentence(status)
+        status = slot.status
+        sentence = slot_sentence(status)
         if sentence != last and (watched or status.phase != phase):
             # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
             in_place = watched and status.phase == phase

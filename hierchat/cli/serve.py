@@ -64,9 +64,7 @@ def page_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--host",
-                default="127.0.0.1",
-                help="address to listen on; all but loopback need a login",
+                "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
             ),
             click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
             click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
@@ -157,12 +155,12 @@ def serve(
     share_arenas()
 
     from hierchat.models.catalogue import read_catalogue
-    from hierchat.runtime.slot import ModelHost
+    from hierchat.runtime.model_slot import ModelSlot
 
-    host = ModelHost(read_catalogue(), backend=backend, added=added)
-    name = model or host.names[0]
-    if name not in host.names:
-        raise CommandError(f"No model is called {name!r}. There are: {', '.join(host.names)}.")
+    slot = ModelSlot(read_catalogue(), backend=backend, added=added)
+    name = model or slot.names[0]
+    if name not in slot.names:
+        raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
     _require_address(flags.host, flags.port)
     database = database_file(flags.db)
 
@@ -177,7 +175,7 @@ def serve(
     with (
         none_outlives(_END_SECONDS),  # after the store: what was not finished is interrupted, not stopped
         Store.open(database) as store,
-        closing(ChatService(store, host)) as service,
+        closing(ChatService(store, slot)) as service,
         ExitStack() as ending,
     ):
         page_app.sweep()
@@ -213,8 +211,8 @@ def serve(
             print("It relays everything through a third party's servers: it is not private from end to end.")
         if login:
             print(_how_to_log_in(store, login[1]), flush=True)
-        host.start(name)
-        follow_loading(host)
+        slot.start(name)
+        follow_loading(slot)
         app.block_thread()
     return 0
 

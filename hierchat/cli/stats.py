@@ -16,7 +16,7 @@ from hierchat.chat.settings import in_order
 from hierchat.cli.options import Command
 from hierchat.config import database_file
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.runtime.loaded import counted
+from hierchat.runtime.served_model import counted
 from hierchat.store import DraftingFigures, Store, StoreError
 
 FILE_WIDTH = 140

@@ -72,10 +72,7 @@ def _imported(importing: Import) -> str:
     help="json: everything, for `hierchat import` (the default); markdown: to read, a file for each chat",
 )
 @click.option(
-    "--conversation",
-    type=int,
-    metavar="ID",
-    help="this one alone: the number behind ?c= in its address",
+    "--conversation", type=int, metavar="ID", help="this one alone: the number behind ?c= in its address"
 )
 @user_option
 @database_option

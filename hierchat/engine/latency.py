@@ -71,7 +71,7 @@ class LatencyCurve:
         """Milliseconds that are 1 within; 0: nothing was measured."""
         self._table: list[float] = []
         self._table_context = 0
-        self._news = 0
+        self._changes = 0
 
     def note(self, width: int, context: int, ms: float) -> None:
         """Learn that a step over `width` positions behind `context` tokens took `ms`."""
@@ -91,7 +91,7 @@ class LatencyCurve:
         surprise = min(max(ms / self._scale - expected, -most), most)
         self._mean += weight * (surprise / variance)
         self._covariance = covariance - np.outer(weight, weight / variance)
-        self._news += 1
+        self._changes += 1
 
     def state(self) -> bytes:
         """Return what was learned, in proportion to the cost of one position, since milliseconds differ from day to
@@ -131,13 +131,13 @@ class LatencyCurve:
     def step_ms(self, context: int) -> Sequence[float]:
         """Return the milliseconds of a step over 1, 2, ... 32 positions, never falling: one list until it is out of
         date."""
-        if not self._table or self._news >= 16 or abs(context - self._table_context) >= 64:
+        if not self._table or self._changes >= 16 or abs(context - self._table_context) >= 64:
             behind = context / PER_TOKENS
             slope = self._mean[WIDEST] + np.arange(WIDEST) * self._mean[WIDEST + 1]
             costs = self._mean[:WIDEST] + behind * slope
             rising = np.maximum.accumulate(costs) + np.minimum.accumulate(costs[::-1])[::-1]
             self._table = (np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS)).tolist()
-            self._table_context, self._news = context, 0
+            self._table_context, self._changes = context, 0
         return self._table
 
     def within(self, ms: float, context: int) -> int:

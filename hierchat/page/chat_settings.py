@@ -233,7 +233,7 @@ def keep(
 ) -> None:
     """Let the chat have these settings. Other pages than that of the session are told."""
     if keep_settings(service, user, conversation, settings):
-        session.settings_seen = service.news.tell_settings(user, conversation)
+        session.settings_seen = service.changes.notify_settings(user, conversation)
 
 
 def number(shown: str) -> int:

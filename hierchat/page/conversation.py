@@ -20,9 +20,9 @@ from hierchat.page.unsent import shown_name, size
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
-    from hierchat.chat.origins import Run
+    from hierchat.chat.origins import SourceRun
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.slot import ModelHost
+    from hierchat.runtime.model_slot import ModelSlot
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
@@ -152,7 +152,7 @@ def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
 def _reply(
     message: Message,
     figures: Figures | None,
-    runs: list[Run] | None,
+    runs: list[SourceRun] | None,
     question: int | None,
     last: bool,
     named: bool = True,
@@ -204,7 +204,7 @@ def _no_runs(service: ChatService, figures: Figures | None) -> str:
     """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
     if figures is None or figures.written is None:
         return notice(_(_IMPORTED))
-    model, present = figures.written.model, service.host.status
+    model, present = figures.written.model, service.slot.status
     if model == present.name:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
     if model not in service.models.names:
@@ -233,7 +233,7 @@ def thread(
         path = path[-most:]
         if path[0].role != "user":  # its question stands above
             path = path[1:]
-    present = service.host.status
+    present = service.slot.status
     result = []
     question: int | None = None
     model = ""
@@ -265,18 +265,18 @@ def thread(
 # A reply in progress as HTML, from its latest state: the same for every page that shows it.
 
 
-def line(reply: ReplyInProgress, host: ModelHost) -> str:
+def line(reply: ReplyInProgress, slot: ModelSlot) -> str:
     """What it does: waits, reads the prompt, or its figures so far. Nothing for a comparison: its columns say it."""
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
-        return status.waiting_line(ahead, host)
+        return status.waiting_line(ahead, slot)
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""
     if state.phase == "reading":
         return note + status.reading_line(state)
-    return note + figures_view.figures_line(state.figures, status.undrafted(host.status))
+    return note + figures_view.figures_line(state.figures, status.undrafted(slot.status))
 
 
 def above(

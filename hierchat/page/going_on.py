@@ -47,14 +47,14 @@ class GoingOn:
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
         if (reply := self._views.now(session, user)) and reply not in session.following:
             return {self._parts.cue: cue("reply", reply.number)}
-        count = self._service.news.count(user)
+        count = self._service.changes.count(user)
         return {self._parts.cue: gr.skip() if session.list_seen == count else cue("news", count)}
 
     def watch(self, request: gr.Request) -> Update:
         """What changed elsewhere."""
         session, user = self._session_of(request)
         shown = session.conversation
-        redrawn = self._service.news.changed(user, shown) > session.thread_seen
+        redrawn = self._service.changes.changed(user, shown) > session.thread_seen
         update = self._views.chats(session, user, session.query) | self._views.settings_news(session, user)
         if shown is not None and not self._views.exists(user, shown):
             return update | self._views.missing(session, user, kept=False)
@@ -75,7 +75,7 @@ class GoingOn:
         with suppress(NotFound, StoreError):  # the next time it is opened, then
             if self._service.store.conversation(user, session.conversation).unread:
                 self._service.store.mark_unread(user, session.conversation, False)
-                self._service.news.tell(user)
+                self._service.changes.notify(user)
 
     def left(self, session: Session | None) -> None:
         """A page was closed. Was it the user's last one, and is that what they want, their replies stop."""

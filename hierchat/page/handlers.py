@@ -116,7 +116,7 @@ class Handlers:
         if (kept := session.incognito_chat) is not None:
             self._service.store.restore_conversation(user, kept)
             session.incognito_chat = None
-            self._service.news.tell(user, kept)
+            self._service.changes.notify(user, kept)
         return self.views.heading(session, user) | self.views.chats(session, user, query)
 
     def new(self, query: str, request: gr.Request) -> Update:
@@ -141,7 +141,7 @@ class Handlers:
             path = self._path(user, wanted)
             if whole(hit) not in path:
                 self._service.store.select_branch(user, whole(hit))
-                self._service.news.tell(user, wanted)
+                self._service.changes.notify(user, wanted)
                 path = self._path(user, wanted)
             session.draw_around(whole(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
@@ -200,9 +200,9 @@ class Handlers:
         whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         user = self.session_of(request)[1]
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         gone = _(
             "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
         ).format(chats=chats, messages=messages)
@@ -227,7 +227,7 @@ class Handlers:
         session, user = self.session_of(request)
         if self.views.now(session, user) is None:
             self._service.store.select_branch(user, int(event._data["id"]))
-            self._service.news.tell(user, session.conversation)
+            self._service.changes.notify(user, session.conversation)
             session.until = None
         return self._drawn(session, user)
 
@@ -251,7 +251,7 @@ class Handlers:
     def loaded(self, request: gr.Request) -> Update:
         """After each look at a model that loads: when it is there, its replies show where their words came from."""
         session, user = self.session_of(request)
-        now = self._service.host.status
+        now = self._service.slot.status
         if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return self._nothing
         if session.conversation is None or self.views.now(session, user) is not None:
@@ -293,7 +293,7 @@ class Handlers:
     def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
         """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
         the model. Or the page with all others."""
-        now = self._service.host.status
+        now = self._service.slot.status
         if name == MORE:
             present = gr.update(value=now.name or None)
             return self._to_panel("models", query, request) | {self._parts.model: present}
@@ -305,10 +305,10 @@ class Handlers:
 
     def poll(self) -> Update:
         """How far the model is; the timer rests once there is nothing more to report."""
-        now, names = self._service.host.status, self._service.models.names
+        now, names = self._service.slot.status, self._service.models.names
         done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
         return {
-            self._parts.host: status.host_line(now),
+            self._parts.host: status.slot_line(now),
             self._parts.timer: gr.Timer(active=not done),
             self._parts.tiny: tiny_line(self._service.models.better()),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
@@ -322,7 +322,7 @@ class Handlers:
         return self._picked(self._service.models.names)
 
     def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
-        now = self._service.host.status
+        now = self._service.slot.status
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}
 

@@ -34,7 +34,7 @@ class OrganisingHandlers:
     """The handlers."""
 
     def __init__(self, service: ChatService, parts: Components, views: Views, session_of: SessionOf) -> None:
-        self._store, self._news = service.store, service.news
+        self._store, self._changes = service.store, service.changes
         self._in_progress = service.in_progress
         self._parts = parts
         self._views = views
@@ -49,21 +49,21 @@ class OrganisingHandlers:
         self._store.rename_conversation(
             user, int(event._data["id"]), str(event._data["text"])[:_LONGEST_TITLE]
         )
-        self._news.tell(user)
+        self._changes.notify(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 
     def pin(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """To the top of the list, or back to its date."""
         session, user = self._session_of(request)
         self._store.pin_conversation(user, int(event._data["id"]), bool(event._data["on"]))
-        self._news.tell(user)
+        self._changes.notify(user)
         return self._views.chats(session, user, query)
 
     def archive(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """Out of the list, or back into it."""
         session, user = self._session_of(request)
         self._store.archive_conversation(user, int(event._data["id"]), bool(event._data["on"]))
-        self._news.tell(user)
+        self._changes.notify(user)
         return self._views.chats(session, user, query)
 
     def show_archived(self, query: str, request: gr.Request) -> Update:
@@ -83,7 +83,7 @@ class OrganisingHandlers:
             self._store.hide_conversation(user, gone)
             self._delete_later(user, gone)
             session.undo = sidebar.undo_line(gone, title, UNDO_SECONDS)
-            self._news.tell(user, gone)
+            self._changes.notify(user, gone)
         session.deleted_open = session.conversation == gone
         session.gone_from(gone)
         if session.deleted_open:
@@ -102,7 +102,7 @@ class OrganisingHandlers:
                 session, user, status.error(_(_TOO_LATE))
             )
         session.undo = ""
-        self._news.tell(user, wanted)
+        self._changes.notify(user, wanted)
         with self._lock:
             if (held := self._hidden.pop(wanted, None)) is not None:
                 held[1].cancel()
@@ -119,7 +119,7 @@ class OrganisingHandlers:
         session.leave()
         session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
         session.archived = False
-        self._news.tell(user)
+        self._changes.notify(user)
         return self._all(session, user, query) | self._views.tell(session, user, status.notice(_(_FORKED)))
 
     def _all(self, session: Session, user: int, query: str) -> Update:
@@ -181,7 +181,7 @@ class NamingHandlers:
         given = event._data["tags"]
         names = [str(name) for name in given] if isinstance(given, list) else []
         self._service.store.set_tags(user, int(event._data["id"]), names)
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         return self._views.chats(session, user, query)
 
     def titled(self, query: str, request: gr.Request) -> Update:
@@ -191,7 +191,7 @@ class NamingHandlers:
         if came == session.titled:
             return {self._parts.live: gr.skip()}
         session.titled = came
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 
     def edit_reply(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
@@ -200,5 +200,5 @@ class NamingHandlers:
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(_WRITING)))
         self._service.store.edit_reply(user, int(event._data["id"]), str(event._data["text"]))
-        self._service.news.tell(user, session.conversation)
+        self._service.changes.notify(user, session.conversation)
         return self._views.conversation(session, user) | self._views.chats(session, user, query)

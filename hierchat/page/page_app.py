@@ -46,7 +46,7 @@ from hierchat.page.panels.transfer_panel import TransferHandlers
 from hierchat.page.preset_handlers import PresetHandlers
 from hierchat.page.reply_handlers import ReplyHandlers
 from hierchat.page.unsent import KeptFiles
-from hierchat.runtime.slot import PLACES
+from hierchat.runtime.model_slot import PLACES
 from hierchat.store import Store
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ class PresetHandlers:
         """As `_let`, after something that may have failed before: what was said then is over."""
         session, _ = self._session_of(request)
         session.remark = ""
-        session.settings_seen = self._service.news.tell_settings(user)
+        session.settings_seen = self._service.changes.notify_settings(user)
         return self._let(user, shown, settings, request, fields=fields)
 
     def _let(

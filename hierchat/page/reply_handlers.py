@@ -292,7 +292,7 @@ class ReplyHandlers:
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
             nonlocal said
-            line = conversation.line(reply, self._service.host)
+            line = conversation.line(reply, self._service.slot)
             news, said = line != said, line
             if places_ahead(state) is not None:
                 # Stop once more: what answers a click on New may have come behind the first update.
@@ -311,7 +311,7 @@ class ReplyHandlers:
         words = comparison_view.words()
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
-            line = session.note + conversation.line(reply, self._service.host)
+            line = session.note + conversation.line(reply, self._service.slot)
             return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
 
         return draw

@@ -19,7 +19,7 @@ from hierchat.page.sidebar import UNTITLED
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
-    from hierchat.chat.origins import Run
+    from hierchat.chat.origins import SourceRun
 
 
 _CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -110,7 +110,7 @@ def below_message(rendered: str) -> str:
 # A reply as it is drawn, its words marked by where they came from. Pure functions.
 
 
-def marked(runs: Sequence[Run], text: str, seconds: float | None = None, key: object = None) -> str:
+def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> str:
     """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
     from run to run (assets/page/origin.js). `seconds`, `key`: as in `thought.drawn`."""
     told: set[int] = set()
@@ -130,7 +130,7 @@ def marked(runs: Sequence[Run], text: str, seconds: float | None = None, key: ob
     return f'<div class="hc-text hc-marked">{inside}</div>{legend(run.source for run in runs)}'
 
 
-def _facts(run: Run, *, first: bool) -> str:
+def _facts(run: SourceRun, *, first: bool) -> str:
     """What the first piece of a run carries: what is said of it, and where a click leads."""
     values = {"tabindex": "0" if first else "-1", "data-said": said(run)}
     if run.there is not None:
@@ -142,7 +142,7 @@ def _facts(run: Run, *, first: bool) -> str:
     return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items())
 
 
-def said(run: Run) -> str:
+def said(run: SourceRun) -> str:
     """Where a run came from, what it was found by, and how sure that was, in plain words."""
     origin = run.origin
     where = _WHERE.get(origin.slot, _unknown)(run)
@@ -175,13 +175,13 @@ def chance_words(chance: float) -> str:
     return _("over 99 %") if chance > 0.99 else _("under 1 %") if chance < 0.01 else f"{chance * 100:.0f} %"
 
 
-def _unknown(run: Run) -> str:
+def _unknown(run: SourceRun) -> str:
     if run.source == TARGET:
         return _("Written by the model itself: no draft had it")
     return _("From {label}").format(label=style_of(run.source).label)
 
 
-def _this_chat(run: Run) -> str:
+def _this_chat(run: SourceRun) -> str:
     place = run.origin.place
     if place is None:
         return _("From this chat")
@@ -190,8 +190,8 @@ def _this_chat(run: Run) -> str:
     return _("From this chat, earlier in the conversation")
 
 
-def _earlier(gone: str, there: str) -> Callable[[Run], str]:
-    def where(run: Run) -> str:
+def _earlier(gone: str, there: str) -> Callable[[SourceRun], str]:
+    def where(run: SourceRun) -> str:
         if run.gone:
             return _(gone)
         if run.there is None:
@@ -201,7 +201,7 @@ def _earlier(gone: str, there: str) -> Callable[[Run], str]:
     return where
 
 
-def _file(run: Run) -> str:
+def _file(run: SourceRun) -> str:
     return (
         _("From your files: {corpus}").format(corpus=run.origin.corpus)
         if run.origin.corpus
@@ -218,7 +218,7 @@ _LIKELY = {
     (False, False): later("From your earlier chats: what this model found likely there after the same token"),
 }
 """By whether the tokens stand in this chat, and whether they are two."""
-_WHERE: dict[str, Callable[[Run], str]] = {
+_WHERE: dict[str, Callable[[SourceRun], str]] = {
     "context": _this_chat,
     "history": _earlier(
         later("From an earlier reply in a chat that was deleted meanwhile"),

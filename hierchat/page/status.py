@@ -6,14 +6,14 @@ import html
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.settings import SAME_WORDS, UP_TO_TIES, host_sentence
+from hierchat.chat.settings import SAME_WORDS, UP_TO_TIES, slot_sentence
 from hierchat.language import _, later, plural
 from hierchat.models.runnable import NO_DRAFTS
 from hierchat.page.buttons import button
-from hierchat.runtime.slot import CANCELLABLE
+from hierchat.runtime.model_slot import CANCELLABLE
 
 if TYPE_CHECKING:
-    from hierchat.runtime.slot import HostStatus, ModelHost
+    from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 
 LATER = later("A reply is still being written in this chat. Do this when it has ended, or stop it first.")
 _PROVED = later(
@@ -31,7 +31,7 @@ _RESAMPLES = later(
 _UNPADDED = later("The plain side runs without padding, at its fastest, where last bits may differ.")
 
 
-def host_line(status: HostStatus) -> str:
+def slot_line(status: SlotStatus) -> str:
     """The same as HTML with a bar of progress, or a way out of the wait for a reply; empty once the model that was
     asked for is ready."""
     if status.phase == "ready":
@@ -43,7 +43,7 @@ def host_line(status: HostStatus) -> str:
         close = button("hc_model_heard", _("Close"), css="hc-bordered")
         trouble = f'<div class="hc-error" role="alert">{html.escape(status.message)} {close}</div>'
         return (trouble if status.message else "") + said
-    sentence = html.escape(host_sentence(status))
+    sentence = html.escape(slot_sentence(status))
     if status.phase == "failed":
         return f'<div class="hc-error" role="alert">{sentence}</div>'
     if status.phase in CANCELLABLE:
@@ -65,7 +65,7 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
     return f'<span class="hc-proof" tabindex="0" role="note" aria-label="{said}. {why}" data-said="{why}">{said}</span>'
 
 
-def model_proof(status: HostStatus) -> str:
+def model_proof(status: SlotStatus) -> str:
     """The same for the model that is ready."""
     if status.phase == "ready" and not status.drafts:
         return f'<div class="hc-quiet">{_(NO_DRAFTS)}</div>'
@@ -75,7 +75,7 @@ def model_proof(status: HostStatus) -> str:
     return line and f'<div class="hc-quiet">{_("With drafts and without:")} {line}</div>'
 
 
-def undrafted(status: HostStatus) -> str:
+def undrafted(status: SlotStatus) -> str:
     """Why the model that is ready writes without drafts; empty where they are possible."""
     return "" if status.drafts else _(NO_DRAFTS).rstrip(".")
 
@@ -87,9 +87,9 @@ def progress_bar(done: int, total: int | None) -> str:
     return f'<progress aria-label="{_("Progress")}" value="{min(done, total)}" max="{total}"></progress>'
 
 
-def waiting_line(ahead: int, host: ModelHost) -> str:
+def waiting_line(ahead: int, slot: ModelSlot) -> str:
     """What a reply waits for before its turn, as HTML: other replies, then the model."""
-    if not ahead and host.hosted is None and (line := host_line(host.status)):
+    if not ahead and slot.model is None and (line := slot_line(slot.status)):
         return line
     return waiting(place_sentence(ahead) if ahead else _("Waiting for the model…"))
 

@@ -84,7 +84,7 @@ class Views:
             session.remark = said
             return {self._parts.live: said}
         session.note = said
-        return {self._parts.live: said + conversation.line(reply, self._service.host)}
+        return {self._parts.live: said + conversation.line(reply, self._service.slot)}
 
     def settled(self, session: Session, user_id: int, about: str) -> Update:
         """What was told about this is true no more: it goes."""
@@ -95,7 +95,7 @@ class Views:
 
     def _live(self, session: Session, user_id: int) -> str:
         if (reply := self.now(session, user_id)) is not None:
-            return session.note + conversation.line(reply, self._service.host)
+            return session.note + conversation.line(reply, self._service.slot)
         if session.remark:
             return session.remark
         for other in self._service.in_progress.all_of(user_id):
@@ -110,7 +110,7 @@ class Views:
     def chats(self, session: Session, user_id: int, query: str) -> Update:
         """The list of conversations and the lines below it."""
         store, session.query = self._service.store, query
-        session.list_seen = self._service.news.count(user_id)
+        session.list_seen = self._service.changes.count(user_id)
         writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
         archived = store.archived_conversations(user_id)
         session.archived = session.archived and archived > 0
@@ -175,7 +175,7 @@ class Views:
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
         page_sessions.left(self._service, session)
-        session.thread_seen = self._service.news.count(user_id)
+        session.thread_seen = self._service.changes.count(user_id)
         p, reply = self._parts, self.now(session, user_id)
         # A reply that this page does not follow yet: the script asks for it.
         fresh = reply is not None and reply not in session.following
@@ -203,7 +203,7 @@ class Views:
 
     def thread(self, session: Session, user_id: int) -> str:
         """The stored messages of the open conversation."""
-        path, now = self._path(session, user_id), self._service.host.status
+        path, now = self._path(session, user_id), self._service.slot.status
         session.sources_by = now.name if now.phase == "ready" else ""
         ends = session.until is None
         return thread(self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends)
@@ -224,7 +224,7 @@ class Views:
 
     def count(self, file: Attached) -> None:
         """Its tokens, as the loaded model counts them."""
-        model = self._service.host.status.name
+        model = self._service.slot.status.name
         if file.file is None or file.counted_by == model:
             return
         if (counted := self._service.tokens(fenced(file.file))) is not None:
@@ -236,17 +236,17 @@ class Views:
             return {}
         settings = settings_of(self._service, user_id, session.conversation)
         session.settings_of = session.conversation
-        session.settings_seen = self._service.news.count(user_id)
+        session.settings_seen = self._service.changes.count(user_id)
         return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
 
     def settings_news(self, session: Session, user_id: int) -> Update:
         """The same where another page changed them, or the presets."""
-        news, chat, seen = self._service.news, session.conversation, session.settings_seen
-        session.settings_seen = news.count(user_id)
-        if chat is not None and news.settings_changed(user_id, chat) > seen:
+        changes, chat, seen = self._service.changes, session.conversation, session.settings_seen
+        session.settings_seen = changes.count(user_id)
+        if chat is not None and changes.settings_changed(user_id, chat) > seen:
             session.settings_of = UNKNOWN
             return self.settings(session, user_id)
-        if news.settings_changed(user_id) <= seen:
+        if changes.settings_changed(user_id) <= seen:
             return {}
         presets = self._service.store.presets(user_id)
         if chat is None:  # what it shall set, the page alone knows

@@ -1,5 +1,5 @@
-"""Models on their way to this machine, one after another, beside the model that answers. A fetch that was stopped goes
-on where it stopped when it is started again."""
+"""Download models one after another, beside the model that answers. A download that was stopped goes on where it
+stopped when it is started again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hierchat.models.load.check import Fit, require_worth_fetching
 from hierchat.models.progress import ModelError, Progress, Report
 from hierchat.runtime.costs import Speed
 
-FetchPhase = Literal[
+DownloadPhase = Literal[
     "waiting", "checking", "downloading", "converting", "stopping", "stopped", "failed", "done"
 ]
 UNDER_WAY = ("waiting", "checking", "downloading", "converting", "stopping")
@@ -31,11 +31,11 @@ Bring = Callable[[ModelEntry, Report], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class Download:
     """One model's. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a second."""
 
     name: str
-    phase: FetchPhase
+    phase: DownloadPhase
     done: int = 0
     total: int | None = None
     speed: float | None = None
@@ -51,13 +51,13 @@ class _Stopped(Exception):
     """It is not wanted any more."""
 
 
-class Fetches:
+class Downloads:
     """What is fetched, by name; what has ended stays listed until it is started again or forgotten."""
 
     def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
         self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
         self._lock = threading.Lock()
-        self._known: dict[str, Fetch] = {}
+        self._known: dict[str, Download] = {}
         self._queue: deque[ModelEntry] = deque()
         self._unwanted: set[str] = set()
         self._then: dict[str, Callable[[], None] | None] = {}
@@ -70,7 +70,7 @@ class Fetches:
             known = self._known.get(entry.name)
             if known and known.under_way:
                 return
-            self._known[entry.name] = Fetch(entry.name, "waiting")
+            self._known[entry.name] = Download(entry.name, "waiting")
             self._then[entry.name] = then
             self._queue.append(entry)
             if not self._working:
@@ -86,12 +86,12 @@ class Fetches:
             if known.phase == "waiting":
                 self._queue = deque(entry for entry in self._queue if entry.name != name)
                 self._then.pop(name, None)
-                self._known[name] = Fetch(name, "stopped")
+                self._known[name] = Download(name, "stopped")
             else:
                 self._unwanted.add(name)
                 self._known[name] = replace(known, phase="stopping", speed=None)
 
-    def of(self, name: str) -> Fetch | None:
+    def of(self, name: str) -> Download | None:
         """How far it is."""
         return self._known.get(name)
 
@@ -102,7 +102,7 @@ class Fetches:
                 del self._known[name]
 
     @property
-    def failed(self) -> tuple[Fetch, ...]:
+    def failed(self) -> tuple[Download, ...]:
         """Those that went wrong, and were not started again."""
         return tuple(known for known in [*self._known.values()] if known.phase == "failed")
 
@@ -118,7 +118,7 @@ class Fetches:
                     self._working = False
                     return
                 entry = self._queue.popleft()
-                self._known[entry.name] = Fetch(entry.name, "checking")
+                self._known[entry.name] = Download(entry.name, "checking")
             ended = self._fetched(entry)
             with self._lock:
                 self._unwanted.discard(entry.name)
@@ -133,7 +133,7 @@ class Fetches:
         except Exception as error:  # the next one is fetched all the same
             logs.error_message(error)
 
-    def _fetched(self, entry: ModelEntry) -> Fetch:
+    def _fetched(self, entry: ModelEntry) -> Download:
         speed = _Speed()
 
         def report(progress: Progress) -> None:
@@ -141,7 +141,7 @@ class Fetches:
                 if entry.name in self._unwanted:
                     raise _Stopped
                 converting = progress.phase != "downloading"
-                self._known[entry.name] = Fetch(
+                self._known[entry.name] = Download(
                     entry.name,
                     "converting" if converting else "downloading",
                     progress.done,
@@ -153,18 +153,18 @@ class Fetches:
         try:
             self._bring(entry, report)
         except _Stopped:
-            return Fetch(entry.name, "stopped")
+            return Download(entry.name, "stopped")
         except ModelError as error:
             if entry.name in self._unwanted:
-                return Fetch(entry.name, "stopped")
-            return Fetch(entry.name, "failed", message=str(error))
+                return Download(entry.name, "stopped")
+            return Download(entry.name, "failed", message=str(error))
         except MemoryError:
-            return Fetch(
+            return Download(
                 entry.name, "failed", message="Memory ran out while it was converted. Close other programs."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return Fetch(entry.name, "failed", message=logs.error_message(error))
-        return Fetch(entry.name, "done")
+            return Download(entry.name, "failed", message=logs.error_message(error))
+        return Download(entry.name, "done")
 
 
 def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:

@@ -29,7 +29,7 @@ from hierchat.hierarchy.plan import Plan
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.runtime.kernels import draft_once
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
@@ -48,30 +48,30 @@ class Memory:
 
 
 def default_drafter(
-    hosted: Hosted, memory: Memory, width: int | None = None, settings: GenerationSettings | None = None
+    served: ServedModel, memory: Memory, width: int | None = None, settings: GenerationSettings | None = None
 ) -> Drafter:
     """All databases that the program has: this conversation, the history, the statistics loaded with the model."""
-    sources = all_sources(hosted, memory)
-    return drafter_over(hosted, sources, memory.acceptance, width, memory.successors, settings)
+    sources = all_sources(served, memory)
+    return drafter_over(served, sources, memory.acceptance, width, memory.successors, settings)
 
 
 def reply_drafter(
-    hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
+    served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
 ) -> Proposer:
     """What drafts a reply: the databases, the draft models where there are any and no width is fixed, and what else
     the model has to draft with."""
     drafter: Drafter | HierarchicalDrafter
-    databases = drafter = default_drafter(hosted, memory, width, settings)
-    if not width and hosted.levels and hosted.levels.sequences:
-        drafter = with_models(hosted, memory, settings, stop, hosted.levels)
+    databases = drafter = default_drafter(served, memory, width, settings)
+    if not width and served.levels and served.levels.sequences:
+        drafter = with_models(served, memory, settings, stop, served.levels)
         databases = drafter.retrieval or databases
-    if not hosted.proposers:
+    if not served.proposers:
         return drafter
-    return JointDrafter(drafter, [make() for make in hosted.proposers], databases.cost)
+    return JointDrafter(drafter, [make() for make in served.proposers], databases.cost)
 
 
 def with_models(
-    hosted: Hosted,
+    served: ServedModel,
     memory: Memory,
     settings: GenerationSettings,
     stop: Event,
@@ -81,7 +81,7 @@ def with_models(
     retrieval: bool = True,
 ) -> HierarchicalDrafter:
     """The hierarchy of `levels` for one reply; `plan` fixes what is otherwise chosen."""
-    names, sources = levels.hierarchy.names, all_sources(hosted, memory) if retrieval else []
+    names, sources = levels.hierarchy.names, all_sources(served, memory) if retrieval else []
     originals = levels.originals or (None,) * len(levels.sequences)
     reply = DraftedReply(settings, stop, memory.user, levels.users)
     models = [
@@ -96,18 +96,18 @@ def with_models(
         )
         for name, latency in zip(names, levels.latencies, strict=False)
     ]
-    above = default_drafter(hosted, memory, settings=settings) if retrieval else None
+    above = default_drafter(served, memory, settings=settings) if retrieval else None
     stacked = list(zip(models, retrieval_levels, strict=True))
-    return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(hosted.end_ids, stop), plan)
+    return HierarchicalDrafter(levels.hierarchy, above, stacked, Ending(served.end_ids, stop), plan)
 
 
-def all_sources(hosted: Hosted, memory: Memory) -> list[Source]:
+def all_sources(served: ServedModel, memory: Memory) -> list[Source]:
     """Every database but the context."""
-    return [*memory.history, *statistics_sources(hosted.statistics)]
+    return [*memory.history, *statistics_sources(served.statistics)]
 
 
 def drafter_over(
-    hosted: Hosted,
+    served: ServedModel,
     sources: Sequence[Source],
     acceptance: Acceptance,
     width: int | None = None,
@@ -115,15 +115,15 @@ def drafter_over(
     settings: GenerationSettings | None = None,
 ) -> Drafter:
     """The program's drafter over some of its databases. `width` fixes the positions per forward, drafts and one."""
-    return Drafter(sources, acceptance, hosted.local.latency, width, successors, settings)
+    return Drafter(sources, acceptance, served.local.latency, width, successors, settings)
 
 
-def warm_up(hosted: Hosted) -> None:
+def warm_up(served: ServedModel) -> None:
     """One draft over a few tokens: what drafting and its databases compile at their first use is compiled then."""
     memory = Memory()
     memory.history[0].index.extend([[1, 2, 3, 1, 2], [2, 3]])
     memory.history[0].add([1, 2, 3])
-    draft_once(default_drafter(hosted, memory))
+    draft_once(default_drafter(served, memory))
 
 
 def statistics_sources(statistics: Sequence[Statistics]) -> list[Source]:
@@ -163,28 +163,28 @@ ALL = Drafting()
 
 
 def chosen_drafter(
-    hosted: Hosted, memory: Memory, settings: GenerationSettings, stop: Event, drafting: Drafting
+    served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, drafting: Drafting
 ) -> Proposer | None:
     """A drafter of what was chosen; None for plain decoding."""
     if drafting == ALL:
-        return reply_drafter(hosted, memory, settings, stop)
+        return reply_drafter(served, memory, settings, stop)
     if not drafting.draft_models:
-        hosted = replace(hosted, levels=None, proposers=())
+        served = replace(served, levels=None, proposers=())
     if drafting.databases == "none":
-        levels = hosted.levels
+        levels = served.levels
         if levels is None or not levels.sequences:
             return None
         alone = levels.only(levels.hierarchy.names[:-1])
-        return with_models(hosted, memory, settings, stop, alone, retrieval=False)
-    if hosted.levels and hosted.levels.sequences:
+        return with_models(served, memory, settings, stop, alone, retrieval=False)
+    if served.levels and served.levels.sequences:
         # What is learned of plans belongs to all databases: fewer of them begin as after loading.
-        names = hosted.levels.hierarchy.names[:-1]
-        hosted = replace(hosted, levels=hosted.levels.only(names, retrieval=True))
+        names = served.levels.hierarchy.names[:-1]
+        served = replace(served, levels=served.levels.only(names, retrieval=True))
     if drafting.databases == "chat":
         memory = replace(memory, history=[], successors=Successors())
     if drafting.databases != "texts":
-        hosted = replace(hosted, statistics=())
-    return reply_drafter(hosted, memory, settings, stop)
+        served = replace(served, statistics=())
+    return reply_drafter(served, memory, settings, stop)
 
 
 def apart(memory: Memory) -> Memory:
@@ -273,17 +273,17 @@ class Gain:
 
 
 def gain(
-    hosted: Hosted, written: Iterable[Written], texts: Iterable[Sequence[int]], report: Report = silent
+    served: ServedModel, written: Iterable[Written], texts: Iterable[Sequence[int]], report: Report = silent
 ) -> Gain | None:
     """Of these texts, tokenised. None where drafting is not possible, or too little was written to tell. `report` is
     called between its parts."""
-    tried = list(_first(written)) if hosted.drafts else []
+    tried = list(_first(written)) if served.drafts else []
     if sum(len(reply) for _, reply in tried) < FEWEST:
         return None
     new = Source.of(texts, CORPUS)
     new.index.wait()
-    now = statistics_sources(hosted.statistics)
-    before, after = (_tokens_per_forward(hosted, sources, tried, report) for sources in (now, [*now, new]))
+    now = statistics_sources(served.statistics)
+    before, after = (_tokens_per_forward(served, sources, tried, report) for sources in (now, [*now, new]))
     return Gain(len(tried), before, after)
 
 
@@ -297,11 +297,11 @@ def _first(written: Iterable[Written]) -> Iterator[Written]:
 
 
 def _tokens_per_forward(
-    hosted: Hosted, sources: Sequence[Source], tried: Sequence[Written], report: Report
+    served: ServedModel, sources: Sequence[Source], tried: Sequence[Written], report: Report
 ) -> float:
     acceptance = Acceptance()
     forwards = 0
     for prompt, reply in tried:
         report(Progress("reading", 0, None, ""))
-        forwards += sum(1 for _ in steps(drafter_over(hosted, sources, acceptance), prompt, reply))
+        forwards += sum(1 for _ in steps(drafter_over(served, sources, acceptance), prompt, reply))
     return sum(len(reply) for _, reply in tried) / forwards

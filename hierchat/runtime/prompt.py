@@ -13,7 +13,7 @@ from typing import Any
 from hierchat.config import Reasoning
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused
-from hierchat.runtime.thinking import Thinking
+from hierchat.runtime.thinking import ThinkingFormat
 
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""
@@ -32,7 +32,7 @@ GUESSES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PromptMessage:
     """One message. A reply brings the tokens that the model wrote, where it wrote them itself; its text begins with
     what it thought (reasoning.py)."""
 
@@ -85,7 +85,7 @@ class PromptBuilder:
         self.template = ChatTemplate(tokenizer, model)
         self.context_length = context_length
         self.system_prompt = system_prompt
-        self.thinking = Thinking(tokenizer)
+        self.thinking = ThinkingFormat(tokenizer)
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:
@@ -103,7 +103,11 @@ class PromptBuilder:
         return total
 
     def build(
-        self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
+        self,
+        messages: Sequence[PromptMessage],
+        room: int,
+        end_ids: Collection[int] = (),
+        reasoning: Reasoning = "",
     ) -> Prompt:
         """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply.
 
@@ -130,7 +134,7 @@ class PromptBuilder:
         self, room: int, system_prompt: str = "", end_ids: Collection[int] = (), reasoning: Reasoning = ""
     ) -> int:
         """Count the tokens that a message may have where `build` is to leave `room` for the reply."""
-        system = [Said("system", system_prompt)] if system_prompt else []
+        system = [PromptMessage("system", system_prompt)] if system_prompt else []
         return self._limit(room) - self._around(system, end_ids, reasoning)
 
     @property
@@ -140,7 +144,7 @@ class PromptBuilder:
 
     def whole(
         self,
-        messages: Sequence[Said],
+        messages: Sequence[PromptMessage],
         end_ids: Collection[int] = (),
         tools: Tools = (),
         reasoning: Reasoning = "",
@@ -160,7 +164,7 @@ class PromptBuilder:
     def require_short(self, *texts: str) -> None:
         """Look at what is to be a prompt before it is tokenised whole. Raises MessageTooLong where it is far beyond the
         context."""
-        if self._far_longer([Said("user", text) for text in texts], self.context_length):
+        if self._far_longer([PromptMessage("user", text) for text in texts], self.context_length):
             raise self._far_too_long()
 
     def _far_too_long(self) -> MessageTooLong:
@@ -193,7 +197,7 @@ class PromptBuilder:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _cut(
-        self, turns: Sequence[Sequence[Said]], limit: int, render: Callable[[int], list[int] | None]
+        self, turns: Sequence[Sequence[PromptMessage]], limit: int, render: Callable[[int], list[int] | None]
     ) -> tuple[int, list[int] | None]:
         """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long.
 
@@ -228,12 +232,12 @@ class PromptBuilder:
             unit //= 2
         return high, found
 
-    def _shown(self, message: Said) -> str:
+    def _shown(self, message: PromptMessage) -> str:
         """The text of a message without what the template leaves out of it."""
         whole = message.role != "assistant" or self.thinking.keeps
         return message.text if whole else split_reasoning(message.text).answer
 
-    def _far_longer(self, said: Sequence[Said], limit: int) -> bool:
+    def _far_longer(self, said: Sequence[PromptMessage], limit: int) -> bool:
         """Whether messages are so much longer than `limit` tokens that they need not be rendered."""
         texts = [self._shown(message) for message in said]
         if sum(map(_size, texts)) <= MOST_BYTES * limit:
@@ -241,12 +245,12 @@ class PromptBuilder:
         # Twice as many: the ends of pieces make a few more than there are.
         return self.count(texts, 2 * limit) > 2 * limit
 
-    def _around(self, system: Sequence[Said], end_ids: Collection[int], reasoning: Reasoning) -> int:
+    def _around(self, system: Sequence[PromptMessage], end_ids: Collection[int], reasoning: Reasoning) -> int:
         """Count the tokens of a chat with one question, without those of the question; of a system prompt that is far
         too long, about."""
         if self._far_longer(system, self.context_length):
             return 2 * self.context_length
-        return len(self._render([*system, Said("user", MARK)], end_ids, reasoning=reasoning)) - len(
+        return len(self._render([*system, PromptMessage("user", MARK)], end_ids, reasoning=reasoning)) - len(
             self._mark
         )
 
@@ -267,7 +271,11 @@ class PromptBuilder:
         )
 
     def _render(
-        self, said: Sequence[Said], end_ids: Collection[int], tools: Tools = (), reasoning: Reasoning = ""
+        self,
+        said: Sequence[PromptMessage],
+        end_ids: Collection[int],
+        tools: Tools = (),
+        reasoning: Reasoning = "",
     ) -> list[int]:
         arguments = self.thinking.arguments(reasoning)
         written = [self.thinking.as_written(message.text, message.tokens) for message in said]
@@ -289,7 +297,7 @@ class PromptBuilder:
                 read += 1  # the reply brought its own end
         return out + ids[read:]
 
-    def _message(self, message: Said, text: str | None = None) -> dict[str, Any]:
+    def _message(self, message: PromptMessage, text: str | None = None) -> dict[str, Any]:
         """As the template takes it, `text` in its place. What was thought goes where the template looks for it: it
         knows what of it the model is to see again."""
         said = {"role": message.role, "content": message.text if text is None else text} | _calls(message)
@@ -329,14 +337,14 @@ class PromptBuilder:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
-def _calls(message: Said) -> dict[str, Any]:
+def _calls(message: PromptMessage) -> dict[str, Any]:
     calls = [{"type": "function", "function": dict(call)} for call in message.calls]
     return {"tool_calls": calls} if calls else {}
 
 
-def _turns(messages: Sequence[Said]) -> list[list[Said]]:
+def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
     """Each user message with what follows it."""
-    turns: list[list[Said]] = []
+    turns: list[list[PromptMessage]] = []
     for message in messages:
         if message.role == "user" or not turns:
             turns.append([])

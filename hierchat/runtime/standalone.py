@@ -13,35 +13,35 @@ from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.add import chosen
 from hierchat.models.progress import Report, silent
 from hierchat.runtime.drafters import Memory, reply_drafter
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.runtime.served_model import ServedModel
 
 
 class StandaloneModel:
     """A model and its engine, and what drafts for it: its own context, what it wrote before, texts that ship, its
     draft models, and proposers of other packages."""
 
-    def __init__(self, hosted: Hosted) -> None:
-        self._hosted = hosted
+    def __init__(self, served: ServedModel) -> None:
+        self._served = served
         self._memory = Memory()
 
     @property
     def engine(self) -> Engine:
         """Return the engine, whose `generate` yields the steps of a reply."""
-        return self._hosted.engine
+        return self._served.engine
 
     def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:
         """Return the tokens of a question, or of a conversation as pairs of role and text.
 
         Raises MessageTooLong where it does not fit the context."""
         pairs = [("user", messages)] if isinstance(messages, str) else messages
-        said = [Said(role, text) for role, text in pairs]
-        return self._hosted.prompts.whole(said, self._hosted.end_ids).ids
+        said = [PromptMessage(role, text) for role, text in pairs]
+        return self._served.prompts.whole(said, self._served.end_ids).ids
 
     def drafter(self, settings: GenerationSettings) -> Proposer:
         """Return what drafts one reply under these settings; it drafts nothing where that does not pay."""
-        return reply_drafter(self._hosted, self._memory, settings, Event())
+        return reply_drafter(self._served, self._memory, settings, Event())
 
     def learn(self, reply: Sequence[int]) -> None:
         """Let the tokens of a reply draft later ones."""
@@ -49,7 +49,7 @@ class StandaloneModel:
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without control tokens."""
-        return str(self._hosted.prompts.tokenizer.decode(list(tokens), skip_special_tokens=True))
+        return str(self._served.prompts.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def load(
@@ -63,5 +63,5 @@ def load(
     catalogue = read_catalogue()
     name = chosen(model, catalogue) if model else None
     return StandaloneModel(
-        load_hosted(read_catalogue().entry(name), backend, report, catalogue=read_catalogue())
+        load_served_model(read_catalogue().entry(name), backend, report, catalogue=read_catalogue())
     )

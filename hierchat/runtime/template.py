@@ -147,7 +147,7 @@ def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
     return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
-class _Renderer:
+class _TemplateProcess:
     """The process, which starts with the first request, and anew after one that went wrong."""
 
     def __init__(self) -> None:
@@ -217,4 +217,4 @@ class _Renderer:
             self._process.kill()
 
 
-_renderer = _Renderer()
+_renderer = _TemplateProcess()

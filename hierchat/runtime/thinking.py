@@ -52,7 +52,7 @@ class _Piece:
     mark: bool
 
 
-class Thinking:
+class ThinkingFormat:
     """What one model's tokenizer and template tell."""
 
     def __init__(self, tokenizer: Any) -> None:

@@ -18,7 +18,7 @@ from hierchat.store.connection import (
     title_of,
 )
 from hierchat.store.deletion import DraftsFrom
-from hierchat.store.generated import Learning, SelfDrafted, SelfSize, SelfText
+from hierchat.store.generated import IdleSettings, SelfDrafted, SelfSize, SelfText
 from hierchat.store.history import Mark, SuffixRun, TextKind
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.records import (
@@ -71,8 +71,8 @@ __all__ = [
     "DraftsFrom",
     "FinalState",
     "HistorySize",
+    "IdleSettings",
     "Key",
-    "Learning",
     "LoggedReply",
     "Mark",
     "Message",

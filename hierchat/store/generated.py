@@ -59,7 +59,7 @@ _DRAFTED = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class IdleSettings:
     """What a user allows: whether, after how many minutes in which nobody asked for a reply, and up to how many tokens
     for each model."""
 
@@ -99,15 +99,15 @@ class SelfDrafted:
 class SelfTexts(Deletion):
     """The part of Store that keeps them. They stand in no list, no search and no export, but in backups."""
 
-    def learning(self, user_id: int) -> Learning:
+    def learning(self, user_id: int) -> IdleSettings:
         """What the user allows."""
         with self._read() as db:
             row = db.execute(
                 "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
             ).fetchone()
-        return Learning(bool(row[0]), *row[1:]) if row else Learning()
+        return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
-    def set_learning(self, user_id: int, learning: Learning) -> None:
+    def set_learning(self, user_id: int, learning: IdleSettings) -> None:
         """Allow it, or do so no more; what was written stays."""
         with self._write() as db:
             db.execute(

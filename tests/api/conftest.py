@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, scripted, serving
+from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, scripted, serving
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def tiny_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A random model that is computed here; programs on this machine need no key."""
-    with serving(tmp_path_factory.mktemp("tiny"), make_host()) as served:
+    with serving(tmp_path_factory.mktemp("tiny"), make_slot()) as served:
         yield served
 
 
@@ -28,8 +28,8 @@ def tiny_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, Served]]:
     """A model that writes what its script says, and knows of tools."""
     script = Script()
-    host = make_host(scripted(script, TOOLS_TEMPLATE))
-    with serving(tmp_path_factory.mktemp("script"), host) as served:
+    slot = make_slot(scripted(script, TOOLS_TEMPLATE))
+    with serving(tmp_path_factory.mktemp("script"), slot) as served:
         yield script, served
 
 

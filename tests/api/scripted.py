@@ -16,12 +16,12 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
 from hierchat.page.page_app import build_app, serve
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptBuilder
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Access, Store
 from tests.testing import browser as driving
-from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, catalogue, hosted, settle, tokenizer
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, catalogue, served, settle, tokenizer
 
 TOOLS_TEMPLATE = (
     "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
@@ -91,26 +91,26 @@ def with_template(template: str) -> Any:
     return words
 
 
-def scripted(script: Script, template: str | None = None) -> Callable[[str, Report], Hosted]:
+def scripted(script: Script, template: str | None = None) -> Callable[[str, Report], ServedModel]:
     """Loads it, under any name."""
     words = tokenizer() if template is None else with_template(template)
 
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         prompts = PromptBuilder(words, CONTEXT, SYSTEM)
-        return Hosted(name, f"script {name}", script, prompts, vanilla_ms=None)
+        return ServedModel(name, f"script {name}", script, prompts, vanilla_ms=None)
 
     return load
 
 
-def tiny(name: str, report: Report) -> Hosted:
+def tiny(name: str, report: Report) -> ServedModel:
     """A random model that is computed here, with grammars."""
-    return hosted(name)
+    return served(name)
 
 
-def make_host(load: Callable[[str, Report], Hosted] = tiny, *names: str) -> ModelHost:
-    host = ModelHost(catalogue(*(names or ("tiny",))), load=load)
-    host.start(host.names[0])
-    return settle(host)
+def make_slot(load: Callable[[str, Report], ServedModel] = tiny, *names: str) -> ModelSlot:
+    slot = ModelSlot(catalogue(*(names or ("tiny",))), load=load)
+    slot.start(slot.names[0])
+    return settle(slot)
 
 
 @dataclass
@@ -132,13 +132,13 @@ class Served:
 @contextmanager
 def serving(
     folder: Path,
-    host: ModelHost,
+    slot: ModelSlot,
     access: Access = "open",
     account: tuple[str, str] | None = None,
 ) -> Iterator[Served]:
     with Store.open(folder / "chat.db") as store:
         store.set_access(access)
-        service = ChatService(store, host)
+        service = ChatService(store, slot)
         log_ins = driving.log_ins_of(store, account) if account else None
         app = build_app(service, "here", log_ins)
         address, _ = serve(app, log_ins, before=lambda page, local: Endpoint(page, service, local))

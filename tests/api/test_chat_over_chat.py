@@ -10,8 +10,8 @@ import httpx
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.api.scripted import Served, serving
 from tests.testing.tiny_chat import settle
@@ -22,14 +22,16 @@ SETTINGS = GenerationSettings(max_new_tokens=24, temperature=1.0, seed=7)
 def test_the_words_are_those_that_the_other_one_writes(tiny_served: Served, tmp_path: Path) -> None:
     openai = OpenAI(url=tiny_served.base)
     entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai))
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    assert settle(host).status.message == ""
-    near = list(tiny_served.service.complete([Said("user", "hello")], SETTINGS, 1, threading.Event()))[-1]
+    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+    slot.start("far")
+    assert settle(slot).status.message == ""
+    near = list(
+        tiny_served.service.complete([PromptMessage("user", "hello")], SETTINGS, 1, threading.Event())
+    )[-1]
     with Store.open(tmp_path / "far.db") as store:
         user = store.ensure_user("ann")
         conversation = store.create_conversation(user)
-        service = ChatService(store, host)
+        service = ChatService(store, slot)
         *_, far = service.send(user, conversation, None, "hello", SETTINGS, threading.Event())
         service.close()
     assert far.text == near.text
@@ -40,9 +42,9 @@ def test_the_words_are_those_that_the_other_one_writes(tiny_served: Served, tmp_
 
 def test_what_needs_tokens_is_refused(tiny_served: Served, tmp_path: Path) -> None:
     entry = ModelEntry(name="far", engine=EngineElsewhere(openai=OpenAI(url=tiny_served.base)))
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    with serving(tmp_path, settle(host)) as served:
+    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+    slot.start("far")
+    with serving(tmp_path, settle(slot)) as served:
         for path, body in (
             ("v1/completions", {"prompt": "Once"}),
             ("tokenize", {"content": "Once"}),

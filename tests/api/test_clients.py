@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, scripted, serving, tiny
+from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, scripted, serving, tiny
 
 pytestmark = pytest.mark.large  # over 300 MB of packages
 # 1.82.7, 1.82.8 and 1.107 of litellm were not its makers': pinned to one from before.
@@ -39,7 +39,7 @@ def script() -> Script:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, script: Script) -> Iterator[Served]:
     with serving(
-        tmp_path_factory.mktemp("served"), make_host(scripted(script, TOOLS_TEMPLATE)), "keys"
+        tmp_path_factory.mktemp("served"), make_slot(scripted(script, TOOLS_TEMPLATE)), "keys"
     ) as served:
         yield served
 
@@ -95,7 +95,7 @@ def test_langchain(environment: Path, served: Served, script: Script, key: str) 
 
 
 def test_langchain_gets_the_form_that_it_asks_for(environment: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, make_host(tiny)) as served:
+    with serving(tmp_path, make_slot(tiny)) as served:
         got = program(environment, "with_langchain.py", served.base, "none", "form")
     assert 0 <= got["long"] <= 9
 

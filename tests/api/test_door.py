@@ -16,7 +16,7 @@ from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.successors import Successors
 from hierchat.store import Access, Key, Store
 from tests.api.raw import Answer, ask, bearer
-from tests.api.scripted import Script, Served, make_host, scripted, serving
+from tests.api.scripted import Script, Served, make_slot, scripted, serving
 
 CHAT = "/v1/chat/completions"
 SECRET = "the longest river"
@@ -27,7 +27,7 @@ ADDRESSES = [("POST", CHAT), ("POST", "/v1/completions"), ("GET", "/v1/models"),
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory):
     """Programs need a key, on this machine too."""
-    with serving(tmp_path_factory.mktemp("keyed"), make_host(), "keys") as served:
+    with serving(tmp_path_factory.mktemp("keyed"), make_slot(), "keys") as served:
         yield served
 
 
@@ -66,7 +66,7 @@ def test_what_is_being_written_ends_with_its_key(
         "/v1/completions": {"prompt": "x"},
         "/v1/responses": {"input": "x"},
     }
-    with serving(tmp_path, make_host(scripted(script)), "keys") as served:
+    with serving(tmp_path, make_slot(scripted(script)), "keys") as served:
         for (path, body), stream in itertools.product(bodies.items(), (True, False)):
             script.__init__("one two three")  # type: ignore[misc]
             script.holds_at = 3
@@ -115,7 +115,7 @@ def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
 
 
 def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
-    with serving(tmp_path, make_host(), "off") as served:
+    with serving(tmp_path, make_slot(), "off") as served:
         key = served.store.add_key("editor")
         expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("keys", 401, 200), ("open", 200, 200)]
         for access, without, having in expected:
@@ -131,7 +131,7 @@ def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
-    with serving(tmp_path, make_host(), "keys", ("me", "a long password")) as served:
+    with serving(tmp_path, make_slot(), "keys", ("me", "a long password")) as served:
         key = served.store.add_key("editor")
         assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
         assert ask(served.address, "GET", "/v1/models").status == 401
@@ -171,7 +171,7 @@ def test_what_is_handed_on_from_elsewhere_needs_a_key(tiny_served: Served, name:
 def test_off_loopback_nothing_is_answered_without_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path, make_host()) as served:
+    with serving(tmp_path, make_slot()) as served:
         monkeypatch.setattr(
             "hierchat.access.hosts.LOOPBACK", ()
         )  # as if asked under an address of the network
@@ -202,7 +202,7 @@ def test_a_client_that_hangs_up_frees_the_engine(written: tuple[Script, Served],
 
 
 def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Served], script: Script) -> None:
-    served, scheduler = written[1], written[1].service.host.scheduler
+    served, scheduler = written[1], written[1].service.slot.scheduler
     script.holds_at = 1
     first = threading.Thread(target=ask, args=(served.address, "POST", CHAT, ASKED))
     first.start()
@@ -310,7 +310,7 @@ def test_limits() -> None:
 
 def test_scripts_are_no_endpoint_of_their_own(tmp_path: Path) -> None:
     """A model elsewhere: what only an engine here can do is refused by name."""
-    with serving(tmp_path, make_host(scripted(Script()))) as served:
+    with serving(tmp_path, make_slot(scripted(Script()))) as served:
         for more in ({"logprobs": True}, {"response_format": {"type": "json_object"}}):
             answer = ask(served.address, "POST", CHAT, {**ASKED, **more})
             assert answer.status == 400

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from hierchat.runtime.prompt import PromptBuilder
-from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_host, serving, tiny, with_template
+from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, serving, tiny, with_template
 from tests.testing.tiny_chat import tokenizer
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -262,7 +262,7 @@ def test_a_call_can_be_forced(tmp_path, choice: object) -> None:
         return replace(loaded, prompts=prompts)
 
     finished = 0
-    with serving(tmp_path, make_host(knows_tools)) as served:
+    with serving(tmp_path, make_slot(knows_tools)) as served:
         for seed in range(6):
             answer = client(served).chat.completions.create(
                 model="tiny",

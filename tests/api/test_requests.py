@@ -8,9 +8,9 @@ import pytest
 
 from hierchat.engine.scheduler import QueueFull
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.api.raw import ask
-from tests.api.scripted import Script, Served, make_host, scripted, serving, tiny
+from tests.api.scripted import Script, Served, make_slot, scripted, serving, tiny
 from tests.testing.tiny_chat import CONTEXT
 
 CHAT = "/v1/chat/completions"
@@ -142,9 +142,9 @@ def test_health(tiny_served: Served) -> None:
 
 
 def test_without_a_model(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = tiny_served.service.host
-    monkeypatch.setattr(host, "hosted", None)
-    monkeypatch.setattr(host, "status", type(host.status)())
+    slot = tiny_served.service.slot
+    monkeypatch.setattr(slot, "model", None)
+    monkeypatch.setattr(slot, "status", type(slot.status)())
     answer = ask(tiny_served.address, "POST", CHAT, ASKED)
     assert (answer.status, answer.error["code"]) == (503, "model_not_loaded")
     assert ask(tiny_served.address, "GET", "/health").status == 503
@@ -155,7 +155,7 @@ def test_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> N
     def full(*args: object, **more: object) -> None:
         raise QueueFull("Too many replies are waiting. Please try again in a moment.")
 
-    monkeypatch.setattr(tiny_served.service.host.scheduler, "join", full)
+    monkeypatch.setattr(tiny_served.service.slot.scheduler, "join", full)
     for stream in (False, True):
         answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream})
         assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
@@ -183,26 +183,26 @@ def test_a_reply_that_fails(
 
 
 def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         if name == "broken":
             raise MemoryError
         return tiny(name, report)
 
-    host = make_host(load, "one", "two", "broken")
-    with serving(tmp_path, host) as served:
+    slot = make_slot(load, "one", "two", "broken")
+    with serving(tmp_path, slot) as served:
         here = ["one", "two", "broken"]
         monkeypatch.setattr(type(served.service.models), "names", property(lambda shelf: here))
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "two", "max_tokens": 3})
         assert answer.json["model"] == "two", answer.text
         assert answer.json["usage"]["hierchat"]["load_seconds"] > 0
-        assert host.hosted is not None
-        assert host.hosted.name == "two"
+        assert slot.model is not None
+        assert slot.model.name == "two"
         named = {one["id"]: one["loaded"] for one in ask(served.address, "GET", "/v1/models").json["data"]}
         assert named == {"one": False, "two": True, "broken": False}
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "broken"})
         assert answer.status == 503
         assert "ran out of memory" in answer.error["message"]
-        assert host.hosted.name == "two"
+        assert slot.model.name == "two"
         here.remove("one")
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
         assert (answer.status, answer.error["code"]) == (404, "model_not_found")
@@ -212,8 +212,8 @@ def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.
 def test_an_editor_asks_for_what_fills_a_gap(tmp_path) -> None:
     """The request of minuet.nvim and of Continue for code: control tokens in the prompt, or a suffix."""
     script = Script("return a + b")
-    host = make_host(scripted(script))
-    with serving(tmp_path, host) as served:
+    slot = make_slot(scripted(script))
+    with serving(tmp_path, slot) as served:
         asked = {
             "model": "tiny", "max_tokens": 56, "stream": True, "stop": ["\n\n"], "temperature": 0.01, "top_p": 0.9,
             "prompt": "<|im_start|>def add(a, b):\n    <|im_end|>",

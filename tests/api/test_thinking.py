@@ -10,7 +10,7 @@ import pytest
 from hierchat.api.responses import ResponseRequest
 from hierchat.reasoning import join_reasoning
 from tests.api.raw import ask
-from tests.api.scripted import Script, Served, make_host, scripted, serving
+from tests.api.scripted import Script, Served, make_slot, scripted, serving
 from tests.api.test_openai import client
 from tests.api.test_other_forms import events
 from tests.testing.thinkers import QWEN3
@@ -24,7 +24,7 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, Served]]:
     """A model that thinks, and lets one choose."""
     script = Script(join_reasoning(THOUGHT, ANSWER))
-    with serving(tmp_path_factory.mktemp("thinking"), make_host(scripted(script, QWEN3))) as served:
+    with serving(tmp_path_factory.mktemp("thinking"), make_slot(scripted(script, QWEN3))) as served:
         yield script, served
 
 
@@ -33,7 +33,7 @@ def prompt_of(script: Script, served: Served) -> str:
 
 
 def decoded(served: Served, tokens: list[int]) -> str:
-    return served.service.host.hosted.prompts.tokenizer.decode(tokens)
+    return served.service.slot.model.prompts.tokenizer.decode(tokens)
 
 
 def test_a_chat_completion(thinking: tuple[Script, Served]) -> None:
@@ -114,7 +114,7 @@ def test_a_response(thinking: tuple[Script, Served]) -> None:
     assert (thought.type, thought.summary, thought.status) == ("reasoning", [], "completed")
     assert [(part.type, part.text) for part in thought.content] == [("reasoning_text", THOUGHT)]
     assert (said.type, whole.output_text) == ("message", ANSWER)
-    tokens = served.service.host.hosted.prompts.tokenizer(script.text, add_special_tokens=False)["input_ids"]
+    tokens = served.service.slot.model.prompts.tokenizer(script.text, add_special_tokens=False)["input_ids"]
     inside = next(at for at in range(len(tokens)) if "</think>" in decoded(served, tokens[: at + 1])) + 1
     assert 0 < whole.usage.output_tokens_details.reasoning_tokens == inside < whole.usage.output_tokens
     again = asking.create(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.api.scripted import make_host, serving
+from tests.api.scripted import make_slot, serving
 from tests.api.test_openai import client
 from tests.testing import browser as driving
 
@@ -23,7 +23,7 @@ def test_two_pages_and_two_programs_get_the_replies_that_each_gets_alone(tmp_pat
         )
         return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 
-    with serving(tmp_path, make_host()) as served, driving.browser() as chromium:
+    with serving(tmp_path, make_slot()) as served, driving.browser() as chromium:
         alone = [ask(question) for question in ("hello", "the river")]
         with (
             driving.visiting(chromium, served.address) as one,

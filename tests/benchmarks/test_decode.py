@@ -12,27 +12,29 @@ from benchmarks.__main__ import main
 from benchmarks.arms import OwnArm, parse_arms, rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.questions import Question, RequestError
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import FakeArm, result
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
-from tests.testing.tiny_chat import hosted as tiny
+from tests.testing.tiny_chat import served as tiny
 
 WARM_UPS = 2
 
 
 @pytest.fixture(scope="module")
-def hosted() -> Hosted:
+def served() -> ServedModel:
     return tiny()
 
 
-def run(hosted: Hosted, arms: list[Any], asked: list[Question], out: Measured, carry: bool = False) -> None:
-    measure(hosted, arms, asked, SETTINGS, out, tell, carry=carry)
+def run(
+    served: ServedModel, arms: list[Any], asked: list[Question], out: Measured, carry: bool = False
+) -> None:
+    measure(served, arms, asked, SETTINGS, out, tell, carry=carry)
 
 
-def test_each_arm_leads_in_turn(hosted: Hosted, tmp_path: Path) -> None:
+def test_each_arm_leads_in_turn(served: ServedModel, tmp_path: Path) -> None:
     log: list[str] = []
     arms = [FakeArm(name, log) for name in "abc"]
-    run(hosted, arms, questions(6), result(tmp_path, "abc"))
+    run(served, arms, questions(6), result(tmp_path, "abc"))
     orders = ["".join(log[at : at + 3]) for at in range(3 * WARM_UPS, len(log), 3)]
     assert orders == ["abc", "bca", "cab", "bca", "cab", "abc"]
     many: list[Any] = [FakeArm(name) for name in "abcdef"]
@@ -40,22 +42,22 @@ def test_each_arm_leads_in_turn(hosted: Hosted, tmp_path: Path) -> None:
 
 
 def test_history_carries_along_in_a_log_only_and_what_does_not_fit_is_skipped(
-    hosted: Hosted, tmp_path: Path
+    served: ServedModel, tmp_path: Path
 ) -> None:
     for carry, held in ((True, 6), (False, 2)):
         arm = FakeArm("a")
         long = Question(0, "long", ("no " * 2000,), "qa")
         out = result(tmp_path, "a")
-        run(hosted, [arm], [long, *questions(4, turns=2)[1:]], out, carry)
+        run(served, [arm], [long, *questions(4, turns=2)[1:]], out, carry)
         assert len(arm.history) == held
         assert [row.get("skipped", "")[:12] for row in out.rows] == ["This message", "", "", ""]
         first, second = arm.prompts[WARM_UPS : WARM_UPS + 2]
         assert second[: len(first) + 3] == [*first, 5, 6, 7]  # a prompt holds the arm's own replies
 
 
-def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
+def test_a_repeat_begins_anew(served: ServedModel, tmp_path: Path) -> None:
     arm, out = FakeArm("a"), result(tmp_path, ["a"])
-    measure(hosted, [arm], questions(3), SETTINGS, out, tell, carry=True, repeats=2)
+    measure(served, [arm], questions(3), SETTINGS, out, tell, carry=True, repeats=2)
     assert [(row["repeat"], row["question"]) for row in out.rows] == [
         (n, q) for n in (0, 1) for q in (0, 1, 2)
     ]
@@ -63,29 +65,29 @@ def test_a_repeat_begins_anew(hosted: Hosted, tmp_path: Path) -> None:
     assert json.loads(out.path.read_text())["arms"][0]["questions"] == 3
     again = Measured(out.path, out.head, ["a"], out.rows[:4])
     resumed = FakeArm("a")
-    measure(hosted, [resumed], questions(3), SETTINGS, again, tell, carry=True, repeats=2)
+    measure(served, [resumed], questions(3), SETTINGS, again, tell, carry=True, repeats=2)
     assert resumed.asked == WARM_UPS + 2
     assert len(resumed.history) == 3
 
 
-def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(hosted: Hosted, tmp_path: Path) -> None:
+def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(served: ServedModel, tmp_path: Path) -> None:
     out = result(tmp_path, ["a", "b"])
     arms = [FakeArm("a"), FakeArm("b", fails=WARM_UPS + 1)]
-    run(hosted, arms, questions(3), out)
+    run(served, arms, questions(3), out)
     written = json.loads(out.path.read_text())
     assert written["absent"] == [{"arm": "b", "reason": "RuntimeError: out of breath"}]
     assert {figures["arm"]: figures["questions"] for figures in written["arms"]} == {"a": 3, "b": 1}
     assert arms[1].closed
 
 
-def test_no_arm_is_left(hosted: Hosted, tmp_path: Path) -> None:
+def test_no_arm_is_left(served: ServedModel, tmp_path: Path) -> None:
     out = result(tmp_path, ["a"])
     with pytest.raises(RequestError, match="out of breath"):
-        run(hosted, [FakeArm("a", fails=0)], questions(3), out)
+        run(served, [FakeArm("a", fails=0)], questions(3), out)
     assert json.loads(out.path.read_text())["absent"]
 
 
-def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(hosted: Hosted, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(served: ServedModel, tmp_path: Path) -> None:
     class Interrupted(FakeArm):
         def answer(self, *asked: Any) -> Any:
             if len(self.prompts) == WARM_UPS + 2:
@@ -94,23 +96,23 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(hosted: Hosted, tmp_p
 
     out = result(tmp_path, ["a"])
     with pytest.raises(KeyboardInterrupt):
-        run(hosted, [Interrupted("a")], questions(4), out, carry=True)
+        run(served, [Interrupted("a")], questions(4), out, carry=True)
     rows = json.loads(out.path.read_text())["questions"]
     assert [row["question"] for row in rows] == [0, 1]
 
     again = Measured(out.path, out.head, out.names, rows)
     arm = FakeArm("a")
-    run(hosted, [arm], questions(4), again, carry=True)
+    run(served, [arm], questions(4), again, carry=True)
     assert arm.asked == WARM_UPS + 2
     assert len(arm.history) == 4  # the earlier replies, too
     assert [row["question"] for row in json.loads(out.path.read_text())["questions"]] == [0, 1, 2, 3]
 
 
-def test_our_arms_on_a_model(hosted: Hosted, tmp_path: Path) -> None:
+def test_our_arms_on_a_model(served: ServedModel, tmp_path: Path) -> None:
     names = ["vanilla", "context", "context+history", "hierchat"]
     out = result(tmp_path, names)
     asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(3)]
-    run(hosted, [OwnArm(name, hosted) for name in names], asked, out, carry=True)
+    run(served, [OwnArm(name, served) for name in names], asked, out, carry=True)
     figures = {arm["arm"]: arm for arm in out.as_dict()["arms"]}
     assert [figures[name]["mismatches"] for name in names] == [0, 0, 0, 0]
     assert all(figures[name]["tokens"] == 3 * 2 * 24 for name in names)
@@ -119,9 +121,9 @@ def test_our_arms_on_a_model(hosted: Hosted, tmp_path: Path) -> None:
     assert "history" not in figures["context"]["sources"]
 
 
-def test_an_arm_finds_only_its_own_slots(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = OwnArm("vanilla", hosted), OwnArm("context", hosted)
-    target = hosted.engine.sequence
+def test_an_arm_finds_only_its_own_slots(served: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = OwnArm("vanilla", served), OwnArm("context", served)
+    target = served.engine.sequence
     prompt = list(range(3, 60))
     read: list[int] = []
     monkeypatch.setattr(

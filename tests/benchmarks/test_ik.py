@@ -10,7 +10,7 @@ import pytest
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.ik import FOLDER, IkArm
 from hierchat.config import GenerationSettings
-from tests.testing.tiny_chat import hosted
+from tests.testing.tiny_chat import served
 
 STAND_IN = """#!{python}
 import json, sys
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(method: str, seed: int = 0) -> tuple[list[int], float, float, int | None]:
-    one = hosted()
+    one = served()
     arm = IkArm(f"ik-{method}", method, Path("model.gguf"), one, threads=2)
     assert arm.versions == {"llama-spec-bench": "4711 (abc)"}
     prompt = one.prompts.tokenizer("one two three four")["input_ids"]
@@ -71,7 +71,7 @@ def test_what_goes_wrong_is_said(folder: Path, seed: int, reason: str) -> None:
 def test_without_the_program_the_arm_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FOLDER, raising=False)
     with pytest.raises(ArmError, match=FOLDER):
-        IkArm("ik", "", Path("model.gguf"), hosted(), threads=1)
+        IkArm("ik", "", Path("model.gguf"), served(), threads=1)
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with pytest.raises(ArmError, match="there is no llama-spec-bench"):
-        IkArm("ik", "", Path("model.gguf"), hosted(), threads=1)
+        IkArm("ik", "", Path("model.gguf"), served(), threads=1)

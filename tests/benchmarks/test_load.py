@@ -16,17 +16,17 @@ from benchmarks.load import measure
 from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
 from hierchat.engine.local import LocalEngine
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import FakeArm
 from tests.testing.questions import SETTINGS, questions, tell
-from tests.testing.tiny_chat import END, hosted, tokenizer
+from tests.testing.tiny_chat import END, served, tokenizer
 
 
-def many(places: int) -> Hosted:
+def many(places: int) -> ServedModel:
     """The tiny model, with room for so many replies at once."""
-    one = hosted()
+    one = served()
     engine = LocalEngine(one.local.runner.open(), {END}, tokenizer().decode, places)
-    return Hosted(one.name, one.model_key, engine, one.prompts, one.vanilla_ms)
+    return ServedModel(one.name, one.model_key, engine, one.prompts, one.vanilla_ms)
 
 
 @pytest.mark.parametrize("users", [1, 3])

@@ -28,7 +28,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import processed
 from hierchat.models.formats.blocks import pack
-from hierchat.runtime.prompt import PromptBuilder, Said
+from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.drafting.databases import World
 from tests.testing.tiny import block_model
 from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, model, tokenizer
@@ -75,19 +75,19 @@ def test_replies_are_those_of_plain_decoding(runner: CpuRunner, tmp_path: Path) 
     assert set(rows) == {"k0", "k1", "k2", "k4"}  # the long one does not fit
     engine = LocalEngine(runner.open(), {END}, tokenizer().decode)
     for conversation in ASKED:
-        said: list[Said] = []
+        said: list[PromptMessage] = []
         for turn, reply in zip(conversation.turns, rows.get(conversation.key, []), strict=False):
             if "{reply}" in turn:
                 turn = turn.replace("{reply}", tokenizer().decode(said[-1].tokens, skip_special_tokens=True))
                 said = []
-            said.append(Said("user", turn))
+            said.append(PromptMessage("user", turn))
             settings = GenerationSettings(
                 temperature=conversation.temperature, seed=conversation.seed, max_new_tokens=20
             )
             steps = engine.generate(prompts().build(said, 20, {END}).ids, settings)
             expected = [token for step in steps for token in step.tokens]
             assert reply == expected
-            said.append(Said("assistant", tokenizer().decode(reply), tuple(reply)))
+            said.append(PromptMessage("assistant", tokenizer().decode(reply), tuple(reply)))
 
 
 def test_an_interrupted_run_goes_on(runner: CpuRunner, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ SHIPPED = {"one": [1, 2, 3], "other": [1, 2, 4]}
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> lessons.Shelf:
+def shelf(monkeypatch: pytest.MonkeyPatch) -> lessons.ModelManager:
     catalogue = SimpleNamespace(entry=lambda name: SimpleNamespace(name=name))
     monkeypatch.setattr(lessons, "read_catalogue", lambda: catalogue)
     monkeypatch.setattr(lessons, "load_tokenizer", lambda entry: None)
@@ -118,7 +118,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> lessons.Shelf:
     monkeypatch.setattr(
         lessons, "statistics_sources", lambda names: [Source.of([SHIPPED[names[0]]], SEED)] if names else []
     )
-    return lessons.Shelf(None)
+    return lessons.ModelManager(None)
 
 
 def recorded(path: Path, model: str, *replies: list[int]) -> Path:
@@ -134,14 +134,16 @@ def named_by(taught: lessons.Lessons, row: int, slot: int) -> bool:
     return right < CANDIDATES and bool(taught.inputs[row, right, slot * INPUTS : (slot + 1) * INPUTS].any())
 
 
-def test_each_model_has_the_texts_that_ship_as_it_has_them(shelf: lessons.Shelf, tmp_path: Path) -> None:
+def test_each_model_has_the_texts_that_ship_as_it_has_them(
+    shelf: lessons.ModelManager, tmp_path: Path
+) -> None:
     files = [recorded(tmp_path / "a", "one", [3]), recorded(tmp_path / "b", "other", [3], [4])]
     taught = shelf.lessons(files)
     assert len(taught.right) == 3
     assert [named_by(taught, row, SEED) for row in range(3)] == [True, False, True]
 
 
-def test_history_begins_anew_with_each_file(shelf: lessons.Shelf, tmp_path: Path) -> None:
+def test_history_begins_anew_with_each_file(shelf: lessons.ModelManager, tmp_path: Path) -> None:
     again = [7, 1, 2, 5]
     taught = shelf.lessons(
         [recorded(tmp_path / "a", "one", again, again), recorded(tmp_path / "b", "other", again)]

@@ -18,14 +18,14 @@ from benchmarks.peers.programs.llama_cpp import DraftModel, hold
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from tests.testing.fake_arms import FAKE_PEER
-from tests.testing.tiny_chat import CONTEXT, END, hosted, model
+from tests.testing.tiny_chat import CONTEXT, END, model, served
 
 
 @pytest.fixture
 def peer(tmp_path: Path) -> PeerArm:
     script = tmp_path / "fake.py"
     script.write_text(FAKE_PEER)
-    return PeerArm("fake", [sys.executable, script], hosted().engine, threads=1)
+    return PeerArm("fake", [sys.executable, script], served().engine, threads=1)
 
 
 def settings(seed: int = 0) -> GenerationSettings:
@@ -55,13 +55,13 @@ def test_a_peer_that_dies_leaves_its_last_words(peer: PeerArm) -> None:
 
 def test_a_peer_that_does_not_start() -> None:
     with pytest.raises(ArmError, match="ended with code 1: no such thing"):
-        PeerArm("fake", [sys.executable, "-c", "raise SystemExit('no such thing')"], hosted().engine, 1)
+        PeerArm("fake", [sys.executable, "-c", "raise SystemExit('no such thing')"], served().engine, 1)
 
 
 def test_a_peer_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.peers.arm.CLOSE_SECONDS", 0.05)
     script = 'import json, time; print(json.dumps({"versions": {}}), flush=True); time.sleep(600)'
-    peer = PeerArm("fake", [sys.executable, "-c", script], hosted().engine, 1)
+    peer = PeerArm("fake", [sys.executable, "-c", script], served().engine, 1)
     peer.close()
     assert peer._process.returncode
 
@@ -112,13 +112,13 @@ def test_peers_that_cannot_run_here(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     entry = ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path)))
     with pytest.raises(ArmError, match=reason):
-        open_peer(name, Weights(entry, hosted()), 1, print)
+        open_peer(name, Weights(entry, served()), 1, print)
 
 
 @pytest.mark.parametrize("lookup", ["", ', "lookup": 4'])
 def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path, lookup: str) -> None:
     model().save_pretrained(tmp_path)
-    engine = hosted().engine
+    engine = served().engine
     options = f'{{"threads": 1, "context": {CONTEXT}, "device": "cpu", "dtype": "float32"{lookup}}}'
     peer = PeerArm("transformers", [sys.executable, "-P", MAIN, "transformers", tmp_path, options], engine, 1)
     assert set(peer.versions) == {"transformers", "torch"}

@@ -16,7 +16,7 @@ from benchmarks.summary import summarise
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import LeftOut, Levels
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 from tests.testing.fake_arms import result
 from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
@@ -33,7 +33,7 @@ ARMS = [
 
 
 @pytest.fixture(scope="module")
-def hosted() -> Hosted:
+def served() -> ServedModel:
     return with_draft_models()
 
 
@@ -69,10 +69,10 @@ def test_what_is_no_plan(text: str, said: str) -> None:
         parse_plan(text, NAMES)
 
 
-def test_all_arms_say_the_same_words(hosted: Hosted, tmp_path: Path) -> None:
-    arms = [OwnArm(name, hosted) for name in parse_arms(",".join(ARMS))]
+def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> None:
+    arms = [OwnArm(name, served) for name in parse_arms(",".join(ARMS))]
     out = result(tmp_path, ARMS)
-    measure(hosted, arms, questions(3, turns=2), SETTINGS, out, tell, carry=False)
+    measure(served, arms, questions(3, turns=2), SETTINGS, out, tell, carry=False)
     figures = {name: summarise(out.rows, name) for name in ARMS}
     assert [figures[name]["mismatches"] for name in ARMS] == [0] * len(ARMS)
     assert figures["plan:databases+small=2+middle=5"]["tokens_per_forward"] > 3  # the twin writes nearly all
@@ -89,7 +89,7 @@ def test_all_arms_say_the_same_words(hosted: Hosted, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
 def test_a_model_without_draft_models(arm: str) -> None:
-    bare = tiny.hosted()
+    bare = tiny.served()
     with pytest.raises(ArmError, match=r"models\.yaml names none"):
         OwnArm(arm, bare)
     hierarchy = Hierarchy(["tiny"], [bare.engine.latency])

@@ -24,8 +24,8 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS
-from tests.testing.tiny_chat import hosted
-from tests.testing.tiny_chat import hosted as tiny
+from tests.testing.tiny_chat import served
+from tests.testing.tiny_chat import served as tiny
 
 
 def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
@@ -228,7 +228,7 @@ def test_history_is_forgotten_and_the_corpus_is_not(texts: np.ndarray) -> None:
 
 @compiled
 def test_not_a_word_changes_with_arctic_inference() -> None:
-    model, prompt = hosted(), list(range(3, 40)) * 2
+    model, prompt = served(), list(range(3, 40)) * 2
     plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
     arm = OwnArm("arctic-suffix", model, width=8)
     for _ in range(2):
@@ -243,4 +243,4 @@ def test_a_source_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
     monkeypatch.setattr(arctic, "SOURCE", "http://127.0.0.1:9/none.tar.gz")
     with pytest.raises(ArmError, match="could not be fetched"):
-        OwnArm("arctic-suffix", hosted())
+        OwnArm("arctic-suffix", served())

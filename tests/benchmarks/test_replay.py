@@ -14,24 +14,24 @@ from benchmarks.arms import Carried, OwnArm
 from benchmarks.record import CHOICE, TOP, Trace, append, earlier, read_lines, read_traces, record
 from benchmarks.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.checks.questions import Question, RequestError
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS, questions, questions_file, tell
-from tests.testing.tiny_chat import hosted as tiny
+from tests.testing.tiny_chat import served as tiny
 
 WIDTH = 6
 SAID = {"model": "tiny", "seed": 0}
 
 
 @pytest.fixture(scope="module")
-def hosted() -> Hosted:
+def served() -> ServedModel:
     return tiny()
 
 
-def recorded(hosted: Hosted, path: Path, asked: list[Question], **changed: Any) -> list[Trace]:
+def recorded(served: ServedModel, path: Path, asked: list[Question], **changed: Any) -> list[Trace]:
     settings = SETTINGS.model_copy(update=changed)
     said = {**SAID, **{key: getattr(settings, key) for key in CHOICE}}
-    assert record(hosted, asked, settings, path, said, tell, earlier(path, said)) == 0
+    assert record(served, asked, settings, path, said, tell, earlier(path, said)) == 0
     return read_traces(path)
 
 
@@ -44,8 +44,8 @@ def replayed(
     return out
 
 
-def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
-    traces = recorded(hosted, tmp_path / "t", questions(2, turns=2))
+def test_what_is_recorded(served: ServedModel, tmp_path: Path) -> None:
+    traces = recorded(served, tmp_path / "t", questions(2, turns=2))
     assert [(trace.question.name, trace.turn) for trace in traces] == [
         *[("q0", 0), ("q0", 1), ("q1", 0), ("q1", 1)]
     ]
@@ -53,7 +53,7 @@ def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
     assert (traces[0].question.day, traces[0].question.group, traces[0].model) == (0, "qa", "tiny")
     first, second = traces[:2]
     assert second.prompt[: len(first.prompt) + len(first.reply)] == [*first.prompt, *first.reply]
-    assert first.reply == OwnArm("vanilla", hosted).answer(first.prompt, SETTINGS).reply
+    assert first.reply == OwnArm("vanilla", served).answer(first.prompt, SETTINGS).reply
     for line, trace in zip(read_lines(tmp_path / "t"), traces, strict=True):
         assert line["top_from"] == len(trace.prompt) - 1
         assert trace.top.shape == trace.chances.shape == (24, TOP)
@@ -61,15 +61,15 @@ def test_what_is_recorded(hosted: Hosted, tmp_path: Path) -> None:
         assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
 
 
-def test_it_goes_on_where_a_crash_left_half_a_line(hosted: Hosted, tmp_path: Path) -> None:
+def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    recorded(hosted, path, questions(3, turns=2), temperature=0.8)
+    recorded(served, path, questions(3, turns=2), temperature=0.8)
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]) + lines[3][:50])
     with pytest.raises(RequestError, match="no JSON"):
         read_traces(path)
-    recorded(hosted, path, questions(3, turns=2), temperature=0.8)
+    recorded(served, path, questions(3, turns=2), temperature=0.8)
     assert path.read_bytes() == whole
     with pytest.raises(RequestError, match="seed was 0 and is 1"):
         earlier(path, {**SAID, "seed": 1})
@@ -87,15 +87,15 @@ def test_entries_may_begin_behind_the_prompts_first_token(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("carry", "temperature"), [(False, 0.0), (True, 0.7)])
 def test_as_many_forwards_as_with_the_model(
-    carry: bool, temperature: float, hosted: Hosted, tmp_path: Path
+    carry: bool, temperature: float, served: ServedModel, tmp_path: Path
 ) -> None:
     asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(2)]
-    traces = recorded(hosted, tmp_path / "t", asked, temperature=temperature)
+    traces = recorded(served, tmp_path / "t", asked, temperature=temperature)
     names = ["vanilla", "context", "context+history", "hierchat", *QUICK]
     out = replayed(tmp_path, names, traces, None, width=WIDTH, carry=carry)
     settings = SETTINGS.model_copy(update={"temperature": temperature})
     for name in names:
-        arm, live = OwnArm(name, hosted, WIDTH), []
+        arm, live = OwnArm(name, served, WIDTH), []
         for trace in traces:
             if trace.turn == 0 and not carry:
                 arm.forget()

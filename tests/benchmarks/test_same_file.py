@@ -17,8 +17,8 @@ from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import load_tokenizer
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
@@ -83,17 +83,17 @@ def test_a_program_that_fails_says_so(asked: argparse.Namespace) -> None:
         tokens.measure(asked)
 
 
-def hosted(entry: ModelEntry, backend: None, report: Report) -> Hosted:
+def served(entry: ModelEntry, backend: None, report: Report) -> ServedModel:
     """Without drafts, whose kernels take a minute to compile."""
     loaded = load(entry, "cpu", report, backend)
     engine = LocalEngine(make_runner(loaded).open(), loaded.end_ids, loaded.tokenizer.decode)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length)
-    return Hosted(entry.name, loaded.model_key, engine, prompts, vanilla_ms=1.0)
+    return ServedModel(entry.name, loaded.model_key, engine, prompts, vanilla_ms=1.0)
 
 
 @pytest.mark.usefixtures("path")
 def test_every_position_of_the_replies_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "load_hosted", hosted)
+    monkeypatch.setattr(agreement, "load_served_model", served)
     questions = tmp_path / "questions.jsonl"
     questions.write_text('{"turns": ["What?"]}\n{"turns": ["Why?"]}\n')
     found = agreement.measure(

@@ -10,9 +10,9 @@ import pytest
 from hierchat.chat.frames import CompareFrame, Frame
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Attachment, Message, Store
-from tests.testing.tiny_chat import END, ready_host
+from tests.testing.tiny_chat import END, ready_slot
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +46,13 @@ class Talk:
         return self.service.store
 
     @property
-    def hosted(self) -> Hosted:
-        assert self.service.host.hosted
-        return self.service.host.hosted
+    def model(self) -> ServedModel:
+        assert self.service.slot.model
+        return self.service.slot.model
 
     @property
     def sequence(self) -> Any:
-        return self.hosted.engine.sequence
+        return self.model.engine.sequence
 
     def sending(
         self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
@@ -90,11 +90,11 @@ class Talk:
         return GenerationSettings(**{**usual, **changed})
 
 
-def talk_on(store: Store, host: Any) -> Talk:
+def talk_on(store: Store, slot: Any) -> Talk:
     user = store.ensure_user("ann")
-    return Talk(ChatService(store, host), user, store.create_conversation(user))
+    return Talk(ChatService(store, slot), user, store.create_conversation(user))
 
 
 @pytest.fixture
 def talk(store: Store) -> Talk:
-    return talk_on(store, ready_host())
+    return talk_on(store, ready_slot())

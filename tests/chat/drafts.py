@@ -14,8 +14,8 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.student import make_student
 from tests.testing.tiny_chat import CONTEXT, END, tokenizer
@@ -69,13 +69,13 @@ def catalogue(folder: Path, *drafts: str, layers: int = LAYERS, **fields: Any) -
     return Catalogue(models={one.name: one for one in entries}, default="target")
 
 
-def host(models: Catalogue, store: Store | None = None) -> tuple[Hosted, Levels]:
+def slot(models: Catalogue, store: Store | None = None) -> tuple[ServedModel, Levels]:
     """The target, which answers, and what stands below it."""
-    hosted = load_hosted(models.entry("target"), "float32", catalogue=models, costs=store)
+    served = load_served_model(models.entry("target"), "float32", catalogue=models, costs=store)
     settings = GenerationSettings(max_new_tokens=4, logit_bias={END: -100.0})
-    assert list(hosted.engine.generate([5, 6, 7], settings))[-1].finish == "length"
-    assert hosted.levels
-    return hosted, hosted.levels
+    assert list(served.engine.generate([5, 6, 7], settings))[-1].finish == "length"
+    assert served.levels
+    return served, served.levels
 
 
 # Drafts, and what may be wrong with them

@@ -10,8 +10,8 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from tests.testing.tiny_chat import CONTEXT, SYSTEM, tokenizer
 
 WORDS = "What is the longest river of this country, and where does it end? " * 8
@@ -54,10 +54,10 @@ class Elsewhere:
                 return
 
 
-def hosted(name: str = "elsewhere") -> Hosted:
+def served(name: str = "elsewhere") -> ServedModel:
     prompts = PromptBuilder(tokenizer(), CONTEXT, SYSTEM)
-    return Hosted(name, f"remote {name}", Elsewhere(), prompts, vanilla_ms=None)
+    return ServedModel(name, f"remote {name}", Elsewhere(), prompts, vanilla_ms=None)
 
 
-def load(name: str, report: Report) -> Hosted:
-    return hosted(name)
+def load(name: str, report: Report) -> ServedModel:
+    return served(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hierchat.chat.service import ChatService
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import Store
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
@@ -18,12 +18,12 @@ from tests.testing.tiny_chat import settle
 from .conftest import Talk
 
 
-def host_of(openai: OpenAI, **said: Any) -> ModelHost:
+def slot_over(openai: OpenAI, **said: Any) -> ModelSlot:
     """`said`: of the model's entry, beside its engine."""
     entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai), **said)
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    return settle(host)
+    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+    slot.start("far")
+    return settle(slot)
 
 
 @contextmanager
@@ -33,9 +33,9 @@ def talking(store: Store, script: Script, drafter: Drafter | None = None, **name
         url = running.enter_context(serving(script))
         if drafter:
             named |= {"drafter": running.enter_context(drafting(drafter)), "drafter_token": TOKEN}
-        host = host_of(OpenAI(url=url, **named))
-        assert host.status.phase == "ready", host.status.message
+        slot = slot_over(OpenAI(url=url, **named))
+        assert slot.status.phase == "ready", slot.status.message
         user = store.ensure_user("ann")
-        service = ChatService(store, host)
+        service = ChatService(store, slot)
         running.callback(service.close)
         yield Talk(service, user, store.create_conversation(user))

@@ -6,7 +6,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.runtime.drafters import Memory, default_drafter
-from hierchat.runtime.prompt import MessageTooLong, Said
+from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.store import Attachment
 from hierchat.texts.attachments import with_files
 from tests.testing.tiny_chat import CONTEXT, tokenizer
@@ -40,17 +40,17 @@ def test_a_file_alone_is_a_message(talk: Talk) -> None:
 
 def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
-    service, hosted = talk.service, talk.hosted
+    service, served = talk.service, talk.model
     path = [] if parent is None else talk.store.messages(talk.user, talk.conversation, parent)
-    said = service._said(hosted, talk.user, path, None)
+    said = service._said(served, talk.user, path, None)
     if files:
-        said.append(Said("user", FENCED.removesuffix("<|im_end|>")))
+        said.append(PromptMessage("user", FENCED.removesuffix("<|im_end|>")))
     reply = service._completions.reply(
-        hosted, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop
+        served, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop
     )
-    drafter = default_drafter(hosted, Memory(), width=8)
+    drafter = default_drafter(served, Memory(), width=8)
     drafter.begin(reply.prompt_ids)
-    drafter.observe(hosted.prompts.tokens(FILE.text)[:30])
+    drafter.observe(served.prompts.tokens(FILE.text)[:30])
     tree = drafter.propose()
     assert set(tree.sources) == {"context"}
     return str(tokenizer().decode(tree.tokens))
@@ -62,7 +62,7 @@ def test_what_it_says_drafts_in_this_chat_and_in_another_that_holds_it(talk: Tal
     there = drafted(talk.other(), None, [FILE])
     for found in (here, there):
         assert found
-        assert FILE.text.startswith(tokenizer().decode(talk.hosted.prompts.tokens(FILE.text)[:30]) + found)
+        assert FILE.text.startswith(tokenizer().decode(talk.model.prompts.tokens(FILE.text)[:30]) + found)
 
 
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Talk) -> None:
@@ -77,9 +77,9 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Tal
 
 
 def test_tokens_are_counted_as_the_model_reads_them(talk: Talk) -> None:
-    most = talk.hosted.prompts.most_counted
+    most = talk.model.prompts.most_counted
     assert talk.service.tokens("") == (0, most)
-    assert talk.service.tokens(FILE.text) == (len(talk.hosted.prompts.tokens(FILE.text)), most)
+    assert talk.service.tokens(FILE.text) == (len(talk.model.prompts.tokens(FILE.text)), most)
 
 
 @pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])

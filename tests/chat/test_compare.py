@@ -13,10 +13,10 @@ from hierchat.chat.comparison import Comparison, differences, summed
 from hierchat.chat.frames import Arm, CompareFrame
 from hierchat.engine.verification import ArrayRows
 from hierchat.models.progress import ModelError
-from hierchat.runtime.prompt import MessageTooLong, Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.store import Store
-from tests.testing.tiny_chat import catalogue, hosted, settle, spy
+from tests.testing.tiny_chat import catalogue, served, settle, spy
 
 from .conftest import Talk, talk_on
 
@@ -55,7 +55,7 @@ def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
 def bend(talk: Talk, at: int) -> None:
     """Plain decoding prefers another token at this index of the reply."""
     forward = talk.sequence.forward
-    committed = len(talk.hosted.prompts.build([Said("user", "hello")], 24).ids) - 1 + at
+    committed = len(talk.model.prompts.build([PromptMessage("user", "hello")], 24).ids) - 1 + at
 
     def bent(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
         rows = forward(tokens, parents, padded=padded)
@@ -127,19 +127,19 @@ def test_the_plain_side_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> N
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
     from hierchat.chat.comparison import verdict as judge
-    from hierchat.chat.reply import Reply
+    from hierchat.chat.reply import ReplyStream
     from hierchat.chat.statistics import ReplyStatistics
     from hierchat.config import GenerationSettings
 
     replies = []
     for length in (10, 8):
         settings = GenerationSettings(max_new_tokens=length, logit_bias={2: -100.0})
-        statistics = ReplyStatistics(talk.hosted.local.decode)
-        reply = Reply(talk.hosted, [5, 6, 7], settings, statistics, None)
+        statistics = ReplyStatistics(talk.model.local.decode)
+        reply = ReplyStream(talk.model, [5, 6, 7], settings, statistics, None)
         list(reply.frames(talk.stop, measure=False))
         replies.append(reply)
     both = {"first": replies[0], "second": replies[1]}
-    verdict = judge(both, {"first": "One", "second": "Other"}, talk.hosted.local)
+    verdict = judge(both, {"first": "One", "second": "Other"}, talk.model.local)
     assert (verdict.identical, verdict.tokens, verdict.logit_gap) == (False, 8, None)
     assert verdict.precise == "First difference at token 9."
 
@@ -201,7 +201,7 @@ def test_a_full_memory_keeps_both_texts(talk: Talk, order: tuple[Arm, Arm], arm:
         if left == 0:
             raise MemoryError
 
-    talk.hosted.engine.measure_vanilla = lambda *_, **__: 1.0
+    talk.model.engine.measure_vanilla = lambda *_, **__: 1.0
     spy(talk.sequence, "forward", fail)
     last = list(talk.comparing("hello", max_new_tokens=40))[-1]
     assert last.verdict is None
@@ -287,10 +287,10 @@ def test_a_wrong_configuration_is_refused_in_words(given: dict[str, Any], said: 
 
 
 def test_two_models_one_after_the_other_and_back(store: Store) -> None:
-    host = ModelHost(catalogue("tiny", "other"), load=lambda name, _: hosted(name, seed=len(name)))
-    host.start("tiny")
-    settle(host)
-    talk = talk_on(store, host)
+    slot = ModelSlot(catalogue("tiny", "other"), load=lambda name, _: served(name, seed=len(name)))
+    slot.start("tiny")
+    settle(slot)
+    talk = talk_on(store, slot)
     frames = compared(talk, pair({"model": "other"}, {}))
     last = frames[-1]
     assert any("Loading other" in (frame.arms["first"].notice or "") for frame in frames)
@@ -301,9 +301,9 @@ def test_two_models_one_after_the_other_and_back(store: Store) -> None:
     assert last.result.verdict.exact is None
     assert "as expected: the models differ." in last.verdict.sentence
     assert talk.messages()[-1].text == last.arms["second"].text
-    settle(host)
-    while host.status.name != "tiny" or host.status.phase != "ready":
-        settle(host)
+    settle(slot)
+    while slot.status.name != "tiny" or slot.status.phase != "ready":
+        settle(slot)
     assert talk.send("and now?", talk.messages()[-1].id).finish == "length"
 
 
@@ -311,12 +311,12 @@ def test_a_second_model_that_cannot_be_loaded(store: Store) -> None:
     def load(name: str, report: Any) -> Any:
         if name == "other":
             raise ModelError("other is too large.")
-        return hosted(name)
+        return served(name)
 
-    host = ModelHost(catalogue("tiny", "other"), load=load)
-    host.start("tiny")
-    settle(host)
-    talk = talk_on(store, host)
+    slot = ModelSlot(catalogue("tiny", "other"), load=load)
+    slot.start("tiny")
+    settle(slot)
+    talk = talk_on(store, slot)
     last = compared(talk, pair({}, {"model": "other"}))[-1]
     assert last.arms["first"].finish == "length"
     assert last.arms["second"].notice.startswith("other is too large.")

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from hierchat.chat.completions import NoModel
-from hierchat.runtime.prompt import MessageTooLong, Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.store import Store
 from tests.testing.tiny_chat import catalogue
 
@@ -17,13 +17,13 @@ from .conftest import Talk, talk_on
 from .test_service import LONG
 
 
-def complete(talk: Talk, *said: Said, **settings: object) -> list:
+def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
     return list(talk.service.complete(said, talk._settings(settings), talk.user, talk.stop))
 
 
 @pytest.mark.usefixtures("every_frame")
 def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
-    frames = complete(talk, Said("user", "hello"))
+    frames = complete(talk, PromptMessage("user", "hello"))
     assert talk.messages() == []
     assert talk.store.totals(talk.user).tokens == 0
     told = talk.send("hello")
@@ -36,9 +36,13 @@ def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
 def test_a_conversation_is_given_whole(talk: Talk) -> None:
     first = talk.send("hello")
     second = talk.send("go on", first.message_id)
-    said = (Said("user", "hello"), Said("assistant", first.text), Said("user", "go on"))
+    said = (
+        PromptMessage("user", "hello"),
+        PromptMessage("assistant", first.text),
+        PromptMessage("user", "go on"),
+    )
     tokens = tuple(talk.store.reply_tokens(talk.user, first.message_id))
-    exactly = (said[0], Said("assistant", first.text, tokens), said[2])
+    exactly = (said[0], PromptMessage("assistant", first.text, tokens), said[2])
     assert complete(talk, *exactly)[-1].text == second.text
 
 
@@ -48,17 +52,17 @@ def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
             if frame.phase == "writing":
                 break
         stop = threading.Event()
-        frames = talk.service.complete([Said("user", "x")], talk._settings({}), talk.user, stop)
+        frames = talk.service.complete([PromptMessage("user", "x")], talk._settings({}), talk.user, stop)
         assert [next(frames).ahead for _ in range(2)] == [1, 1]
         stop.set()
         assert list(frames) == []
     talk.stop.clear()  # leaving stopped the first
-    assert complete(talk, Said("user", "x"))[-1].finish == "length"
+    assert complete(talk, PromptMessage("user", "x"))[-1].finish == "length"
 
 
 def test_what_keeps_it_from_beginning_is_raised(talk: Talk, store: Store) -> None:
     with pytest.raises(MessageTooLong):
-        complete(talk, Said("user", LONG * 4))
+        complete(talk, PromptMessage("user", LONG * 4))
     with pytest.raises(NoModel):
-        complete(talk_on(store, ModelHost(catalogue("tiny"))), Said("user", "hello"))
-    assert complete(talk, Said("user", "hello"))[-1].finish == "length"
+        complete(talk_on(store, ModelSlot(catalogue("tiny"))), PromptMessage("user", "hello"))
+    assert complete(talk, PromptMessage("user", "hello"))[-1].finish == "length"

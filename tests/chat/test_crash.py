@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from hierchat.store import Store
-from tests.testing.tiny_chat import ready_host, tokenizer
+from tests.testing.tiny_chat import ready_slot, tokenizer
 
 from .conftest import talk_on
 
@@ -56,7 +56,7 @@ def test_a_killed_reply(tmp_path: Path) -> None:
             (int(count) for when, count in said if float(when) <= a_second_before), default=1
         )
 
-        talk = talk_on(store, ready_host())
+        talk = talk_on(store, ready_slot())
         talk.conversation = conversation
         last = talk.send("go on", reply.id)
         assert last.finish == "length"

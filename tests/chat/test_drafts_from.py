@@ -43,7 +43,7 @@ def test_only_the_chat_itself_leaves_out_texts_that_ship_or_were_added(
     texts = write(
         tmp_path / "texts" / "mine", "mine", np.array([*written, BREAK], np.int32), 1, "", "tiny", ()
     )
-    talk.service.host.hosted = replace(talk.hosted, statistics=(texts,))
+    talk.service.slot.model = replace(talk.model, statistics=(texts,))
     for owner in ("bob", "carol"):  # added texts draft for owners alone
         talk.store.add_account(owner, "no password", owner=True)
     other = talk.other("bob")
@@ -68,7 +68,7 @@ def test_an_incognito_chat_neither_draws_on_others_nor_feeds_them(talk: Talk) ->
     assert same.text == first.text
     only_there = incognito.send("something else entirely", incognito.messages()[-1].id)
     assert only_there.text
-    texts, _ = talk.store.drafting_texts(talk.user, talk.hosted.model_key, "written", Mark())
+    texts, _ = talk.store.drafting_texts(talk.user, talk.model.model_key, "written", Mark())
     assert len(texts) == 1
     talk.store.end_incognito(talk.user, incognito.conversation)
     # A reply that another chat could only know from the incognito one.
@@ -78,13 +78,13 @@ def test_an_incognito_chat_neither_draws_on_others_nor_feeds_them(talk: Talk) ->
 def test_nothing_is_learned_from_an_incognito_reply(talk: Talk) -> None:
     talk.send("hello")
     service = talk.service
-    before = service._learned.held(talk.user, talk.hosted.model_key)
+    before = service._learned.held(talk.user, talk.model.model_key)
     learned = before.acceptance.to_bytes(), before.successors.to_bytes()
     incognito = talk.other()
     incognito.conversation = talk.store.begin_incognito(talk.user)
     incognito.send("a new text")
-    after = service._learned.held(talk.user, talk.hosted.model_key)
+    after = service._learned.held(talk.user, talk.model.model_key)
     assert (after.acceptance.to_bytes(), after.successors.to_bytes()) == learned
     talk.other().send("a new text")
-    after = service._learned.held(talk.user, talk.hosted.model_key)
+    after = service._learned.held(talk.user, talk.model.model_key)
     assert (after.acceptance.to_bytes(), after.successors.to_bytes()) != learned

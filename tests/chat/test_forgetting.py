@@ -10,8 +10,8 @@ import pytest
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
-from hierchat.runtime.prompt import Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
@@ -42,11 +42,11 @@ def talk(store: Store, drafter: Drafter, script: Script) -> Iterator[Talk]:
     with serving(script) as url, drafting(drafter) as port:
         openai = OpenAI(url=url, drafter=port, drafter_token=TOKEN)
         entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai))
-        host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-        host.start("far")
-        assert settle(host).status.resamples, host.status.message
+        slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+        slot.start("far")
+        assert settle(slot).status.resamples, slot.status.message
         user = store.ensure_user("ann")
-        service = ChatService(store, host)
+        service = ChatService(store, slot)
         yield Talk(service, user, store.create_conversation(user))
         service.close()
 
@@ -114,7 +114,7 @@ def test_it_is_looked_for_while_nobody_writes(
     talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 0.01)
-    service = ChatService(talk.store, talk.service.host)
+    service = ChatService(talk.store, talk.service.slot)
     talk.send("hello")
     talk.store.hide_conversation(talk.user, talk.conversation)
     while not drafter.forgot:
@@ -155,5 +155,5 @@ def test_an_incognito_chat_is_not_named(talk: Talk, script: Script) -> None:
 
 
 def test_what_is_not_stored_is_not_named(talk: Talk, script: Script) -> None:
-    list(talk.service.complete([Said("user", "hello")], GenerationSettings(), talk.user, talk.stop))
+    list(talk.service.complete([PromptMessage("user", "hello")], GenerationSettings(), talk.user, talk.stop))
     assert named(script)[0] == ""

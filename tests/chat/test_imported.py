@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.chat.service import NotBegun
 from hierchat.page.conversation import thread
-from hierchat.runtime import history
+from hierchat.runtime import history_index as history
 from hierchat.store import Chat, ChatMessage
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import tokenizer
@@ -91,7 +91,7 @@ def test_many_of_them_draft_once_a_thread_has_read_them(talk: Talk, monkeypatch:
         text = " ".join(rng.choices(SENTENCES, k=3))
         take_in(talk, ("user", "Where?"), ("assistant", text), source=f"chatgpt:{number}")
     talk.send("Where?", talk.messages()[-1].id)
-    held = talk.service._histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
+    held = talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     held.wait()
     held.follow(None)
     assert len(held.written) == 201
@@ -102,15 +102,15 @@ def test_deleted_it_drafts_no_more(talk: Talk, tmp_path: Path) -> None:
     take_in(talk, ("user", "Where?"), ("assistant", SENTENCES[0]))
     talk.send("Where?", talk.messages()[-1].id)
     delete_for_good(talk.store, talk.user, talk.conversation)
-    held = talk.service._histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
+    held = talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     held.wait()
     assert (len(held.written), len(held.asked)) == (0, 0)
 
 
 def test_a_forgotten_user_drafts_no_more(talk: Talk) -> None:
     talk.send("Where?")
-    held = talk.service._histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
+    held = talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     assert len(held.written) == 1
     assert talk.store.forget_user(talk.user)
-    talk.service._histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
+    talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     assert len(held.written) == 0

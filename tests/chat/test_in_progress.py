@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import InProgress, News, ReplyInProgress, State
+from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, Store, StoreError
-from tests.testing.tiny_chat import END, ready_host
+from tests.testing.tiny_chat import END, ready_slot
 
 from .conftest import Talk
 
@@ -62,7 +62,7 @@ def script() -> Script:
 
 @pytest.fixture
 def replies(store: Store) -> InProgress:
-    return InProgress(store, News())
+    return InProgress(store, ChangeEvents())
 
 
 @pytest.fixture
@@ -252,22 +252,22 @@ def test_what_waits_in_a_conversation_that_ends_is_dropped(
 def test_news_are_told_when_it_begins_gets_its_turn_and_ends(
     asked: ReplyInProgress, script: Script, store: Store
 ) -> None:
-    news = News()
-    replies = InProgress(store, news)
+    changes = ChangeEvents()
+    replies = InProgress(store, changes)
     replies.begin(asked, script.start)
     states = asked.follow()
     take(states)
-    assert news.count(asked.user_id) == 1
+    assert changes.count(asked.user_id) == 1
     script.step()
     take(states)
     end(asked, script)
-    assert news.count(asked.user_id) == news.changed(asked.user_id, asked.conversation_id) == 3
-    assert news.count(asked.user_id + 1) == 0
-    assert news.changed(asked.user_id, asked.conversation_id + 1) == 0
+    assert changes.count(asked.user_id) == changes.changed(asked.user_id, asked.conversation_id) == 3
+    assert changes.count(asked.user_id + 1) == 0
+    assert changes.changed(asked.user_id, asked.conversation_id + 1) == 0
 
 
 def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
-    service = ChatService(store, ready_host())
+    service = ChatService(store, ready_slot())
     user = store.ensure_user("ann")
     talk = Talk(service, user, store.create_conversation(user))
     reply = ReplyInProgress(user, talk.conversation, "Go on")
@@ -287,7 +287,7 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
 def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "ends.db"
     with Store.open(path) as store:
-        service = ChatService(store, ready_host())
+        service = ChatService(store, ready_slot())
         user = store.ensure_user("ann")
         conversation = store.create_conversation(user)
         reply = ReplyInProgress(user, conversation, "Long")

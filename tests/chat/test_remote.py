@@ -8,7 +8,7 @@ from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import TARGET, Compares, MeasuresBaseline
 from hierchat.store import Store
-from tests.testing.tiny_chat import ready_host, tokenizer
+from tests.testing.tiny_chat import ready_slot, tokenizer
 
 from .conftest import Talk, talk_on
 from .remote import WORDS, Elsewhere, load
@@ -16,7 +16,7 @@ from .remote import WORDS, Elsewhere, load
 
 @pytest.fixture
 def talk(store: Store) -> Talk:
-    return talk_on(store, ready_host(load))
+    return talk_on(store, ready_slot(load))
 
 
 def test_it_has_none_of_the_optional_abilities() -> None:
@@ -49,11 +49,11 @@ def test_the_prompt_holds_the_conversation(talk: Talk) -> None:
 
 
 def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
-    talk.hosted.engine.stops_at = 20
+    talk.model.engine.stops_at = 20
     last = talk.send("hello", max_new_tokens=100)
     assert (last.finish, last.figures.tokens) == ("stopped", 22)
     talk.stop.clear()
-    talk.hosted.engine.stops_at = None
+    talk.model.engine.stops_at = None
     *_, more = talk.service.resume(talk.user, last.message_id, 100, talk.stop)
     assert more.text.startswith(last.text)
     assert WORDS.startswith(more.text)
@@ -77,7 +77,7 @@ def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
 def test_a_reply_of_another_model_is_not_continued(talk: Talk, store: Store) -> None:
     reply = talk.send("hello").message_id
     assert reply is not None
-    mine = Talk(talk_on(store, ready_host()).service, talk.user, talk.conversation)
+    mine = Talk(talk_on(store, ready_slot()).service, talk.user, talk.conversation)
     with pytest.raises(NotBegun, match="tiny wrote this reply"):
         list(mine.service.resume(mine.user, reply, 8, mine.stop))
 

@@ -9,13 +9,13 @@ import pytest
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.chat.titles import _written
 from hierchat.models.catalogue import OpenAI
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.engine.remote.drafter import Drafter
 from tests.testing.openai_server import Script, serving
 
 from .conftest import Talk
-from .servers import host_of, talking
+from .servers import slot_over, talking
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
 
@@ -34,7 +34,7 @@ def url(script: Script) -> Iterator[str]:
 @pytest.fixture
 def talk(store: Store, url: str) -> Iterator[Talk]:
     user = store.ensure_user("ann")
-    service = ChatService(store, host_of(OpenAI(url=url, model="scripted")))
+    service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
     yield Talk(service, user, store.create_conversation(user))
     service.close()
 
@@ -69,7 +69,7 @@ def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None
 
 def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: str, script: Script) -> None:
     user = store.ensure_user("ann")
-    service = ChatService(store, host_of(OpenAI(url=url, model="scripted"), context_length=200))
+    service = ChatService(store, slot_over(OpenAI(url=url, model="scripted"), context_length=200))
     talk = Talk(service, user, store.create_conversation(user))
     first = talk.send("word " * 60)
     second = talk.send("another " * 30, first.message_id)
@@ -99,7 +99,7 @@ def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(sto
     user = store.ensure_user("ann")
     script = Script()
     with serving(script) as url:
-        service = ChatService(store, host_of(OpenAI(url=url, model="scripted")))
+        service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
     talk = Talk(service, user, store.create_conversation(user))
     last = talk.send("hello")
     assert last.finish == "error"
@@ -122,7 +122,7 @@ def test_a_server_of_which_nobody_knows_continues_no_reply(talk: Talk, script: S
 def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
     with serving(script) as url:
         pass
-    status = host_of(OpenAI(url=url, model="scripted")).status
+    status = slot_over(OpenAI(url=url, model="scripted")).status
     assert (status.phase, status.message) == (
         "failed",
         f"Nothing answers at {url}. Start the server there, then try again.",
@@ -131,8 +131,8 @@ def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) ->
 
 def test_chats_get_titles(talk: Talk, script: Script) -> None:
     script.pieces = ("Rivers of ", "Europe")
-    prompt = talk.hosted.prompts.build([Said("user", "?")], 16)
-    assert _written(talk.hosted, prompt, talk.stop, talk.user) == "Rivers of Europe"
+    prompt = talk.model.prompts.build([PromptMessage("user", "?")], 16)
+    assert _written(talk.model, prompt, talk.stop, talk.user) == "Rivers of Europe"
 
 
 def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, script: Script) -> None:

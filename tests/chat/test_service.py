@@ -21,9 +21,9 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import MessageTooLong, Said
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import MessageTooLong, PromptMessage
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import (
@@ -31,8 +31,8 @@ from tests.testing.tiny_chat import (
     END,
     SYSTEM,
     catalogue,
-    hosted,
-    ready_host,
+    ready_slot,
+    served,
     settle,
     spy,
     tokenizer,
@@ -102,17 +102,17 @@ def test_the_token_log_is_the_reply(talk: Talk) -> None:
     assert tokenizer().decode(tokens, skip_special_tokens=True) == last.text
     turn = talk.store.turn(talk.user, last.message_id)
     assert (turn.begun.model, turn.begun.seed, turn.begun.drafted) == ("tiny", 7, True)
-    assert turn.begun.model_key == talk.hosted.model_key
+    assert turn.begun.model_key == talk.model.model_key
 
 
 def test_the_last_replies_come_with_their_prompts_the_newest_first(talk: Talk) -> None:
     first = talk.send("hello")
     second = talk.send("And where does it end?", first.message_id)
-    (later_prompt, later), (prompt, earlier) = talk.service.last_replies(talk.user, talk.hosted)
+    (later_prompt, later), (prompt, earlier) = talk.service.last_replies(talk.user, talk.model)
     written = [talk.store.reply_tokens(talk.user, reply.message_id) for reply in (first, second)]
     assert [list(earlier), list(later)] == written
     assert later_prompt[: len(prompt) + len(earlier)] == [*prompt, *earlier]
-    assert list(talk.service.last_replies(talk.other("ben").user, talk.hosted)) == []
+    assert list(talk.service.last_replies(talk.other("ben").user, talk.model)) == []
 
 
 def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
@@ -166,9 +166,9 @@ def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(tal
     for text in ("the river", "the river, the end", "no"):
         parent = store.add_message(talk.user, talk.conversation, parent, "user", text)
         ids.append(parent)
-    turn = NewTurn("tiny", talk.hosted.model_key, {}, 0, True)
+    turn = NewTurn("tiny", talk.model.model_key, {}, 0, True)
     reply = store.begin_reply(talk.user, talk.conversation, parent, turn)
-    tokens = talk.hosted.prompts.tokens("the end")
+    tokens = talk.model.prompts.tokens("the end")
     found = [
         Origin("context", number, 0.5, place=place)
         for number, place in enumerate([-9, *range(5, 4 + len(tokens))])
@@ -201,7 +201,7 @@ def test_a_run_of_this_chat_tells_how_far_back_it_stood(talk: Talk) -> None:
 
 def test_there_are_no_spans_without_the_model_that_wrote_them(talk: Talk) -> None:
     last = talk.send("hello")
-    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    talk.service.slot.model = replace(talk.model, model_key="another")
     assert talk.service.runs(talk.user, last.message_id) == []
 
 
@@ -267,14 +267,14 @@ def test_regenerating_makes_a_sibling_with_a_new_seed(talk: Talk) -> None:
 
 
 def test_the_same_seed_wants_the_same_precision(store: Store) -> None:
-    talk = talk_on(store, ready_host(lambda name, _: replace(hosted(name), activations="int16")))
+    talk = talk_on(store, ready_slot(lambda name, _: replace(served(name), activations="int16")))
     first = talk.send("hello")
     question, _ = talk.messages()
     assert talk.store.turn(talk.user, first.message_id).begun.activations == "int16"
     again = {"seed_of": first.message_id, "settings": GenerationSettings(temperature=1.0, max_new_tokens=4)}
     frames = list(talk.service.regenerate(talk.user, question.id, stop=threading.Event(), **again))
     assert frames[-1].text == first.text[: len(frames[-1].text)]
-    other = talk_on(store, ready_host(lambda name, _: replace(hosted(name), activations="int8")))
+    other = talk_on(store, ready_slot(lambda name, _: replace(served(name), activations="int8")))
     with pytest.raises(NotBegun, match="int16 activations wrote this reply, and tiny computes with int8"):
         list(other.service.regenerate(talk.user, question.id, stop=threading.Event(), **again))
 
@@ -317,7 +317,7 @@ def test_another_users_history_never_drafts(talk: Talk) -> None:
 
 def test_another_models_history_never_drafts(talk: Talk) -> None:
     talk.send("hello")
-    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    talk.service.slot.model = replace(talk.model, model_key="another")
     assert not recalled(talk.other().send("hello"))
 
 
@@ -356,7 +356,7 @@ def test_a_fork_goes_on_as_the_original_would(talk: Talk) -> None:
 
 def test_history_is_there_after_a_restart(talk: Talk, store: Store) -> None:
     talk.send("hello")
-    restarted = talk_on(store, talk.service.host)
+    restarted = talk_on(store, talk.service.slot)
     assert recalled(restarted.send("hello"))
 
 
@@ -366,20 +366,20 @@ def test_history_is_there_after_a_restart(talk: Talk, store: Store) -> None:
 def test_stop_before_the_model_is_ready(store: Store) -> None:
     go = threading.Event()
 
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         go.wait()
-        return hosted(name)
+        return served(name)
 
-    host = ModelHost(catalogue("tiny"), load=load)
-    host.start("tiny")
-    talk = talk_on(store, host)
+    slot = ModelSlot(catalogue("tiny"), load=load)
+    slot.start("tiny")
+    talk = talk_on(store, slot)
     frames = talk.sending("hello")
     assert next(frames).phase == "waiting"
     talk.stop.set()
     assert list(frames) == []
     assert talk.messages() == []
     go.set()
-    settle(host)
+    settle(slot)
     talk.stop.clear()
     assert talk.send("again").finish == "length"
 
@@ -437,18 +437,18 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
 
 
 def test_no_model(store: Store) -> None:
-    talk = talk_on(store, ModelHost(catalogue("tiny")))
+    talk = talk_on(store, ModelSlot(catalogue("tiny")))
     with pytest.raises(NoModel, match="No model is loaded"):
         talk.send("hello")
     assert talk.messages() == []
 
 
 def test_a_model_that_failed_to_load(store: Store) -> None:
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         raise FetchError("the cable is out")
 
     with pytest.raises(NoModel, match="the cable is out"):
-        talk_on(store, ready_host(load)).send("hello")
+        talk_on(store, ready_slot(load)).send("hello")
 
 
 def test_broken_weights_in_mid_reply(talk: Talk) -> None:
@@ -660,7 +660,7 @@ def test_turns_between_two_cuts_read_little(talk: Talk) -> None:
     assert again.figures.prompt_read == 0
     fork = Talk(talk.service, talk.user, talk.store.fork_conversation(talk.user, parent))
     assert fork.send("and?", fork.messages()[-1].id, max_new_tokens=20).figures.prompt_read < 45
-    after_restart = Talk(ChatService(talk.store, ready_host()), talk.user, talk.conversation)
+    after_restart = Talk(ChatService(talk.store, ready_slot()), talk.user, talk.conversation)
     assert after_restart.again(question, max_new_tokens=20).prompt_tokens == again.prompt_tokens
     assert after_restart.again(question, max_new_tokens=20).figures.prompt_read == 0
 
@@ -687,7 +687,7 @@ def test_time_counts_from_send_and_waiting_for_other_replies_is_told(talk: Talk)
     alone = talk.other().send("hello").figures
     assert alone.waited_seconds == 0
     assert alone.total_seconds >= alone.seconds
-    with talk.service.host.scheduler.turn():
+    with talk.service.slot.scheduler.turn():
         frames = talk.sending("hello")
         began = time.monotonic()
         assert [next(frames).ahead for _ in range(2)] == [1, 1]
@@ -700,7 +700,7 @@ def test_time_counts_from_send_and_waiting_for_other_replies_is_told(talk: Talk)
 
 
 def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> None:
-    scheduler = talk.service.host.scheduler
+    scheduler = talk.service.slot.scheduler
     loads = scheduler.join(first=True)
     assert loads.take()
     frames = talk.sending("hello")
@@ -742,8 +742,8 @@ def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafte
     last = talk.send("a", **asked, end_loops=True)
     assert (last.finish, last.figures.tokens) == ("loop", ended)
     assert talk.store.reply_tokens(talk.user, last.message_id) == tokens[:ended]
-    plain = talk.hosted.engine.generate(
-        talk.hosted.prompts.build([Said("user", "a")], 300, {END}).ids,
+    plain = talk.model.engine.generate(
+        talk.model.prompts.build([PromptMessage("user", "a")], 300, {END}).ids,
         talk._settings(asked | {"end_loops": True}),
     )
     assert [token for step in plain for token in step.tokens] == tokens[:ended]
@@ -844,7 +844,7 @@ def test_what_cannot_be_continued_says_why_and_stays(talk: Talk) -> None:
     with pytest.raises(NotBegun, match="come to its end"):
         list(talk.service.resume(talk.user, ended.message_id, 24, talk.stop))
     cut = talk.other().send("hello")
-    talk.service.host.hosted = replace(talk.hosted, model_key="another")
+    talk.service.slot.model = replace(talk.model, model_key="another")
     with pytest.raises(NotBegun, match="tiny wrote this reply"):
         list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))
     assert talk.store.message(talk.user, cut.message_id).state == "complete"
@@ -910,7 +910,7 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, times: list[float], limit: int, kind: str
 ) -> None:
     left = list(times)
-    monkeypatch.setattr(talk.hosted.engine, "measure_vanilla", lambda settings, forwards=3: left.pop(0))
+    monkeypatch.setattr(talk.model.engine, "measure_vanilla", lambda settings, forwards=3: left.pop(0))
     frames = list(talk.sending("hello", max_new_tokens=limit))
     figures = frames[-1].figures
     assert figures.baseline == kind
@@ -946,8 +946,8 @@ def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
             self.at += len(tokens)
 
     made: list[Knows] = []
-    host = talk.service.host
-    host.hosted = replace(talk.hosted, proposers=(lambda: made.append(Knows()) or made[-1],))
+    slot = talk.service.slot
+    slot.model = replace(talk.model, proposers=(lambda: made.append(Knows()) or made[-1],))
     for count in (1, 2):
         told = talk.other(f"user {count}").send("hello", max_new_tokens=60)
         assert told.text == plain.text

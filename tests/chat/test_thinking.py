@@ -13,11 +13,11 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Step
 from hierchat.reasoning import join_reasoning, split_reasoning
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
-from tests.testing.tiny_chat import CONTEXT, ready_host
+from tests.testing.tiny_chat import CONTEXT, ready_slot
 
 from .conftest import Talk
 
@@ -61,9 +61,9 @@ class Thinker:
 def talk_with(store: Store, template: str, text: str) -> tuple[Talk, Thinker]:
     made = thinker(template)
     engine = Thinker(made, text)
-    hosted = Hosted("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
+    served = ServedModel("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
     user = store.ensure_user("ann")
-    service = ChatService(store, ready_host(lambda name, report: hosted))
+    service = ChatService(store, ready_slot(lambda name, report: served))
     return Talk(service, user, store.create_conversation(user)), engine
 
 

@@ -13,11 +13,11 @@ from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
 from hierchat.engine.engine import TARGET, Step
 from hierchat.store import Mark, Store
-from tests.testing.tiny_chat import ready_host, tokenizer
+from tests.testing.tiny_chat import ready_slot, tokenizer
 
 from .conftest import Talk, talk_on
 from .remote import Elsewhere
-from .remote import hosted as elsewhere
+from .remote import served as elsewhere
 
 TITLE = "The longest river"
 
@@ -89,7 +89,7 @@ def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
     monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
     made = elsewhere()
     object.__setattr__(made, "engine", Scripted())
-    return talk_on(store, ready_host(lambda name, report: made))
+    return talk_on(store, ready_slot(lambda name, report: made))
 
 
 def title(talk: Talk) -> str:
@@ -97,7 +97,7 @@ def title(talk: Talk) -> str:
 
 
 def engine(talk: Talk) -> Any:
-    return talk.hosted.engine
+    return talk.model.engine
 
 
 def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> None:
@@ -108,7 +108,7 @@ def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> Non
     assert talk.service.titles.came(talk.user) == 1
     assert [message.role for message in talk.messages()] == ["user", "assistant"]
     assert talk.store.totals(talk.user) == totals
-    texts, _ = talk.store.drafting_texts(talk.user, talk.hosted.model_key, "written", Mark())
+    texts, _ = talk.store.drafting_texts(talk.user, talk.model.model_key, "written", Mark())
     assert [id for id, _ in texts] == [talk.messages()[-1].id]
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
@@ -149,7 +149,7 @@ def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
     sent = threading.Thread(target=lambda: frames.extend(other.sending("Me first!")))
 
     def meanwhile() -> None:
-        waiting = talk.service.host.scheduler
+        waiting = talk.service.slot.scheduler
         sent.start()
         while not waiting._waiting:
             time.sleep(0.001)
@@ -179,7 +179,7 @@ def test_the_prompt_begins_as_the_chat_s_next_one_will(store: Store, monkeypatch
     """So its tokens stay in the slots, and the next message has nothing to read again."""
     monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
-    talk = talk_on(store, ready_host())
+    talk = talk_on(store, ready_slot())
     first = talk.send("Where does it end?", max_new_tokens=12)
     held = list(talk.sequence.tokens)
     talk.service.titles.wait()
@@ -199,4 +199,4 @@ def test_of_a_chat_that_does_not_fit_the_beginnings_count(
     talk.service.titles.wait()
     assert engine(talk).asked == asked
     assert title(talk).startswith("Where" if not asked else TITLE)
-    assert talk.store.untitled(talk.hosted.model_key, 0.0) == []
+    assert talk.store.untitled(talk.model.model_key, 0.0) == []

@@ -10,19 +10,19 @@ import torch
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Store
-from tests.testing.tiny_chat import END, ready_host, spy
+from tests.testing.tiny_chat import END, ready_slot, spy
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     store = Store.open(Path(sys.argv[1]))
     user = store.ensure_user("ann")
-    host = ready_host()
-    assert host.hosted
-    spy(host.hosted.engine.sequence, "forward", lambda *a, **k: time.sleep(0.02))
+    slot = ready_slot()
+    assert slot.model
+    spy(slot.model.engine.sequence, "forward", lambda *a, **k: time.sleep(0.02))
     settings = GenerationSettings(temperature=1, max_new_tokens=400, logit_bias={END: -100.0})
     conversation = store.create_conversation(user)
     print(conversation, flush=True)
-    for frame in ChatService(store, host).send(
+    for frame in ChatService(store, slot).send(
         user, conversation, None, "hello", settings, threading.Event()
     ):
         print(time.monotonic(), frame.figures.tokens, flush=True)

@@ -16,20 +16,20 @@ from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
 from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.drafters import Memory
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
-from tests.testing.tiny_chat import hosted as tiny
+from tests.testing.tiny_chat import served as tiny
 
 
 @pytest.fixture
-def hosted() -> Hosted:
+def served() -> ServedModel:
     return tiny()
 
 
-def run(hosted: Hosted, drafters: Sequence[str], folder: Path, **settings: Any) -> dict[str, Any]:
+def run(served: ServedModel, drafters: Sequence[str], folder: Path, **settings: Any) -> dict[str, Any]:
     out = Compared(folder / "out.json", {"settings": {}}, drafters)
     changed = SETTINGS.model_copy(update=settings)
-    check(hosted, questions(3, turns=2), changed, out, tell)
+    check(served, questions(3, turns=2), changed, out, tell)
     written = json.loads(out.path.read_text())
     assert written == out.as_dict()
     return written
@@ -48,21 +48,21 @@ def test_a_right_target(temperature: float, tmp_path: Path) -> None:
 
 
 def test_a_question_is_decoded_plainly_once_for_all_drafters(
-    hosted: Hosted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[int]] = []
-    plain = hosted.local.plain
+    plain = served.local.plain
     monkeypatch.setattr(
-        hosted.local, "plain", lambda prompt, settings: asked.append(prompt) or plain(prompt, settings)
+        served.local, "plain", lambda prompt, settings: asked.append(prompt) or plain(prompt, settings)
     )
-    several = run(hosted, ("default", "random"), tmp_path)
+    several = run(served, ("default", "random"), tmp_path)
     assert len(asked) == 3 * 2
     alone = run(tiny(), ("random",), tmp_path)
     assert several["by_drafter"]["random"] == alone["by_drafter"]["random"]
 
 
-def test_logits_that_depend_on_the_width_are_found(hosted: Hosted, tmp_path: Path) -> None:
-    target = hosted.engine.sequence
+def test_logits_that_depend_on_the_width_are_found(served: ServedModel, tmp_path: Path) -> None:
+    target = served.engine.sequence
     forward = target.forward
 
     def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
@@ -70,7 +70,7 @@ def test_logits_that_depend_on_the_width_are_found(hosted: Hosted, tmp_path: Pat
         return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
 
     target.forward = wider  # type: ignore[method-assign]
-    found = run(hosted, ("random", "adversarial"), tmp_path)
+    found = run(served, ("random", "adversarial"), tmp_path)
     each = [one["mismatches"] for one in found["by_drafter"].values()]
     assert min(each) > 0
     assert found["mismatches"] == len(found["first"]) == sum(each)
@@ -80,9 +80,9 @@ def test_logits_that_depend_on_the_width_are_found(hosted: Hosted, tmp_path: Pat
         assert difference["gap"] > 0
 
 
-def test_one_wrong_token_is_reported_where_it_stands(hosted: Hosted, tmp_path: Path) -> None:
+def test_one_wrong_token_is_reported_where_it_stands(served: ServedModel, tmp_path: Path) -> None:
     """The fifth token of a drafted reply becomes another one."""
-    target, generate = hosted.engine.sequence, hosted.engine.generate
+    target, generate = served.engine.sequence, served.engine.generate
 
     def slip(prompt: Any, settings: Any, drafter: Any = None, **more: Any) -> Any:
         forward = target.forward
@@ -99,21 +99,21 @@ def test_one_wrong_token_is_reported_where_it_stands(hosted: Hosted, tmp_path: P
         yield from generate(prompt, settings, drafter, **more)
         target.forward = forward  # type: ignore[method-assign]
 
-    hosted.engine.generate = slip  # type: ignore[method-assign]
+    served.engine.generate = slip  # type: ignore[method-assign]
     out = Compared(tmp_path / "out.json", {}, ["default"])
-    check(hosted, questions(1), SETTINGS, out, tell, width=1)
+    check(served, questions(1), SETTINGS, out, tell, width=1)
     (difference,) = out.as_dict()["first"]
     assert (difference["question"], difference["turn"], difference["position"]) == ("q0", 0, 4)
     assert difference["speculative"] == 40
     assert difference["gap"] > 0
 
 
-def test_a_run_goes_on_with_its_history(hosted: Hosted, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_history(served: ServedModel, tmp_path: Path) -> None:
     drafters = ("default", "random")
     whole = Compared(tmp_path / "out.json", {}, drafters)
-    check(hosted, questions(4), SETTINGS, whole, tell)
+    check(served, questions(4), SETTINGS, whole, tell)
     rest = Compared(tmp_path / "out.json", {}, drafters, whole.rows[:2])
-    check(hosted, questions(4), SETTINGS, rest, tell)
+    check(served, questions(4), SETTINGS, rest, tell)
     assert rest.as_dict() == whole.as_dict()
 
 
@@ -125,9 +125,11 @@ def test_a_stack_has_all_draft_models_at_every_step() -> None:
     assert made.plan == Plan((0, 1, 2), (2, 4), True)  # type: ignore[attr-defined]
 
 
-def test_a_stack_without_draft_models_is_refused_before_a_question(hosted: Hosted, tmp_path: Path) -> None:
+def test_a_stack_without_draft_models_is_refused_before_a_question(
+    served: ServedModel, tmp_path: Path
+) -> None:
     with pytest.raises(RequestError, match="no draft models"):
-        run(hosted, ("default", "stack"), tmp_path)
+        run(served, ("default", "stack"), tmp_path)
     assert not (tmp_path / "out.json").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.origins import Run
+from hierchat.chat.origins import SourceRun
 from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,
@@ -173,9 +173,9 @@ def test_sources_name_the_chats_that_held_the_words() -> None:
     out = io.StringIO()
     there = Whereabouts(4, "A chat\x1b[2J", "assistant")
     runs = [
-        Run("one ", "target", 6),
-        Run("two ", "history", 3, Origin("history", origin_id=9), there),
-        Run("three", "statistics", 1, Origin("corpus", corpus="notes.txt")),
+        SourceRun("one ", "target", 6),
+        SourceRun("two ", "history", 3, Origin("history", origin_id=9), there),
+        SourceRun("three", "statistics", 1, Origin("corpus", corpus="notes.txt")),
     ]
     show_sources(runs, Console(file=out, width=80))
     assert out.getvalue().splitlines() == [

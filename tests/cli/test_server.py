@@ -9,10 +9,10 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.cli.answering import ServerModel
 from hierchat.cli.options import CommandError
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
 from tests.testing.openai_server import Script, serving
 
-SAID = [Said("system", "You help."), Said("user", "Hello?")]
+SAID = [PromptMessage("system", "You help."), PromptMessage("user", "Hello?")]
 
 
 def frames(server: ServerModel, sampling: dict | None = None) -> list[Frame]:
@@ -70,9 +70,9 @@ def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script:
     assert got[-1].text == "<think>\nHm.\n</think>\n\nHello there."
     said = [
         *SAID,
-        Said("assistant", got[-1].text),
-        Said("user", "<think>And?"),
-        Said("assistant", "<think>\nHm"),
+        PromptMessage("assistant", got[-1].text),
+        PromptMessage("user", "<think>And?"),
+        PromptMessage("assistant", "<think>\nHm"),
     ]
     list(server.complete(said, {}, threading.Event()))
     assert [one["content"] for one in script.asked[1]["messages"][2:]] == [

@@ -17,22 +17,22 @@ from hierchat.chat.settings import settings_of
 from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import StoredTalk, Talk, TalkInMemory
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.cli.talk import SettingsOverrides, StoredTalk, Talk, TalkInMemory
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.tiny_chat import catalogue, load
 
 
 @pytest.fixture
 def service(store: Store) -> Iterator[ChatService]:
-    def loading(name: str, report: object) -> Hosted:
+    def loading(name: str, report: object) -> ServedModel:
         if name == "broken":
             raise OSError
         return load(name, report)  # type: ignore[arg-type]
 
     with closing(
-        ChatService(store, ModelHost(catalogue("tiny", "another", "broken"), load=loading))
+        ChatService(store, ModelSlot(catalogue("tiny", "another", "broken"), load=loading))
     ) as service:
         yield service
 
@@ -46,7 +46,7 @@ def model(service: ChatService) -> OwnModel:
 
 @pytest.fixture
 def talk(service: ChatService, model: OwnModel, user: int) -> StoredTalk:
-    return short(StoredTalk(service, model, user))
+    return short(StoredTalk(model, SettingsOverrides(), service, user))
 
 
 def short(talk: StoredTalk) -> StoredTalk:
@@ -75,7 +75,7 @@ def test_a_chat_is_stored_as_the_page_stores_it(talk: StoredTalk, store: Store, 
 def test_the_last_chat_goes_on(talk: StoredTalk, service: ChatService, model: OwnModel, user: int) -> None:
     talk.changes.system_prompt = "Be brief."
     ask(talk, "hello")
-    after = short(StoredTalk(service, model, user, talk.number))
+    after = short(StoredTalk(model, SettingsOverrides(), service, user, talk.number))
     assert after.settings.system_prompt == "Be brief."
     ask(after, "more")
     chat = after.chat()
@@ -122,7 +122,8 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     talk.new()
     assert "history" in ask(talk, "hello").figures.shares
     before = store.conversations(user)
-    passing = TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))
+    settings = settings_of(service, user, None)
+    passing = TalkInMemory(model, SettingsOverrides(), partial(model.complete, user), settings)
     passing.changes.sampling["max_new_tokens"] = 8
     same = ask(passing, "hello")
     assert same.text == first.text

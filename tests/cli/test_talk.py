@@ -11,8 +11,8 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import StoredCopy, TalkInMemory, earlier, last_chat
-from hierchat.runtime.prompt import Said
+from hierchat.cli.talk import CopiedTalk, SettingsOverrides, TalkInMemory, earlier, last_chat
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Attachment, ChatSettings, Store
 
 
@@ -23,7 +23,7 @@ class Echo:
     place = ""
 
     def __init__(self) -> None:
-        self.given: list[tuple[list[Said], dict[str, Any]]] = []
+        self.given: list[tuple[list[PromptMessage], dict[str, Any]]] = []
         self.finish = "end"
 
     def names(self) -> list[str]:
@@ -36,7 +36,7 @@ class Echo:
         self.name = name
 
     def complete(
-        self, said: Sequence[Said], sampling: Mapping[str, Any], stop: Event
+        self, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         self.given.append((list(said), dict(sampling)))
         yield Frame("waiting")
@@ -53,13 +53,11 @@ def echo() -> Echo:
 
 
 def passing(echo: Echo) -> TalkInMemory:
-    return TalkInMemory(echo, echo.complete, lambda number: ChatSettings("", {}))
+    return TalkInMemory(echo, SettingsOverrides(), echo.complete, ChatSettings("", {}))
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = StoredCopy(store, user)
-    chat = store.chat(user, number) if number else None
-    return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
+    return CopiedTalk(echo, SettingsOverrides(), echo.complete, store, user, number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
@@ -87,7 +85,7 @@ def test_a_system_prompt_stands_before_all(echo: Echo) -> None:
     talk.changes.sampling["temperature"] = 0.5
     ask(talk, "one")
     said, sampling = echo.given[0]
-    assert said[0] == Said("system", "Be brief.")
+    assert said[0] == PromptMessage("system", "Be brief.")
     assert sampling == {"temperature": 0.5}
 
 
@@ -179,7 +177,7 @@ def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, use
     store.set_default_preset(user, preset)
     talk = kept(echo, store, user)
     ask(talk, "one")
-    assert echo.given[0][0][0] == Said("system", "Be brief.")
+    assert echo.given[0][0][0] == PromptMessage("system", "Be brief.")
     assert echo.given[0][1]["temperature"] == 0.3
     assert talk.number
     settings = store.chat_settings(user, talk.number)

@@ -8,19 +8,19 @@ import time
 from functools import partial
 
 from hierchat.cli.main import main
-from hierchat.runtime import slot
-from tests.testing.tiny_chat import hosted, spy
+from hierchat.runtime import model_slot as slot
+from tests.testing.tiny_chat import served, spy
 
 
 def load(name, report):
     if os.environ.get("NEVER_LOADS"):
         threading.Event().wait()
-    tiny = hosted(name)
+    tiny = served(name)
     tiny.engine.end_ids = frozenset()
     spy(tiny.engine.sequence, "forward", lambda *a, **k: time.sleep(0.05))
     return tiny
 
 
 if __name__ == "__main__":
-    slot.ModelHost = partial(slot.ModelHost, load=load)
+    slot.ModelSlot = partial(slot.ModelSlot, load=load)
     sys.exit(main(["serve", *sys.argv[1:]]))

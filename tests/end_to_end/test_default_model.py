@@ -13,7 +13,7 @@ from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.load_model import load
-from hierchat.runtime.prompt import PromptBuilder, Said
+from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -53,7 +53,7 @@ class Chat:
         self._prompts = PromptBuilder(loaded.tokenizer, loaded.context_length, entry.system_prompt)
 
     def prompt(self, question: str) -> list[int]:
-        return self._prompts.build([Said("user", question)], TOKENS, self.engine.end_ids).ids
+        return self._prompts.build([PromptMessage("user", question)], TOKENS, self.engine.end_ids).ids
 
     def answer(
         self, question: str, settings: GenerationSettings, drafter: Drafter | None = None, padded: bool = True

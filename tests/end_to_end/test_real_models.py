@@ -30,8 +30,8 @@ from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.progress import OfflineError
 from hierchat.runtime.drafters import Memory, default_drafter, reply_drafter
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.served_model import ServedModel
 from tests.end_to_end.program import ROOT
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(1200)]
@@ -77,14 +77,14 @@ TIE = 0.05
 @dataclass(frozen=True)
 class Model:
     entry: ModelEntry
-    hosted: Hosted
+    model: ServedModel
 
     def reply(
         self, prompt: Sequence[int], settings: GenerationSettings, drafter: Proposer | None = None
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and the forwards that they took; reading the prompt takes others."""
-        self.hosted.local.clear()
-        steps = list(self.hosted.engine.generate(prompt, settings, drafter))
+        self.model.local.clear()
+        steps = list(self.model.engine.generate(prompt, settings, drafter))
         return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
 
 
@@ -111,40 +111,40 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"{name}: ")
         assert (Path(done.stdout.strip().removeprefix(f"{name}: ")) / "tokenizer.json").exists()
-        yield Model(entry, load_hosted(entry, catalogue=catalogue))
+        yield Model(entry, load_served_model(entry, catalogue=catalogue))
 
 
 def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:
-    assert model.hosted.local.sequence.exact
-    assert model.hosted.engine.backend == "blocks"
-    dialogue, memory = Dialogue(model.hosted, TOKENS), Memory()
+    assert model.model.local.sequence.exact
+    assert model.model.engine.backend == "blocks"
+    dialogue, memory = Dialogue(model.model, TOKENS), Memory()
     for question, temperature in TURNS:
         prompt = dialogue.ask(question)
         settings = GenerationSettings(max_new_tokens=TOKENS, temperature=temperature, seed=5)
         plain, forwards = model.reply(prompt, settings)
         assert forwards == len(plain) > TOKENS / 2
-        drafter = reply_drafter(model.hosted, memory, settings, Event())
+        drafter = reply_drafter(model.model, memory, settings, Event())
         assert model.reply(prompt, settings, drafter)[0] == plain, question
         dialogue.answered(plain)
         memory.history[0].add(plain)
-        assert "def " in reply_text(model.hosted, plain)  # it answered what it was asked
+        assert "def " in reply_text(model.model, plain)  # it answered what it was asked
 
 
 def test_an_edited_file_takes_few_forwards(model: Model) -> None:
     """Counted in forwards of a fixed width, so that no clock has a say."""
-    prompt = Dialogue(model.hosted, EDIT_TOKENS).ask(EDIT)
+    prompt = Dialogue(model.model, EDIT_TOKENS).ask(EDIT)
     settings = GenerationSettings(max_new_tokens=EDIT_TOKENS, temperature=0.0)
     plain, _ = model.reply(prompt, settings)
-    drafted, forwards = model.reply(prompt, settings, default_drafter(model.hosted, Memory(), WIDTH))
+    drafted, forwards = model.reply(prompt, settings, default_drafter(model.model, Memory(), WIDTH))
     assert drafted == plain
-    assert f"class {NEW}:" in reply_text(model.hosted, plain)
+    assert f"class {NEW}:" in reply_text(model.model, plain)
     assert len(drafted) / forwards > 3.0
 
 
 def test_its_choices_are_those_of_transformers_in_float32(model: Model) -> None:
     if model.entry.name != SMALL:
         pytest.skip("the larger one takes 7 GB in float32")
-    prompt = Dialogue(model.hosted, TOKENS).ask(TURNS[0][0])
+    prompt = Dialogue(model.model, TOKENS).ask(TURNS[0][0])
     reply, _ = model.reply(prompt, GenerationSettings(max_new_tokens=24, temperature=0.0))
     text = [*prompt, *reply][:-1]
     judge = in_float32(model.entry)

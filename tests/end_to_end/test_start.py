@@ -11,20 +11,21 @@ SCRIPT = """
 import sys
 from numba.core.event import install_recorder
 from hierchat.runtime.drafters import Memory, default_drafter
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.config import GenerationSettings, cache_dir
 from hierchat.models.catalogue import read_catalogue
 
-hosted = load_hosted(read_catalogue().entry(None), stored=True)
+served = load_served_model(read_catalogue().entry(None), stored=True)
 assert (cache_dir() / "kernels").is_dir()
 memory = Memory()
 with install_recorder("numba:compile") as compiling:
     for temperature in (0.0, 0.7):
-        prompt = hosted.prompts.build([Said("user", "Write a poem about ferries.")], 64, hosted.engine.end_ids).ids
+        asked = [PromptMessage("user", "Write a poem about ferries.")]
+        prompt = served.prompts.build(asked, 64, served.engine.end_ids).ids
         settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
-        drafter = default_drafter(hosted, memory)
-        reply = [token for step in hosted.engine.generate(prompt, settings, drafter) for token in step.tokens]
+        drafter = default_drafter(served, memory)
+        reply = [token for step in served.engine.generate(prompt, settings, drafter) for token in step.tokens]
         assert reply
         memory.history[0].add(reply)
 print([str(event.data["dispatcher"]) for _, event in compiling.buffer], "torch" in sys.modules)

@@ -17,7 +17,7 @@ from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from tests.engine.drafters import Adversary, Noise, Oracle
-from tests.testing.tiny_chat import END, hosted, tokenizer
+from tests.testing.tiny_chat import END, served, tokenizer
 
 ITEM = {
     "type": "object",
@@ -43,7 +43,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 @pytest.fixture(scope="module")
 def engine() -> LocalEngine:
-    return hosted().local
+    return served().local
 
 
 def steps(

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import idle, idle_writer, prompts
+from hierchat.chat import idle_generation as idle
+from hierchat.chat import idle_writer, prompts
 from hierchat.chat.idle_writer import Writer
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
@@ -19,11 +20,11 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.formats.blocks import pack
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
 from hierchat.runtime.prompt import PromptBuilder
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.tiny import block_model
-from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, Steady, model, ready_host, tokenizer
+from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, Steady, model, ready_slot, tokenizer
 
 PLACES = 4
 ASKED = [
@@ -39,16 +40,16 @@ def weights() -> Any:
     return block_model(model(), lambda floats: pack(floats, 8))
 
 
-def make_hosted(name: str = "tiny") -> Hosted:
+def make_served(name: str = "tiny") -> ServedModel:
     """Ready to answer; up to PLACES replies share a forward."""
     runner = CpuRunner(weights(), context_length=CONTEXT, threads=1, sequences=PLACES)
     engine = LocalEngine(runner.open(), {END}, tokenizer().decode, PLACES)
     engine.latency = Steady()
-    return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), 1.0)
+    return ServedModel(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), 1.0)
 
 
-def load(name: str, report: Report) -> Hosted:
-    return make_hosted(name)
+def load(name: str, report: Report) -> ServedModel:
+    return make_served(name)
 
 
 @dataclass
@@ -81,14 +82,14 @@ class Writing:
     """One user's, with calls short enough for tests."""
 
     store: Store
-    hosted: Hosted = field(default_factory=make_hosted)
+    model: ServedModel = field(default_factory=make_served)
     name: str = "ann"
 
     def __post_init__(self) -> None:
         self.user = self.store.ensure_user(self.name)
 
     def writer(self, stop: threading.Event | None = None) -> Writer:
-        return Writer(self.store, self.hosted, self.user, GenerationSettings(), stop or threading.Event())
+        return Writer(self.store, self.model, self.user, GenerationSettings(), stop or threading.Event())
 
     def write(
         self, scripts: list[Script], goes_on: Callable[[], bool] = lambda: True, *, keep: bool = True
@@ -104,7 +105,7 @@ class Writing:
         found = {
             one.key: [
                 text.ids
-                for text in self.store.self_texts(self.user, self.hosted.model_key, one.key)
+                for text in self.store.self_texts(self.user, self.model.model_key, one.key)
                 if text.done
             ]
             for one in scripts
@@ -117,5 +118,5 @@ def writing(store: Store) -> Writing:
     return Writing(store)
 
 
-def host() -> Any:
-    return ready_host(load)
+def slot() -> Any:
+    return ready_slot(load)

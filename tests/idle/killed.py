@@ -10,12 +10,12 @@ from hierchat.chat.idle_writer import Writer
 from hierchat.config import GenerationSettings
 from hierchat.store import Store
 
-from .conftest import ASKED, make_hosted
+from .conftest import ASKED, make_served
 
 if __name__ == "__main__":
     idle_writer.MOST_TOKENS, idle_writer.KEEP_SECONDS = 20, 0.0
     store = Store.open(Path(sys.argv[1]))
-    made = Writer(store, make_hosted(), store.ensure_user("ann"), GenerationSettings(), threading.Event())
+    made = Writer(store, make_served(), store.ensure_user("ann"), GenerationSettings(), threading.Event())
 
     def told() -> bool:
         print(made.tokens, made.replies, flush=True)

@@ -11,9 +11,9 @@ import pytest
 
 from hierchat.chat import idle_writer
 from hierchat.cli.main import main
-from hierchat.store import LOCAL_USER, Learning, Store
+from hierchat.store import LOCAL_USER, IdleSettings, Store
 
-from .conftest import ASKED, make_hosted
+from .conftest import ASKED, make_served
 
 DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}
 
@@ -21,7 +21,7 @@ DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}
 @pytest.fixture
 def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command over a tiny model; its exit code."""
-    monkeypatch.setattr("hierchat.runtime.load.load_hosted", lambda entry, *a, **n: make_hosted())
+    monkeypatch.setattr("hierchat.runtime.loading.load_served_model", lambda entry, *a, **n: make_served())
 
     def run(*flags: str) -> int:
         return main(["learn", "--db", str(tmp_path / "learning.db"), *flags])
@@ -62,7 +62,7 @@ def test_what_it_refuses(learn: Any, store: Store, capsys: pytest.CaptureFixture
     assert learn("--user", "ann") == 1
     assert "was chosen in Settings" in capsys.readouterr().err
     store.set_drafts_from(user, "all")
-    store.set_learning(user, Learning(False, 10.0, 1))
+    store.set_learning(user, IdleSettings(False, 10.0, 1))
     assert learn("--user", "ann") == 0
     assert 1 <= store.self_size(user).tokens < 10
     assert learn("--user", "ann") == 1

@@ -28,7 +28,7 @@ def test_killed_in_the_middle_and_taken_up(tmp_path: Path, writing: Writing) -> 
         process.wait()
     writing.write(ASKED)
     with Store.open(path) as store:
-        again = Writing(store, writing.hosted)
+        again = Writing(store, writing.model)
         whole = writing.texts()
         kept = again.texts()
         assert 2 <= sum(map(len, kept.values())) < sum(map(len, whole.values()))

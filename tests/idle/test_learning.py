@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import idle as machines
-from hierchat.chat.idle import BUSY, ON_BATTERY, LearningState, Machine
+from hierchat.chat import idle_generation as machines
+from hierchat.chat.idle_generation import BUSY, ON_BATTERY, IdleState, Machine
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.store import Learning, Store
+from hierchat.store import IdleSettings, Store
 from tests.testing.tiny_chat import END
 
-from .conftest import ASKED, Writing, host
+from .conftest import ASKED, Writing, slot
 
-AT_ONCE = Learning(True, 0.0, 500_000)
+AT_ONCE = IdleSettings(True, 0.0, 500_000)
 DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}  # the long one does not fit
 
 
@@ -33,7 +33,7 @@ def _no_titles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def service(store: Store) -> Iterator[ChatService]:
-    made = ChatService(store, host())
+    made = ChatService(store, slot())
     yield made
     made.close()
 
@@ -58,23 +58,23 @@ def ask(service: ChatService, user: int, text: str = "Where does it end?", **set
 
 def test_off_until_it_is_allowed(service: ChatService, store: Store) -> None:
     user = store.ensure_user("ann")
-    assert service.learning.state(user).phase == "off"
+    assert service.idle.state(user).phase == "off"
     assert written(service, user) == {}
-    service.learning.choose(user, Learning(True, 60.0, 500_000))
-    assert service.learning.state(user).phase == "waiting"
-    service.learning.choose(user, AT_ONCE)
+    service.idle.choose(user, IdleSettings(True, 60.0, 500_000))
+    assert service.idle.state(user).phase == "waiting"
+    service.idle.choose(user, AT_ONCE)
     until(lambda: written(service, user) == DONE)
     assert store.conversations(user) == []
-    service.learning.choose(user, Learning(False))
-    assert service.learning.state(user) == LearningState("off", Learning(False), store.self_size(user).tokens)
+    service.idle.choose(user, IdleSettings(False))
+    assert service.idle.state(user) == IdleState("off", IdleSettings(False), store.self_size(user).tokens)
 
 
 def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store) -> None:
     """The same question gives the same greedy reply, which was written before: nearly all of it is drafted."""
     ann, ben = store.ensure_user("ann"), store.ensure_user("ben")
-    service.learning.choose(ann, AT_ONCE)
+    service.idle.choose(ann, AT_ONCE)
     until(lambda: written(service, ann) == DONE)
-    service.learning.choose(ann, Learning(False))
+    service.idle.choose(ann, IdleSettings(False))
     mine, last = ask(service, ann, "Why?", max_new_tokens=20, logit_bias={})
     _, others = ask(service, ben, "Why?", max_new_tokens=20, logit_bias={})
     assert last.text == others.text
@@ -96,9 +96,9 @@ def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store)
 def test_questions_of_the_user_are_asked_again(service: ChatService, store: Store) -> None:
     user = store.ensure_user("ann")
     chat, _ = ask(service, user, "Where does the river end?")
-    service.learning.choose(user, AT_ONCE)
+    service.idle.choose(user, AT_ONCE)
     until(lambda: len(written(service, user)) > len(DONE) + 3)
-    service.learning.choose(user, Learning(False))
+    service.idle.choose(user, IdleSettings(False))
     assert set(DONE) <= set(written(service, user))
     store.hide_conversation(user, chat)
     store.delete_hidden()
@@ -156,28 +156,28 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
     def joining() -> None:
         if len(order.began) - before == at and not asked_at:
             person.start()
-            until(lambda: service.host.scheduler._waiting)
+            until(lambda: service.slot.scheduler._waiting)
             # It does not begin anew before the reply is there.
-            service.learning._touched = time.monotonic() + 3600
+            service.idle._touched = time.monotonic() + 3600
             asked_at.append(len(order.began))
 
     order.before = joining
-    service.learning.choose(user, AT_ONCE)
+    service.idle.choose(user, AT_ONCE)
     until(lambda: asked_at)
     person.join()
     (joined,) = asked_at
     assert order.began[before:joined] == ["learning"] * at
     assert set(order.began[joined:]) == {"person"}
-    assert service.learning.state(user).phase == "waiting"
+    assert service.idle.state(user).phase == "waiting"
     until(lambda: store.self_size(user).tokens > 0 or at < 9)  # kept once the model is given back
     order.before = lambda: None
-    service.learning._touched = 0.0
+    service.idle._touched = 0.0
     until(lambda: written(service, user) == DONE)
-    service.learning.choose(user, Learning(False))
+    service.idle.choose(user, IdleSettings(False))
     with Store.open(store.path.with_name("plain.db")) as another:
-        whole = Writing(another, service.host.hosted)
+        whole = Writing(another, service.slot.model)
         whole.write(ASKED)
-        mine = Writing(store, service.host.hosted)
+        mine = Writing(store, service.slot.model)
         assert mine.texts() == whole.texts()
 
 
@@ -186,27 +186,27 @@ def test_typing_stops_it(service: ChatService, store: Store, order: Order) -> No
     typed_at: list[int] = []
 
     def typing() -> None:
-        writer = service.learning._writer
+        writer = service.idle._writer
         if writer and writer.tokens and not typed_at:
             typed_at.append(len(order.began))
-            service.learning.touched()
-            service.learning._touched += 3600
+            service.idle.touched()
+            service.idle._touched += 3600
 
     order.before = typing
-    service.learning.choose(user, AT_ONCE)
-    until(lambda: typed_at and service.learning.state(user).phase == "waiting")
+    service.idle.choose(user, AT_ONCE)
+    until(lambda: typed_at and service.idle.state(user).phase == "waiting")
     assert order.began[typed_at[0] :] == []
     until(lambda: store.self_size(user).tokens > 0)  # kept once the model is given back
 
 
 def test_a_busy_machine_stops_it(service: ChatService, store: Store, order: Order) -> None:
     user = store.ensure_user("ann")
-    spare: Any = service.learning._spare
-    wrote = lambda: service.learning._writer and service.learning._writer.tokens  # noqa: E731
+    spare: Any = service.idle._spare
+    wrote = lambda: service.idle._writer and service.idle._writer.tokens  # noqa: E731
     order.before = lambda: setattr(spare, "said", BUSY if wrote() else "")
-    service.learning.choose(user, AT_ONCE)
-    until(lambda: service.learning.state(user).phase == "not now")
-    assert service.learning.state(user).reason == BUSY
+    service.idle.choose(user, AT_ONCE)
+    until(lambda: service.idle.state(user).phase == "not now")
+    assert service.idle.state(user).reason == BUSY
     until(lambda: store.self_size(user).tokens > 0)  # kept once the model is given back
     assert written(service, user) != DONE
     order.before = lambda: None
@@ -216,8 +216,8 @@ def test_a_busy_machine_stops_it(service: ChatService, store: Store, order: Orde
 
 def test_it_ends_at_the_limit(service: ChatService, store: Store) -> None:
     user = store.ensure_user("ann")
-    service.learning.choose(user, Learning(True, 0.0, 30))
-    until(lambda: service.learning.state(user).phase == "full")
+    service.idle.choose(user, IdleSettings(True, 0.0, 30))
+    until(lambda: service.idle.state(user).phase == "full")
     assert 30 <= store.self_size(user).tokens < 40
 
 
@@ -226,23 +226,25 @@ def test_deleted_while_it_writes(service: ChatService, store: Store, order: Orde
     user = store.ensure_user("ann")
     enough = threading.Event()
     order.before = lambda: enough.set() if len(order.began) > 12 else None
-    service.learning.choose(user, AT_ONCE)
+    service.idle.choose(user, AT_ONCE)
     enough.wait()
     if what == "delete":
-        assert service.learning.delete(user)
-        service.learning.choose(user, Learning(False))
+        assert service.idle.delete(user)
+        service.idle.choose(user, IdleSettings(False))
     else:
         assert service.forget_user(user)
-        assert service.learning.state(user).phase == "off"
-    until(lambda: service.learning._writer is None)
-    service.learning.delete(user)
+        assert service.idle.state(user).phase == "off"
+    until(lambda: service.idle._writer is None)
+    service.idle.delete(user)
     assert store.self_size(user).texts == 0
 
 
 def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = count()
-    monkeypatch.setattr("hierchat.chat.idle.time", SimpleNamespace(monotonic=lambda: float(next(steps))))
-    monkeypatch.setattr("hierchat.chat.idle.TURN_SECONDS", 25.0)
+    monkeypatch.setattr(
+        "hierchat.chat.idle_generation.time", SimpleNamespace(monotonic=lambda: float(next(steps)))
+    )
+    monkeypatch.setattr("hierchat.chat.idle_generation.TURN_SECONDS", 25.0)
     users = [store.ensure_user(name) for name in ("ann", "ben")]
     seen: list[int] = []
     keep = store.keep_self_text
@@ -251,7 +253,7 @@ def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytes
     )
     for user in users:
         store.set_learning(user, AT_ONCE)
-    service.learning.wake()
+    service.idle.wake()
     until(lambda: all(written(service, user) == DONE for user in users))
     changes = sum(one != other for one, other in pairwise(seen))
     assert changes > 2

@@ -11,7 +11,7 @@ import pytest
 from hierchat.chat import idle_writer
 from hierchat.chat.prompts import VARIATIONS, mixed, own_scripts
 from hierchat.config import GenerationSettings
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Store
 from tests.testing.tiny_chat import END, tokenizer
 
@@ -22,24 +22,24 @@ def plain(writing: Writing) -> dict[str, list[tuple[int, ...]]]:
     """Each conversation alone, one reply after the other."""
     found: dict[str, list[tuple[int, ...]]] = {}
     for script in ASKED:
-        said: list[Said] = []
+        said: list[PromptMessage] = []
         for turn in script.turns:
             if "{reply}" in turn:
                 turn, said = turn.replace("{reply}", said[-1].text), []
-            said.append(Said("user", turn))
+            said.append(PromptMessage("user", turn))
             settings = GenerationSettings(temperature=script.temperature, seed=script.seed, max_new_tokens=20)
             if len(turn) > 900:
                 break
-            steps = writing.hosted.local.generate(writing.hosted.prompts.build(said, 20, {END}).ids, settings)
+            steps = writing.model.local.generate(writing.model.prompts.build(said, 20, {END}).ids, settings)
             ids = tuple(token for step in steps for token in step.tokens)
             found.setdefault(script.key, []).append(ids)
-            said.append(Said("assistant", tokenizer().decode(ids, skip_special_tokens=True), ids))
+            said.append(PromptMessage("assistant", tokenizer().decode(ids, skip_special_tokens=True), ids))
     return found
 
 
 def test_replies_are_those_of_plain_decoding_and_share_forwards(writing: Writing) -> None:
     together: list[int] = []
-    runner = writing.hosted.local.runner
+    runner = writing.model.local.runner
     forward = runner.forward
     runner.forward = lambda segments, **named: together.append(len(segments)) or forward(segments, **named)
     made = writing.write(ASKED)
@@ -58,7 +58,7 @@ def test_interrupted_again_and_again_it_comes_to_the_same(
     """With and without what was half there: a killed process keeps less."""
     writing.write(ASKED)
     with Store.open(tmp_path / "again.db") as store:
-        again = Writing(store, writing.hosted)
+        again = Writing(store, writing.model)
         for _ in range(300):
             numbers = count(1)
             before = again.texts()
@@ -77,7 +77,7 @@ def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.
     halves = [
         text
         for one in ASKED
-        for text in writing.store.self_texts(writing.user, writing.hosted.model_key, one.key)
+        for text in writing.store.self_texts(writing.user, writing.model.model_key, one.key)
         if not text.done
     ]
     assert len(halves) == 3
@@ -87,7 +87,7 @@ def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.
 def test_no_forward_begins_once_it_is_stopped(writing: Writing) -> None:
     """Nor does it leave anything in slots, which are the first to be taken then."""
     stop = threading.Event()
-    runner, computed = writing.hosted.local.runner, []
+    runner, computed = writing.model.local.runner, []
     forward = runner.forward
 
     def stopping(segments, **named):
@@ -100,12 +100,12 @@ def test_no_forward_begins_once_it_is_stopped(writing: Writing) -> None:
     made = writing.writer(stop)
     made.write(ASKED, lambda: True)
     assert len(computed) == 5
-    assert writing.hosted.local.sequence.tokens == []
+    assert writing.model.local.sequence.tokens == []
 
 
 def test_a_chat_stays_in_its_slots_meanwhile(writing: Writing) -> None:
-    engine = writing.hosted.local
-    prompt = writing.hosted.prompts.build([Said("user", "Where does it end?")], 20).ids
+    engine = writing.model.local
+    prompt = writing.model.prompts.build([PromptMessage("user", "Where does it end?")], 20).ids
     list(engine.generate(prompt, GenerationSettings(max_new_tokens=8), user=writing.user))
     held = engine.shared(prompt, writing.user)
     assert held >= len(prompt)

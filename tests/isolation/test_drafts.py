@@ -17,7 +17,7 @@ from hierchat.store import Store
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.chat.conftest import Talk
-from tests.testing.tiny_chat import SYSTEM, ready_host, tokenizer
+from tests.testing.tiny_chat import SYSTEM, ready_slot, tokenizer
 
 SECRET = "My sister plays the xylophone in the town orchestra every second Thursday of the month."
 
@@ -40,7 +40,7 @@ def ann(store: Store) -> Talk:
     store.add_account("ann", "hash")
     store.add_account("ben", "hash")
     user = store.ensure_user("ann")
-    return Talk(ChatService(store, ready_host()), user, store.create_conversation(user))
+    return Talk(ChatService(store, ready_slot()), user, store.create_conversation(user))
 
 
 def read_already(talk: Talk, text: str) -> int:
@@ -76,8 +76,8 @@ def test_a_reply_is_the_same_and_drafted_by_nothing_of_another_user(ann: Talk) -
 
 def test_what_one_user_taught_drafting_is_not_in_the_other_s_tables(ann: Talk) -> None:
     ann.send(SECRET)
-    ann.service._completions.keep(ann.hosted, now=True)
-    key = ann.hosted.model_key
+    ann.service._completions.keep(ann.model, now=True)
+    key = ann.model.model_key
     assert ann.store.learned(ann.user, key, "successors")
     theirs = ann.other("ben")
     assert ann.store.learned(theirs.user, key, "successors") is None
@@ -142,7 +142,7 @@ def diary(ann: Talk) -> Talk:
     said = ann.send(SECRET).text
     ann.store.forget_user(ann.user)
     texts = (corpus(SEED_NAME, SYSTEM * 3), corpus("diary", said * 2))
-    ann.service.host.hosted = replace(ann.hosted, statistics=texts)
+    ann.service.slot.model = replace(ann.model, statistics=texts)
     return ann
 
 

@@ -306,11 +306,11 @@ def test_the_search_finds_nothing_of_another_user(
 
 
 def test_what_is_told_to_another_user_does_not_count_with_mine(place: Place) -> None:
-    """Numbers of news over all users would tell how busy the others are."""
-    news, store = place.service.news, place.store
+    """Numbers of changes over all users would tell how busy the others are."""
+    changes, store = place.service.changes, place.store
     ann, ben = (store.ensure_user(name) for name in ("ann", "ben"))
-    before = news.count(ben)
+    before = changes.count(ben)
     for _ in range(5):
-        news.tell(ann, 1)
-    news.tell(ben)
-    assert news.count(ben) == before + 1
+        changes.notify(ann, 1)
+    changes.notify(ben)
+    assert changes.count(ben) == before + 1

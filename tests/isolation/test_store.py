@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import Chat, ChatSettings, Learning, Mark, NewTurn, NotFound, SelfText, Store, StoreError
+from hierchat.store import (
+    Chat,
+    ChatSettings,
+    IdleSettings,
+    Mark,
+    NewTurn,
+    NotFound,
+    SelfText,
+    Store,
+    StoreError,
+)
 from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
 
 PUBLIC = {
@@ -61,7 +71,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "role": "user", "names": ["x"], "runs": [], "query": SECRET, "model_key": "m", "limit": 10, "after": 0,
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
-        "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": Learning(), "key": "x", "origin": ids["asked"],
+        "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": IdleSettings(), "key": "x", "origin": ids["asked"],
         "reply": SelfText(0, (1,), True), "most": 10, "place": "x",
     }  # fmt: skip
     if spelled in known:

@@ -11,8 +11,8 @@ from playwright.sync_api import Browser
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
-from tests.testing.fake_service import FakeHost, FakeService, Script, make
-from tests.testing.fake_shelf import FakeShelf
+from tests.testing.fake_service import FakeService, FakeSlot, Script, make
+from tests.testing.fake_shelf import FakeModelManager
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +38,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeServi
 def service(server: tuple[FakeService, str]) -> FakeService:
     """The service behind the page, its script and its data as new."""
     fake = server[0]
-    fake.script, fake.host.status, fake.host.started = Script(), FakeHost().status, []
-    fake.host.names = FakeHost().names
-    fake.models = FakeShelf(fake.host)
+    fake.script, fake.slot.status, fake.slot.started = Script(), FakeSlot().status, []
+    fake.slot.names = FakeSlot().names
+    fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
-    fake.learning.reset()
+    fake.idle.reset()
     user = fake.store.ensure_user("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))

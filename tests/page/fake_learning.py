@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hierchat.chat.idle import LearningState
-from hierchat.store import Learning, SelfText, Store
+from hierchat.chat.idle_generation import IdleState
+from hierchat.store import IdleSettings, SelfText, Store
 
 
-class FakeLearning:
-    """The surface of hierchat.chat.idle.IdleLearning; a test moves it on."""
+class FakeIdleGeneration:
+    """The surface of hierchat.chat.idle_generation.IdleGeneration; a test moves it on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reset()
 
     def reset(self) -> None:
-        self.now = LearningState("waiting", Learning())
+        self.now = IdleState("waiting", IdleSettings())
         self.touches = 0
         for user in self._store.users().values():
-            self._store.set_learning(user, Learning())
+            self._store.set_learning(user, IdleSettings())
             self._store.delete_self_texts(user)
 
     def wrote(self, user: int, texts: int) -> None:
@@ -30,11 +30,11 @@ class FakeLearning:
                 user, "fake", str(number), reply, None, deletions=self._store.deletions(user)
             )
 
-    def state(self, user_id: int) -> LearningState:
+    def state(self, user_id: int) -> IdleState:
         chosen = self._store.learning(user_id)
         return replace(self.now, chosen=chosen, phase=self.now.phase if chosen.on else "off")
 
-    def choose(self, user_id: int, chosen: Learning) -> None:
+    def choose(self, user_id: int, chosen: IdleSettings) -> None:
         self._store.set_learning(user_id, chosen)
 
     def touched(self) -> None:

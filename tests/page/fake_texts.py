@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierchat.models.progress import Progress
-from hierchat.runtime.documents import Addition, LastReplies, OwnText
 from hierchat.runtime.drafters import Gain
+from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
 from hierchat.texts.previews import Preview
 from hierchat.texts.text_files import CorpusError
 
-NOTES = OwnText(
+NOTES = UserDocument(
     "notes", 3_400_000, 412_000, ("SmolLM2 135M",), ("/home/you/notes",), True, False, watchable=True
 )
-CODE = OwnText("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
+CODE = UserDocument("code", 900_000, 98_000, ("Qwen3 0.6B",), ("/home/you/code",), False, True)
 FOUND = Preview(
     14,
     5_200_000,
@@ -27,7 +27,7 @@ FOUND = Preview(
 
 
 class FakeTexts:
-    """The surface of hierchat.runtime.documents.OwnTexts; a test moves it on."""
+    """The surface of hierchat.runtime.user_documents.UserDocuments; a test moves it on."""
 
     def __init__(self) -> None:
         self.reset()
@@ -51,7 +51,7 @@ class FakeTexts:
             replace(one, watched=not one.watched) if one.name == name else one for one in self.listed
         ]
 
-    def rows(self) -> list[OwnText]:
+    def rows(self) -> list[UserDocument]:
         return self.listed
 
     def look(self, said: str, written: LastReplies | None = None) -> None:
@@ -97,5 +97,5 @@ class FakeTexts:
         self.addition = Addition(name, "done", tokens=tokens, unread=("/home/you/diary/old.doc: binary",))
         self.listed = [
             *self.listed,
-            OwnText(name, 5_000_000, tokens, (self.model,), (f"/home/you/{name}",), True, False),
+            UserDocument(name, 5_000_000, tokens, (self.model,), (f"/home/you/{name}",), True, False),
         ]

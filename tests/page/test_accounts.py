@@ -90,7 +90,7 @@ def test_stop_and_news_of_another_tab_come_through_the_login(chromium: Browser, 
         visitor.idle()
         user = fresh.store.ensure_user("ann")
         fresh.store.create_conversation(user, "From elsewhere")
-        fresh.news.tell(user)
+        fresh.changes.notify(user)
         expect(page.locator("#hc-list")).to_contain_text("From elsewhere", timeout=PATIENCE_MS)
 
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
@@ -82,7 +82,7 @@ def test_stop_stops_the_reply_on_the_screen_and_no_other(chat: Chat, service: Fa
 
 
 def test_stopping_while_the_model_loads_leaves_no_chat(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Too early")
     expect(chat.page.locator("#hc-list .hc-title")).to_have_text(["Too early"])
     chat.page.locator("#hc-stop").click()

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
-from tests.testing.fake_service import FakeService, HostStatus, Script
+from tests.testing.fake_service import FakeService, Script, SlotStatus
 
 pytestmark = pytest.mark.browser
 ACCOUNT = ("me", "a long password")
@@ -73,14 +73,14 @@ def test_a_reload_in_mid_reply(chat: Chat, service: FakeService) -> None:
 
 
 def test_a_reload_before_its_turn(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Early")
     expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
     chat.page.reload()
     expect(chat.page.locator("#hc-live")).to_contain_text("Loading SmolLM2 135M", timeout=PATIENCE_MS)
     expect(chat.page.locator(".hc-user")).to_have_text(["Early"])
     service.script.seconds = 0
-    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     expect(chat.replies).to_have_count(1)
     chat.idle()
 
@@ -146,7 +146,7 @@ def test_a_question_stopped_in_the_queue_goes_back_to_the_tab_that_sent_it(
     service.script.seconds = 0
     chat.ask("First")
     second.open("?" + chat.page.url.partition("?")[2])
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Second")
     expect(second.page.locator(".hc-user")).to_have_text(["First", "Second"], timeout=PATIENCE_MS)
     second.page.locator("#hc-stop").click()

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.chat import idle, idle_writer
-from hierchat.chat.idle import BUSY
+from hierchat.chat import idle_generation as idle
+from hierchat.chat import idle_writer
+from hierchat.chat.idle_generation import BUSY
 from hierchat.chat.service import ChatService
-from hierchat.store import LOCAL_USER, Learning, Store
-from tests.idle.conftest import ASKED, Calm, host
+from hierchat.store import LOCAL_USER, IdleSettings, Store
+from tests.idle.conftest import ASKED, Calm, slot
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
@@ -44,23 +45,23 @@ def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: F
     expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
     allow(chat).check()
     expect(state(chat)).to_contain_text("It begins when nobody has asked for a reply for 10 minutes.")
-    assert service.store.learning(user) == Learning(True, 10.0, 500_000)
+    assert service.store.learning(user) == IdleSettings(True, 10.0, 500_000)
     chat.page.get_by_label("Begin after").click()
     chat.page.get_by_role("option", name="30 minutes").click()
     expect(state(chat)).to_contain_text("for 30 minutes")
-    service.learning.now = replace(service.learning.now, phase="not now", reason=BUSY)
+    service.idle.now = replace(service.idle.now, phase="not now", reason=BUSY)
     expect(state(chat)).to_contain_text("Resting. Another program needs the processor.")
-    service.learning.wrote(user, 3)
+    service.idle.wrote(user, 3)
     expect(state(chat)).to_contain_text("It wrote 150 tokens in 3 texts, 600 bytes.")
     allow(chat).uncheck()
     expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
     expect(state(chat).get_by_role("status")).to_have_count(0)
-    assert service.store.learning(user) == Learning(False, 30.0, 500_000)
+    assert service.store.learning(user) == IdleSettings(False, 30.0, 500_000)
 
 
 def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService) -> None:
     user = service.store.ensure_user(LOCAL_USER)
-    service.learning.wrote(user, 2)
+    service.idle.wrote(user, 2)
     chat.open("?view=insights")
     expect(chat.page.locator("#hc-insights-machine")).to_contain_text("100 tokens for itself")
     chat.view("Settings")
@@ -84,9 +85,9 @@ def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeS
             }
         }"""
     )
-    chat.until(lambda: service.learning.touches > 0)
+    chat.until(lambda: service.idle.touches > 0)
     chat.view("Settings")
-    assert service.learning.touches == 1
+    assert service.idle.touches == 1
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Chat
     monkeypatch.setattr("hierchat.chat.prompts.shipped_scripts", lambda: many)
     monkeypatch.setattr(idle, "shipped_scripts", lambda: many)
     with Store.open(tmp_path / "real.db") as store:
-        service = ChatService(store, host())
+        service = ChatService(store, slot())
         with driving.serving(service) as address:
             yield service, address
         service.close()
@@ -116,14 +117,14 @@ def test_switched_on_seen_at_work_stopped_by_typing_deleted(
 ) -> None:
     service, address = real
     store, user = service.store, service.store.ensure_user(LOCAL_USER)
-    store.set_learning(user, Learning(False, 0.0, 500_000))
+    store.set_learning(user, IdleSettings(False, 0.0, 500_000))
     with driving.visiting(chromium, address) as chat:
         chat.open("?view=settings")
         allow(chat).check()
         expect(state(chat)).to_contain_text("Writing now, 2 replies at once")
         expect(state(chat)).to_contain_text("It wrote")
         chat.shot("learning-writing")
-        store.set_learning(user, Learning(True, 60.0, 500_000))  # it is to be seen that it has stopped
+        store.set_learning(user, IdleSettings(True, 60.0, 500_000))  # it is to be seen that it has stopped
         chat.open()
         chat.page.locator("#hc-box textarea").press_sequentially("Wh")
         chat.view("Settings")
@@ -163,9 +164,9 @@ def test_how_it_looks(
     dark: bool,
 ) -> None:
     user = service.store.ensure_user(LOCAL_USER)
-    service.learning.choose(user, Learning(True))
-    service.learning.wrote(user, 40)
-    service.learning.now = replace(service.learning.now, phase="writing", written=1_240, streams=3)
+    service.idle.choose(user, IdleSettings(True))
+    service.idle.wrote(user, 40)
+    service.idle.now = replace(service.idle.now, phase="writing", written=1_240, streams=3)
     with driving.visiting(chromium, server[1], width, height, dark) as chat:
         chat.open("?view=settings")
         expect(state(chat)).to_contain_text("Writing now, 3 replies at once: 1,240 tokens since it began.")

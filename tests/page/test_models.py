@@ -13,7 +13,7 @@ from tests.page.chats import stored_chat
 from tests.page.raw import ask
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
@@ -72,17 +72,17 @@ def test_fetching_is_asked_for_watched_stopped_and_taken_up(chat: Chat, service:
     fetched = model(chat, "Qwen3 1.7B")
     expect(fetched).to_contain_text("Downloading: 41 MB of 1.0 GB · 5.2 MB a second")
     expect(fetched.locator("progress")).to_be_visible()
-    service.models.change("Qwen3 1.7B", fetch=None)
+    service.models.change("Qwen3 1.7B", download=None)
     expect(fetched).not_to_contain_text("Downloading")  # the page looks again by itself
-    service.models.fetch("Qwen3 1.7B")
+    service.models.download("Qwen3 1.7B")
     expect(fetched).to_contain_text("Downloading")
     press(chat, "Stop Qwen3 1.7B")
     expect(fetched).to_contain_text("Stopped. What was downloaded is kept.")
     press(chat, "Resume Qwen3 1.7B")
     expect(fetched).to_contain_text("Downloading")
     assert [act for act, _ in service.models.asked] == ["fetch", "fetch", "stop", "fetch"]
-    assert service.host.started == []
-    service.models.change("Qwen3 1.7B", fetch=None, state="here")
+    assert service.slot.started == []
+    service.models.change("Qwen3 1.7B", download=None, state="here")
     service.models.busy = False
     press(chat, "Load Qwen3 1.7B")
     expect(fetched).to_contain_text("Running")
@@ -174,22 +174,22 @@ def test_a_page_is_built_with_the_model_that_comes(
     server: tuple[FakeService, str], service: FakeService
 ) -> None:
     for status, shown in (
-        (HostStatus("Qwen3 0.6B", "loading"), "Qwen3 0.6B"),
-        (HostStatus("SmolLM2 135M", "ready"), "SmolLM2 135M"),
-        (HostStatus("", "none"), None),
+        (SlotStatus("Qwen3 0.6B", "loading"), "Qwen3 0.6B"),
+        (SlotStatus("SmolLM2 135M", "ready"), "SmolLM2 135M"),
+        (SlotStatus("", "none"), None),
     ):
-        service.host.status = status
+        service.slot.status = status
         built = json.loads(ask(server[1], "GET", "/config").text)["components"]
         picker = next(one["props"] for one in built if one["props"].get("elem_id") == "hc-model")
         assert picker["value"] == shown
-        assert [name for name, _ in picker["choices"]] == [*service.host.names, "More models…"]
+        assert [name for name, _ in picker["choices"]] == [*service.slot.names, "More models…"]
 
 
 @pytest.mark.parametrize("view", ["", "?view=models"])
 def test_what_waits_for_a_reply_says_so_and_can_be_cancelled(
     chat: Chat, service: FakeService, view: str
 ) -> None:
-    service.host.status = HostStatus("Qwen3 0.6B", "waiting")
+    service.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
     chat.open(view)
     line = chat.page.locator("#hc-host")
     expect(line).to_contain_text("Qwen3 0.6B is loaded as soon as the reply that is being written has ended.")
@@ -202,13 +202,13 @@ def test_what_waits_for_a_reply_says_so_and_can_be_cancelled(
 
 
 def test_why_another_model_did_not_come_can_be_closed(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "ready", message="Qwen3 0.6B cannot be downloaded.")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready", message="Qwen3 0.6B cannot be downloaded.")
     chat.open()
     line = chat.page.locator("#hc-host")
     expect(line.get_by_role("alert")).to_contain_text("Qwen3 0.6B cannot be downloaded.")
     line.get_by_role("button", name="Close").click()
     expect(line).to_be_empty()
-    assert service.host.status.message == ""
+    assert service.slot.status.message == ""
 
 
 def test_a_dropped_file_goes_into_the_models_folder(
@@ -270,7 +270,7 @@ def test_the_list_of_models_leads_to_all_others(chat: Chat, service: FakeService
     chat.page.go_back()
     expect(chat.replies).to_have_count(2)
     expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
-    assert service.host.started == []
+    assert service.slot.started == []
 
 
 def test_a_tiny_model_says_so_and_offers_a_better_one(chat: Chat, service: FakeService) -> None:
@@ -325,8 +325,8 @@ def test_how_it_looks(
     height: int,
     dark: bool,
 ) -> None:
-    service.models.fetch("Qwen3 1.7B")
-    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    service.models.download("Qwen3 1.7B")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     with driving.visiting(chromium, server[1], width, height, dark) as chat:
         chat.open("?view=models")
         expect(model(chat, "Qwen3 1.7B")).to_be_visible()

@@ -13,11 +13,11 @@ from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.check import Fit
 from hierchat.page.panels.models_view import models
 from hierchat.runtime.costs import Speed
-from hierchat.runtime.downloads import Fetch
-from hierchat.runtime.models import READABLE, ModelRow
+from hierchat.runtime.downloads import Download
+from hierchat.runtime.model_manager import READABLE, ModelRow
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 from tests.testing.fake_shelf import row
 
 NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
@@ -25,19 +25,19 @@ NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
 def in_order(rows: list[ModelRow], best: ModelRow | None = None) -> tuple[list[str], list[str]]:
     """Names of those in sight, and of those that are folded away."""
-    drawn = models(rows, best, HostStatus("", "none"), "", 0, True)
+    drawn = models(rows, best, SlotStatus("", "none"), "", 0, True)
     seen, _, folded = drawn.partition('<details class="hc-models-group')
     return re.findall('data-model="([^"]*)"', seen), re.findall('data-model="([^"]*)"', folded)
 
 
 def test_what_is_of_no_use_here_is_folded_away() -> None:
-    fetch = Fetch("coming", "downloading", 1, 2)
+    download = Download("coming", "downloading", 1, 2)
     slow, readable = Speed(READABLE - 0.1), Speed(READABLE)
     best = row("best", 4)
     rows = [
         row("present", 1, "here", fit=NO), row("begun", 2, "partly", fit=NO), row("small", 3), best,
         row("large", 5, fit=NO), replace(row("slow", 6), speed=slow), replace(row("slower", 7), speed=readable),
-        row("mine", 8, fit=NO, own=True), row("coming", 9, fit=NO, fetch=fetch),
+        row("mine", 8, fit=NO, own=True), row("coming", 9, fit=NO, download=download),
         row("tight", 10, fit=Fit("tight", "")), row("unknown", 11, fit=Fit("unknown", "")),
     ]  # fmt: skip
     seen, folded = in_order(rows, best)
@@ -46,8 +46,8 @@ def test_what_is_of_no_use_here_is_folded_away() -> None:
 
 
 def test_the_folded_line_stands_only_where_something_is_folded() -> None:
-    assert "hc-models-rest" not in models([row("a", 1)], None, HostStatus("", "none"), "", 0, True)
-    alone = models([row("a", 1, fit=NO)], None, HostStatus("", "none"), "", 0, True)
+    assert "hc-models-rest" not in models([row("a", 1)], None, SlotStatus("", "none"), "", 0, True)
+    alone = models([row("a", 1, fit=NO)], None, SlotStatus("", "none"), "", 0, True)
     assert "1 model that does not fit this machine or is too slow here" in alone
 
 
@@ -122,15 +122,15 @@ def test_filter_and_fold_survive_what_draws_the_list_anew(chat: Chat, service: F
     rest.focus()
     chat.page.keyboard.press("Enter")
     expect(large).to_be_visible()
-    service.models.fetch("Qwen3 1.7B")
+    service.models.download("Qwen3 1.7B")
     chat.page.get_by_role("button", name="Download Phi 4", exact=True).click()
     coming = chat.page.locator('[data-model="Qwen3 1.7B"]')
     expect(coming).to_contain_text("Downloading: 41 MB of 1.0 GB")
     expect(large).to_be_visible()
     field(chat).fill("qwen")
     expect(said(chat)).to_have_text("Shown: 2 of 6 models.")
-    progress = Fetch("Qwen3 1.7B", "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
-    service.models.change("Qwen3 1.7B", fetch=progress, state="partly", have=82_000_000)
+    progress = Download("Qwen3 1.7B", "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
+    service.models.change("Qwen3 1.7B", download=progress, state="partly", have=82_000_000)
     expect(coming).to_contain_text("Downloading: 82 MB of 1.0 GB")
     assert shown(chat) == ["Qwen3 1.7B", "Qwen3 32B"]
     expect(field(chat)).to_have_value("qwen")

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
@@ -135,20 +135,20 @@ def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService
 
 
 def test_a_loading_model_shows_its_progress_and_the_message_waits(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
+    service.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
     chat.open()
     expect(chat.page.locator("#hc-host")).to_contain_text("41 of 93 MB")
     service.script.seconds = 0
     chat.send("Early")
     expect(chat.page.locator("#hc-live")).to_contain_text("41 of 93 MB")
     chat.shot("loading")
-    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     expect(chat.replies).to_have_count(1)
     expect(chat.page.locator("#hc-host")).not_to_contain_text("MB")
 
 
 def test_stop_while_the_model_loads_gives_the_text_back(chat: Chat, service: FakeService) -> None:
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Too early")
     expect(chat.page.locator("#hc-live")).to_contain_text("Loading SmolLM2 135M")
     chat.page.locator("#hc-stop").click()
@@ -160,7 +160,7 @@ def test_choosing_a_model_loads_it_with_its_settings(chat: Chat, service: FakeSe
     chat.page.locator("#hc-model input").click()
     chat.page.get_by_role("option", name="Qwen3 0.6B").click()
     chat.page.wait_for_timeout(500)
-    assert service.host.started == ["Qwen3 0.6B"]
+    assert service.slot.started == ["Qwen3 0.6B"]
     service.script.seconds = 0
     chat.ask("Hello")
     assert service.asked[-1][1].temperature == 0.7

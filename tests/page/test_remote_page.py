@@ -9,13 +9,13 @@ from hierchat.chat.service import ChatService
 from hierchat.store import Store
 from tests.chat.remote import load
 from tests.testing import browser as driving
-from tests.testing.tiny_chat import ready_host
+from tests.testing.tiny_chat import ready_slot
 
 
 @pytest.mark.browser
 def test_a_conversation_with_an_engine_elsewhere(chromium: Browser, tmp_path) -> None:
     with Store.open(tmp_path / "remote.db") as store:
-        service = ChatService(store, ready_host(load))
+        service = ChatService(store, ready_slot(load))
         with driving.serving(service) as address, driving.visiting(chromium, address) as chat:
             chat.open()
             assert "longest river" in chat.ask("Hello")

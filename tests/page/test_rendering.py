@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.chat.frames import Figures, Frame, Verdict, Written
-from hierchat.chat.origins import Run
+from hierchat.chat.origins import SourceRun
 from hierchat.chat.settings import own_sampling, reply_settings, time_words
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
@@ -28,7 +28,7 @@ from hierchat.page.sidebar import moment
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import Conversation, Message, Origin, Whereabouts
 from tests.page.colours import contrast
-from tests.testing.fake_service import HostStatus
+from tests.testing.fake_service import SlotStatus
 
 FIGURES = Figures(
     tokens=1214,
@@ -181,51 +181,55 @@ def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
 @pytest.mark.parametrize(
     ("run", "sentence"),
     [
-        (Run("a", "target"), "Written by the model itself: no draft had it."),
-        (Run("a", "history"), "From your earlier chats."),
+        (SourceRun("a", "target"), "Written by the model itself: no draft had it."),
+        (SourceRun("a", "history"), "From your earlier chats."),
         (
-            Run("a", "big:blocks", 3, Origin(chance=0.5)),
+            SourceRun("a", "big:blocks", 3, Origin(chance=0.5)),
             "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %.",
         ),
         (
-            Run("a", "context", 1, Origin("context", 3, 0.999, place=2)),
+            SourceRun("a", "context", 1, Origin("context", 3, 0.999, place=2)),
             "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
             "Expected to be right with a chance of over 99 %.",
         ),
         (
-            Run("a", "context", 1, Origin("context", 1, place=-2)),
+            SourceRun("a", "context", 1, Origin("context", 1, place=-2)),
             "From this chat, earlier in the conversation. The token before it is the same there.",
         ),
         (
-            Run("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
+            SourceRun("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
             "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there.",
         ),
         (
-            Run("a", "history", 1, Origin("prompts", 2, None, 5)),
+            SourceRun("a", "history", 1, Origin("prompts", 2, None, 5)),
             "From an earlier message of yours in a chat that was deleted meanwhile. "
             "The 2 tokens before it are the same there.",
         ),
         (
-            Run("a", "history", 1, Origin("successors", 2)),
+            SourceRun("a", "history", 1, Origin("successors", 2)),
             "From your earlier chats: what this model found likely there after the same two tokens.",
         ),
         (
-            Run("a", "context", 1, Origin("successors", 1)),
+            SourceRun("a", "context", 1, Origin("successors", 1)),
             "What this model finds likely after the same token, which stands in this chat.",
         ),
         (
-            Run("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
+            SourceRun("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
             "From your files: notes.md (corpus mine). The 2 tokens before it are the same there.",
         ),
     ],
 )
-def test_a_run_says_where_it_came_from(run: Run, sentence: str) -> None:
+def test_a_run_says_where_it_came_from(run: SourceRun, sentence: str) -> None:
     assert said(run) == sentence
 
 
 def test_marked_words_are_escaped_and_keep_every_character() -> None:
     text = '<b>&\n\n  x</div>" *y*'
-    runs = [Run(text[:4], "context"), Run(text[4:12], "tiny <model>"), Run(text[12:], "target")]
+    runs = [
+        SourceRun(text[:4], "context"),
+        SourceRun(text[4:12], "tiny <model>"),
+        SourceRun(text[12:], "target"),
+    ]
     drawn = marked(runs, text)
     bare = re.sub(r'<span class="hc-run [^>]*>(.*?)</span>', r"\1", drawn.split("<ul")[0], flags=re.S)
     assert html.unescape(bare) == html.unescape(f'<div class="hc-text hc-marked">{render(text)}</div>')
@@ -465,17 +469,17 @@ def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
 
 
 @pytest.mark.parametrize(
-    ("host", "sentence"),
+    ("slot", "sentence"),
     [
-        (HostStatus("m", "downloading", 41_000_000, 93_000_000), "Downloading m: 41 of 93 MB"),
-        (HostStatus("m", "converting", 3, 210), "Converting m: 3 of 210"),
-        (HostStatus("m", "loading"), "Loading m…"),
-        (HostStatus("m", "failed", message="No room."), "No room."),
+        (SlotStatus("m", "downloading", 41_000_000, 93_000_000), "Downloading m: 41 of 93 MB"),
+        (SlotStatus("m", "converting", 3, 210), "Converting m: 3 of 210"),
+        (SlotStatus("m", "loading"), "Loading m…"),
+        (SlotStatus("m", "failed", message="No room."), "No room."),
     ],
 )
-def test_waits_say_what_they_wait_for(host: HostStatus, sentence: str) -> None:
-    assert status.host_sentence(host) == sentence
-    assert sentence in visible(status.host_line(host))
+def test_waits_say_what_they_wait_for(slot: SlotStatus, sentence: str) -> None:
+    assert status.slot_sentence(slot) == sentence
+    assert sentence in visible(status.slot_line(slot))
 
 
 @pytest.mark.parametrize(
@@ -486,18 +490,18 @@ def test_waits_say_what_they_wait_for(host: HostStatus, sentence: str) -> None:
     ],
 )
 def test_the_self_test_s_result_is_said(exact: bool, words: str, why: str) -> None:
-    host = HostStatus("m", "ready", exact=exact)
-    assert status.host_sentence(host) == f"m is ready. Replies with drafts have {words}."
-    assert status.host_line(host) == ""  # a quiet page
-    assert visible(status.model_proof(host)) == f"With drafts and without: {words}"
+    slot = SlotStatus("m", "ready", exact=exact)
+    assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
+    assert status.slot_line(slot) == ""  # a quiet page
+    assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
     verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
     assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
     assert why in verdict
 
 
 def test_no_result_is_said_where_none_is_known() -> None:
-    assert status.host_sentence(HostStatus("m", "ready", exact=None)) == "m is ready."
-    assert status.model_proof(HostStatus("m", "loading")) == ""
+    assert status.slot_sentence(SlotStatus("m", "ready", exact=None)) == "m is ready."
+    assert status.model_proof(SlotStatus("m", "loading")) == ""
     assert "hc-proof" not in verdict_line(Verdict(True, 9, None, 2.0, "Identical."))
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from hierchat.chat.service import ChatService
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
 from hierchat.page.status import model_proof
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import Store
 from tests.engine.remote.drafter import TOKEN, Drafter
 from tests.engine.remote.drafter import serving as drafting
@@ -37,10 +37,10 @@ def url(script: Script) -> Iterator[str]:
 def service(store: Store, url: str, drafter: int | None = None) -> ChatService:
     openai = OpenAI(url=url, key=KEY, drafter=drafter, drafter_token=TOKEN if drafter else None)
     entry = ModelEntry(name="far", engine=EngineElsewhere(openai=openai))
-    host = ModelHost(Catalogue(models={"far": entry}, default="far"))
-    host.start("far")
-    assert settle(host).status.phase == "ready", host.status.message
-    return ChatService(store, host)
+    slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
+    slot.start("far")
+    assert settle(slot).status.phase == "ready", slot.status.message
+    return ChatService(store, slot)
 
 
 @pytest.mark.browser
@@ -75,7 +75,7 @@ def test_vllm_with_our_drafter(chromium: Browser, tmp_path: Path, script: Script
             chat.open()
             assert "Hello there." in chat.ask("Hello")
             expect(chat.replies.last.locator(".hc-shares")).to_contain_text("your earlier chats")
-            assert "it need not be the same one" in model_proof(serves.host.status)
+            assert "it need not be the same one" in model_proof(serves.slot.status)
             chat.shot("vllm")
             chat.replies.last.get_by_role("button", name="Sources", exact=True).click()
             expect(chat.words.last.locator(".hc-src-history").first).to_have_text("llo")

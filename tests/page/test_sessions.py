@@ -14,17 +14,17 @@ from hierchat.page import status
 from hierchat.page.page_app import is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
 from tests.testing import browser as driving
-from tests.testing.fake_service import FakeHost, FakeService, HostStatus
+from tests.testing.fake_service import FakeService, FakeSlot, SlotStatus
 
 
 def test_what_a_reply_waits_for_is_said() -> None:
-    host = FakeHost()
-    assert "one other reply" in status.waiting_line(1, host)
-    host.status = HostStatus("m", "downloading", 1_000_000, 93_000_000)
-    assert "2 replies" in status.waiting_line(2, host)
-    assert "1 of 93 MB" in status.waiting_line(0, host)
-    host.status = HostStatus("m", "ready")
-    assert "Waiting for the model" in status.waiting_line(0, host)
+    slot = FakeSlot()
+    assert "one other reply" in status.waiting_line(1, slot)
+    slot.status = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
+    assert "2 replies" in status.waiting_line(2, slot)
+    assert "1 of 93 MB" in status.waiting_line(0, slot)
+    slot.status = SlotStatus("m", "ready")
+    assert "Waiting for the model" in status.waiting_line(0, slot)
 
 
 def test_which_chats_the_pages_of_a_user_show() -> None:

@@ -9,7 +9,7 @@ from tests.page.chats import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
-from tests.testing.fake_service import REPLY, FakeService, HostStatus
+from tests.testing.fake_service import REPLY, FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
@@ -83,8 +83,8 @@ def test_the_reply_is_drawn_and_copied_as_before(chat: Chat, service: FakeServic
 def test_sources_after_a_change_of_model_are_a_button_away(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 0
     chat.ask("Question")
-    present, other = service.host.names
-    service.host.status = HostStatus(other, "ready")
+    present, other = service.slot.names
+    service.slot.status = SlotStatus(other, "ready")
     chat.replies.last.get_by_role("button", name="Sources").click()
     said = chat.page.locator("#hc-thread .hc-notice")
     expect(said).to_contain_text(f"Load {present} to see where its words came from.")

@@ -104,7 +104,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     expect(first.locator("[name=model]")).to_have_value("Qwen3 0.6B")
     expect(first.get_by_label("Temperature")).to_have_value("0.4")
     # Another model comes, before the one that was chosen.
-    service.host.names = ["SmolLM2 135M", "Llama 3.2 3B", "Qwen3 0.6B"]
+    service.slot.names = ["SmolLM2 135M", "Llama 3.2 3B", "Qwen3 0.6B"]
     service.models.busy = True
     chat.view("Models")
     page.get_by_role("button", name="Stop Llama 3.2 3B").or_(
@@ -115,7 +115,7 @@ def test_the_pair_of_compare_survives_a_reload_and_new_models(chat: Chat, servic
     expect(first.locator("[name=model]")).to_have_value("Qwen3 0.6B")
     expect(first.get_by_label("Temperature")).to_be_visible()
     # And the one that was chosen goes.
-    service.host.names = ["SmolLM2 135M", "Llama 3.2 3B"]
+    service.slot.names = ["SmolLM2 135M", "Llama 3.2 3B"]
     expect(first.get_by_role("option", name="Qwen3 0.6B")).to_have_count(0)
     expect(first.locator("[name=model]")).to_have_value("")
     expect(line).not_to_contain_text("Qwen3")

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.chat.frames import Figures, Written
-from hierchat.chat.origins import Run
+from hierchat.chat.origins import SourceRun
 from hierchat.config import GenerationSettings
 from hierchat.page.buttons import button
 from hierchat.page.figures import details
@@ -66,7 +66,7 @@ def test_nothing_in_a_thought_can_press_a_button() -> None:
 
 
 def test_runs_are_marked_in_thought_and_answer() -> None:
-    runs = [Run(REPLY[at : at + 7], "context") for at in range(0, len(REPLY), 7)]
+    runs = [SourceRun(REPLY[at : at + 7], "context") for at in range(0, len(REPLY), 7)]
     shown = marked(runs, REPLY, 4.2, 7)
     fold, answer = shown.split("</details>")
     assert "data-run=" in fold

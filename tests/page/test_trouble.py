@@ -24,7 +24,7 @@ from tests.page.chats import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
-from tests.testing.fake_service import FakeService, HostStatus
+from tests.testing.fake_service import FakeService, SlotStatus
 
 GONE = "This chat was deleted in another tab."
 
@@ -136,12 +136,12 @@ def test_a_chat_deleted_in_mid_reply_and_one_deleted_in_the_queue(chat: Chat, se
     delete_elsewhere(service)
     chat.idle()
     said(chat, GONE)
-    service.host.status = HostStatus("SmolLM2 135M", "loading")
+    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
     chat.send("Early")
     said(chat, "Loading SmolLM2 135M")
     delete_elsewhere(service)
     service.script.seconds = 0
-    service.host.status = HostStatus("SmolLM2 135M", "ready")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     said(chat, f"{GONE} Your message is still in the box")
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Early")
     chat.page.locator("#hc-box textarea").fill("")
@@ -522,7 +522,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"]("", gr.EventData(None, {"id": first}), request)
-    fresh.news.tell(user, first)
+    fresh.changes.notify(user, first)
     messages, opened = fresh.store.messages, []
 
     def slow(*arguments):

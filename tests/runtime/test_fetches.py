@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.progress import FetchError, Progress, Report
-from hierchat.runtime.downloads import Fetches
+from hierchat.runtime.downloads import Downloads
 from tests.testing.tiny_chat import catalogue
 
 ENTRIES = catalogue("one", "two").models
@@ -21,9 +21,9 @@ def wait(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def phase(fetches: Fetches, name: str) -> str:
-    fetch = fetches.of(name)
-    return fetch.phase if fetch else ""
+def phase(downloads: Downloads, name: str) -> str:
+    download = downloads.of(name)
+    return download.phase if download else ""
 
 
 class Bringing:
@@ -46,51 +46,51 @@ class Bringing:
 
 def test_one_after_another() -> None:
     bringing = Bringing()
-    fetches = Fetches(bringing)
+    downloads = Downloads(bringing)
     for name in ("one", "two", "one"):
-        fetches.start(ENTRIES[name])
-    wait(lambda: phase(fetches, "one") == "downloading")
-    assert phase(fetches, "two") == "waiting"
-    assert fetches.busy
+        downloads.start(ENTRIES[name])
+    wait(lambda: phase(downloads, "one") == "downloading")
+    assert phase(downloads, "two") == "waiting"
+    assert downloads.busy
     bringing.go.release(8)
-    wait(lambda: not fetches.busy)
+    wait(lambda: not downloads.busy)
     assert bringing.came == ["one", "two"]
-    assert phase(fetches, "one") == phase(fetches, "two") == "done"
+    assert phase(downloads, "one") == phase(downloads, "two") == "done"
 
 
 def test_how_far_it_is_and_what_it_does() -> None:
     bringing = Bringing()
-    fetches = Fetches(bringing)
-    fetches.start(ENTRIES["one"])
+    downloads = Downloads(bringing)
+    downloads.start(ENTRIES["one"])
     for count in range(3):
-        wait(lambda count=count: (one := fetches.of("one")) and (one.done, one.total) == (100 * count, 300))
+        wait(lambda count=count: (one := downloads.of("one")) and (one.done, one.total) == (100 * count, 300))
         bringing.go.release()
-    wait(lambda: phase(fetches, "one") == "converting")
+    wait(lambda: phase(downloads, "one") == "converting")
     bringing.go.release()
-    wait(lambda: phase(fetches, "one") == "done")
-    fetches.forget("one")
-    assert fetches.of("one") is None
+    wait(lambda: phase(downloads, "one") == "done")
+    downloads.forget("one")
+    assert downloads.of("one") is None
 
 
 def test_what_was_stopped_goes_on_where_it_stopped() -> None:
     bringing = Bringing()
-    fetches = Fetches(bringing)
-    fetches.start(ENTRIES["one"])
-    fetches.start(ENTRIES["two"])
-    wait(lambda: phase(fetches, "one") == "downloading")
-    fetches.stop("two")
-    assert phase(fetches, "two") == "stopped"  # it had not begun
-    fetches.stop("one")
-    assert phase(fetches, "one") == "stopping"
-    fetches.start(ENTRIES["one"])  # too early: it is still stopping
-    fetches.forget("one")
+    downloads = Downloads(bringing)
+    downloads.start(ENTRIES["one"])
+    downloads.start(ENTRIES["two"])
+    wait(lambda: phase(downloads, "one") == "downloading")
+    downloads.stop("two")
+    assert phase(downloads, "two") == "stopped"  # it had not begun
+    downloads.stop("one")
+    assert phase(downloads, "one") == "stopping"
+    downloads.start(ENTRIES["one"])  # too early: it is still stopping
+    downloads.forget("one")
     bringing.go.release()
-    wait(lambda: phase(fetches, "one") == "stopped")
+    wait(lambda: phase(downloads, "one") == "stopped")
     assert bringing.done == {"one": 1}
-    fetches.start(ENTRIES["one"])
-    wait(lambda: (one := fetches.of("one")) and one.done == 100)
+    downloads.start(ENTRIES["one"])
+    wait(lambda: (one := downloads.of("one")) and one.done == 100)
     bringing.go.release(3)
-    wait(lambda: phase(fetches, "one") == "done")
+    wait(lambda: phase(downloads, "one") == "done")
     assert bringing.came == ["one", "one"]
 
 
@@ -100,11 +100,11 @@ def test_what_goes_wrong_is_a_sentence_and_the_next_one_comes() -> None:
             raise FetchError("one cannot be fetched.")
         raise KeyError("odd")
 
-    fetches = Fetches(bring)
-    fetches.start(ENTRIES["one"])
-    fetches.start(ENTRIES["two"])
-    wait(lambda: not fetches.busy)
-    one, two = fetches.of("one"), fetches.of("two")
+    downloads = Downloads(bring)
+    downloads.start(ENTRIES["one"])
+    downloads.start(ENTRIES["two"])
+    wait(lambda: not downloads.busy)
+    one, two = downloads.of("one"), downloads.of("two")
     assert one
     assert two
     assert (one.phase, one.message) == ("failed", "one cannot be fetched.")

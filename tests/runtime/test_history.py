@@ -13,8 +13,8 @@ from hierchat.drafting import suffix_index
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.runtime import history
-from hierchat.runtime.history import Held, Histories, IndexedTexts
+from hierchat.runtime import history_index as history
+from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
 from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
 from tests.testing.deleting import delete_for_good
 
@@ -23,8 +23,8 @@ from ..chat.conftest import Talk
 KEY = "model"
 
 
-def held(talk: Talk, histories: Histories) -> Held:
-    return histories.held(talk.user, talk.hosted.model_key, talk.hosted.prompts.tokens)
+def held(talk: Talk, histories: Histories) -> UserHistory:
+    return histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
 
 
 def words(text: str) -> list[int]:
@@ -59,14 +59,14 @@ class Chats:
         self.store.finish_reply(id, "reply", "complete", TurnFigures())
         return id
 
-    def held(self) -> Held:
+    def held(self) -> UserHistory:
         found = self.histories.held(self.user, KEY, words)
         found.wait()
         check(found.written)
         check(found.asked)
         return found
 
-    def restart(self) -> Held:
+    def restart(self) -> UserHistory:
         self.histories.close()
         self.histories = Histories(self.store)
         return self.held()
@@ -101,7 +101,7 @@ def content(texts: IndexedTexts) -> list[list[int]]:
     return [text for text in found if text]
 
 
-def drafts(held: Held, context: Sequence[int]) -> set[int]:
+def drafts(held: UserHistory, context: Sequence[int]) -> set[int]:
     """All tokens that are drafted behind `context`."""
     drafter = Drafter(held.sources, width=32)
     drafter.begin(context)
@@ -114,7 +114,7 @@ def test_replies_and_questions_come_into_the_databases(talk: Talk) -> None:
     talk.send("hello")
     found = held(talk, histories)
     question, reply = talk.messages()
-    assert content(found.asked) == [talk.hosted.prompts.tokens("hello")]
+    assert content(found.asked) == [talk.model.prompts.tokens("hello")]
     assert content(found.written) == [talk.store.reply_tokens(talk.user, reply.id)]
     assert question.id in found.asked._places
 

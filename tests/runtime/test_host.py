@@ -12,59 +12,59 @@ import pytest
 from hierchat.chat.frames import Frame
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource
 from hierchat.models.progress import FetchError, Progress, Report, UnknownModelError, UnsupportedError
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import HostStatus, ModelHost
+from hierchat.runtime.model_slot import ModelSlot, SlotStatus
+from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
-from tests.testing.tiny_chat import catalogue, hosted, settle
+from tests.testing.tiny_chat import catalogue, served, settle
 
 from ..chat.conftest import Talk, talk_on
 
 
-def load(name: str, report: Report) -> Hosted:
+def load(name: str, report: Report) -> ServedModel:
     if name == "broken":
         raise FetchError("broken cannot be fetched.")
-    return hosted(name)
+    return served(name)
 
 
 @pytest.fixture
-def host() -> ModelHost:
-    return ModelHost(catalogue("tiny", "broken", "another"), load=load)
+def slot() -> ModelSlot:
+    return ModelSlot(catalogue("tiny", "broken", "another"), load=load)
 
 
-def start(host: ModelHost, name: str) -> HostStatus:
-    host.start(name)
-    return settle(host).status
+def start(slot: ModelSlot, name: str) -> SlotStatus:
+    slot.start(name)
+    return settle(slot).status
 
 
-def test_the_default_comes_first(host: ModelHost) -> None:
-    assert host.names[0] == "tiny"
-    assert sorted(host.names) == ["another", "broken", "tiny"]
-    assert host.settings("tiny") == host.catalogue.entry("tiny").sampling
+def test_the_default_comes_first(slot: ModelSlot) -> None:
+    assert slot.names[0] == "tiny"
+    assert sorted(slot.names) == ["another", "broken", "tiny"]
+    assert slot.settings("tiny") == slot.catalogue.entry("tiny").sampling
 
 
-def test_nothing_is_loaded_at_first(host: ModelHost) -> None:
-    assert host.status.phase == "none"
-    assert host.hosted is None
+def test_nothing_is_loaded_at_first(slot: ModelSlot) -> None:
+    assert slot.status.phase == "none"
+    assert slot.model is None
 
 
-def test_a_model_is_loaded_in_the_background(host: ModelHost) -> None:
-    assert start(host, "tiny") == HostStatus("tiny", "ready")
-    assert host.status.exact is True
-    assert host.hosted is not None
-    assert host.hosted.name == "tiny"
+def test_a_model_is_loaded_in_the_background(slot: ModelSlot) -> None:
+    assert start(slot, "tiny") == SlotStatus("tiny", "ready")
+    assert slot.status.exact is True
+    assert slot.model is not None
+    assert slot.model.name == "tiny"
 
 
-def test_an_unknown_name_is_refused_at_once(host: ModelHost) -> None:
-    start(host, "tiny")
+def test_an_unknown_name_is_refused_at_once(slot: ModelSlot) -> None:
+    start(slot, "tiny")
     with pytest.raises(UnknownModelError, match="Did you mean tiny"):
-        host.start("tinny")
-    assert host.status == HostStatus("tiny", "ready")
+        slot.start("tinny")
+    assert slot.status == SlotStatus("tiny", "ready")
 
 
-def test_a_failing_load_says_so(host: ModelHost) -> None:
-    assert start(host, "broken") == HostStatus("broken", "failed", message="broken cannot be fetched.")
-    assert host.hosted is None
-    assert start(host, "tiny").phase == "ready"
+def test_a_failing_load_says_so(slot: ModelSlot) -> None:
+    assert start(slot, "broken") == SlotStatus("broken", "failed", message="broken cannot be fetched.")
+    assert slot.model is None
+    assert start(slot, "tiny").phase == "ready"
 
 
 @pytest.mark.parametrize(
@@ -75,50 +75,50 @@ def test_a_failing_load_says_so(host: ModelHost) -> None:
     ],
 )
 def test_any_error_is_said(error: Exception, said: str) -> None:
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         raise error
 
-    status = start(ModelHost(catalogue("tiny"), load=load), "tiny")
+    status = start(ModelSlot(catalogue("tiny"), load=load), "tiny")
     assert status.phase == "failed"
     assert status.message.startswith(said)
 
 
-def test_a_failing_replacement_keeps_the_model(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    status = start(host, "broken")
-    assert status == HostStatus("tiny", "ready", message="broken cannot be fetched. tiny goes on answering.")
+def test_a_failing_replacement_keeps_the_model(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    status = start(slot, "broken")
+    assert status == SlotStatus("tiny", "ready", message="broken cannot be fetched. tiny goes on answering.")
     assert status.exact is True
-    assert talk_on(store, host).send("hello").finish == "length"
+    assert talk_on(store, slot).send("hello").finish == "length"
 
 
-def test_a_model_that_goes_on_is_ready_only_once_that_is_said(host: ModelHost) -> None:
-    start(host, "tiny")
+def test_a_model_that_goes_on_is_ready_only_once_that_is_said(slot: ModelSlot) -> None:
+    start(slot, "tiny")
     seen = []
 
-    class Watched(ModelHost):
+    class Watched(ModelSlot):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "status":
                 seen.append(value)
 
-    host.__class__ = Watched
-    start(host, "broken")
-    assert [status for status in seen if status.phase == "ready"] == [host.status]
+    slot.__class__ = Watched
+    start(slot, "broken")
+    assert [status for status in seen if status.phase == "ready"] == [slot.status]
 
 
-def test_another_model_takes_over(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    start(host, "another")
-    talk = talk_on(store, host)
+def test_another_model_takes_over(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    start(slot, "another")
+    talk = talk_on(store, slot)
     last = talk.send("hello")
     assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
 
 
-def test_a_conversation_goes_on_with_another_model(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    talk = talk_on(store, host)
+def test_a_conversation_goes_on_with_another_model(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    talk = talk_on(store, slot)
     first = talk.send("hello")
-    start(host, "another")
+    start(slot, "another")
     second = talk.send("go on", first.message_id)
     assert second.finish == "length"
     assert talk.service.runs(talk.user, first.message_id) == []
@@ -127,43 +127,43 @@ def test_a_conversation_goes_on_with_another_model(host: ModelHost, store: Store
 
 def test_the_status_tells_the_phases() -> None:
     said: list[Progress] = []
-    seen: list[HostStatus] = []
+    seen: list[SlotStatus] = []
     asked, go = threading.Event(), threading.Event()
 
-    def load(name: str, report: Report) -> Hosted:
+    def load(name: str, report: Report) -> ServedModel:
         asked.set()
         go.wait()
         for phase in ("downloading", "converting", "loading"):
             report(Progress(phase, 1, 2, name))
-            seen.append(host.status)
-        return hosted(name)
+            seen.append(slot.status)
+        return served(name)
 
-    host = ModelHost(catalogue("tiny"), said.append, load)
-    host.start("tiny")
+    slot = ModelSlot(catalogue("tiny"), said.append, load)
+    slot.start("tiny")
     asked.wait()
-    assert host.status.phase == "loading"
+    assert slot.status.phase == "loading"
     go.set()
-    settle(host)
+    settle(slot)
     assert (
         [status.phase for status in seen]
         == ["downloading", "converting", "loading"]
         == [p.phase for p in said]
     )
-    assert seen[0] == HostStatus("tiny", "downloading", 1, 2, "tiny")
+    assert seen[0] == SlotStatus("tiny", "downloading", 1, 2, "tiny")
 
 
-def test_no_model_leaves_in_the_middle_of_a_reply(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    talk = talk_on(store, host)
+def test_no_model_leaves_in_the_middle_of_a_reply(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    talk = talk_on(store, slot)
     frames = talk.sending("hello")
     for frame in frames:
         if frame.phase == "writing":
             break
-    host.start("another")
+    slot.start("another")
     last = list(frames)[-1]
     assert last.finish == "length"
     assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
-    assert settle(host).status.name == "another"
+    assert settle(slot).status.name == "another"
 
 
 class Reply:
@@ -182,85 +182,85 @@ def refuse(name: str, report: Report) -> None:
         raise UnsupportedError("another cannot run here.")
 
 
-def waits(host: ModelHost, status: HostStatus) -> None:
+def waits(slot: ModelSlot, status: SlotStatus) -> None:
     end = time.monotonic() + 60
-    while host.status != status:
+    while slot.status != status:
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
-def test_what_waits_for_a_reply_says_so(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    reply = Reply(talk_on(store, host))
-    host.start("another")
-    waits(host, HostStatus("another", "waiting"))
+def test_what_waits_for_a_reply_says_so(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    reply = Reply(talk_on(store, slot))
+    slot.start("another")
+    waits(slot, SlotStatus("another", "waiting"))
     reply.end()
-    assert settle(host).status == HostStatus("another", "ready")
-    reply = Reply(talk_on(store, host))
-    host.eject()
-    waits(host, HostStatus("another", "leaving"))
+    assert settle(slot).status == SlotStatus("another", "ready")
+    reply = Reply(talk_on(store, slot))
+    slot.eject()
+    waits(slot, SlotStatus("another", "leaving"))
     reply.end()
-    waits(host, HostStatus())
-    assert host.hosted is None
+    waits(slot, SlotStatus())
+    assert slot.model is None
 
 
-def test_what_waits_for_a_reply_can_be_cancelled(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    present, reply = host.hosted, Reply(talk_on(store, host))
+def test_what_waits_for_a_reply_can_be_cancelled(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    present, reply = slot.model, Reply(talk_on(store, slot))
     for begin, waiting in (
-        (partial(host.start, "another"), HostStatus("another", "waiting")),
-        (host.eject, HostStatus("tiny", "leaving")),
+        (partial(slot.start, "another"), SlotStatus("another", "waiting")),
+        (slot.eject, SlotStatus("tiny", "leaving")),
     ):
         begin()
-        waits(host, waiting)
-        host.cancel()
-        with host._starting:  # what waited has given up
+        waits(slot, waiting)
+        slot.cancel()
+        with slot._starting:  # what waited has given up
             pass
-        waits(host, HostStatus("tiny", "ready"))
+        waits(slot, SlotStatus("tiny", "ready"))
     reply.end()
-    host.cancel()  # nothing waits any more
-    assert settle(host).hosted is present
-    assert talk_on(store, host).send("hello").finish == "length"
+    slot.cancel()  # nothing waits any more
+    assert settle(slot).model is present
+    assert talk_on(store, slot).send("hello").finish == "length"
 
 
-def test_another_choice_takes_the_place_of_the_one_that_waits(host: ModelHost, store: Store) -> None:
-    start(host, "tiny")
-    reply = Reply(talk_on(store, host))
-    host.start("broken")
-    waits(host, HostStatus("broken", "waiting"))
-    host.start("another")
-    waits(host, HostStatus("another", "waiting"))
+def test_another_choice_takes_the_place_of_the_one_that_waits(slot: ModelSlot, store: Store) -> None:
+    start(slot, "tiny")
+    reply = Reply(talk_on(store, slot))
+    slot.start("broken")
+    waits(slot, SlotStatus("broken", "waiting"))
+    slot.start("another")
+    waits(slot, SlotStatus("another", "waiting"))
     reply.end()
-    assert settle(host).status == HostStatus("another", "ready")
+    assert settle(slot).status == SlotStatus("another", "ready")
 
 
-def test_why_another_one_did_not_come_is_said_until_it_was_heard(host: ModelHost) -> None:
-    start(host, "tiny")
-    assert start(host, "broken").message
-    host.hush()
-    assert host.status == HostStatus("tiny", "ready")
+def test_why_another_one_did_not_come_is_said_until_it_was_heard(slot: ModelSlot) -> None:
+    start(slot, "tiny")
+    assert start(slot, "broken").message
+    slot.hush()
+    assert slot.status == SlotStatus("tiny", "ready")
 
 
 def test_a_model_that_cannot_run_leaves_the_present_one_in_its_place(store: Store) -> None:
     loaded: list[str] = []
 
-    def load_and_note(name: str, report: Report) -> Hosted:
+    def load_and_note(name: str, report: Report) -> ServedModel:
         loaded.append(name)
         return load(name, report)
 
-    host = ModelHost(catalogue("tiny", "another"), load=load_and_note, prepare=refuse)
-    start(host, "tiny")
-    present = host.hosted
-    talk = talk_on(store, host)
+    slot = ModelSlot(catalogue("tiny", "another"), load=load_and_note, prepare=refuse)
+    start(slot, "tiny")
+    present = slot.model
+    talk = talk_on(store, slot)
     reply = Reply(talk)
-    status = start(host, "another")  # while the reply is written
-    assert status == HostStatus("tiny", "ready", message="another cannot run here. tiny goes on answering.")
+    status = start(slot, "another")  # while the reply is written
+    assert status == SlotStatus("tiny", "ready", message="another cannot run here. tiny goes on answering.")
     assert status.exact is True
     assert reply.end().finish == "length"
-    assert host.hosted is present
+    assert slot.model is present
     assert loaded == ["tiny"]
     assert talk.send("hello").finish == "length"
-    assert start(host, "tiny").message == ""
+    assert start(slot, "tiny").message == ""
 
 
 def test_the_present_model_answers_while_another_is_fetched(store: Store) -> None:
@@ -271,17 +271,17 @@ def test_the_present_model_answers_while_another_is_fetched(store: Store) -> Non
         asked.set()
         go.wait()
 
-    host = ModelHost(catalogue("tiny", "another"), load=load, prepare=prepare)
-    start(host, "tiny")  # nothing answers yet: nothing is done beforehand
-    talk = talk_on(store, host)
-    host.start("another")
+    slot = ModelSlot(catalogue("tiny", "another"), load=load, prepare=prepare)
+    start(slot, "tiny")  # nothing answers yet: nothing is done beforehand
+    talk = talk_on(store, slot)
+    slot.start("another")
     asked.wait()
-    assert host.status == HostStatus("another", "downloading", 1, 2, "another")
-    assert host.hosted is not None
+    assert slot.status == SlotStatus("another", "downloading", 1, 2, "another")
+    assert slot.model is not None
     last = talk.send("hello")
     assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
     go.set()
-    assert settle(host).status.name == "another"
+    assert settle(slot).status.name == "another"
     last = talk.send("hello again")
     assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
 
@@ -300,32 +300,32 @@ def test_a_download_is_given_up_for_another_choice(present: bool) -> None:
             report(Progress("downloading", 2, 9, name))
             pytest.fail("it was not given up")
 
-    def load_and_note(name: str, report: Report) -> Hosted:
+    def load_and_note(name: str, report: Report) -> ServedModel:
         if not present:
             fetch(name, report)
         loaded.append(name)
-        return hosted(name)
+        return served(name)
 
-    host = ModelHost(catalogue("tiny", "long", "queued", "another"), load=load_and_note, prepare=fetch)
+    slot = ModelSlot(catalogue("tiny", "long", "queued", "another"), load=load_and_note, prepare=fetch)
     if present:
-        start(host, "tiny")
-    host.start("long")
+        start(slot, "tiny")
+    slot.start("long")
     assert asked.wait(10)
-    host.start("queued")
-    host.start("another")
-    assert host.status == HostStatus("another", "loading", message="another")
+    slot.start("queued")
+    slot.start("another")
+    assert slot.status == SlotStatus("another", "loading", message="another")
     go.set()
-    assert settle(host).status == HostStatus("another", "ready")
+    assert settle(slot).status == SlotStatus("another", "ready")
     assert loaded == ["tiny"] * present + ["another"]
 
 
 def test_what_fails_first_is_said_as_a_failed_load(store: Store) -> None:
-    def load_none(name: str, report: Report) -> Hosted:
+    def load_none(name: str, report: Report) -> ServedModel:
         raise UnsupportedError(f"{name} cannot run here.")
 
-    host = ModelHost(catalogue("tiny"), load=load_none, prepare=refuse)
-    assert start(host, "tiny") == HostStatus("tiny", "failed", message="tiny cannot run here.")
-    assert host.hosted is None
+    slot = ModelSlot(catalogue("tiny"), load=load_none, prepare=refuse)
+    assert start(slot, "tiny") == SlotStatus("tiny", "failed", message="tiny cannot run here.")
+    assert slot.model is None
 
 
 def test_a_real_file_is_looked_at_before_the_present_model_leaves(
@@ -333,13 +333,13 @@ def test_a_real_file_is_looked_at_before_the_present_model_leaves(
 ) -> None:
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "broken.gguf").write_bytes(b"GGUF and no more")
-    present = hosted("tiny")
+    present = served("tiny")
     entry = ModelEntry(name="broken", source=ModelSource(gguf=Gguf(path=tmp_path / "broken.gguf")))
     both = Catalogue(models={**catalogue("tiny").models, "broken": entry}, default="tiny")
-    host = ModelHost(both)
-    monkeypatch.setattr(host, "_load", lambda name, report: present)
-    start(host, "tiny")
-    status = start(host, "broken")
+    slot = ModelSlot(both)
+    monkeypatch.setattr(slot, "_load", lambda name, report: present)
+    start(slot, "tiny")
+    status = start(slot, "broken")
     assert (status.name, status.phase) == ("tiny", "ready")
     assert "broken.gguf is no whole GGUF file" in status.message
-    assert host.hosted is present
+    assert slot.model is present

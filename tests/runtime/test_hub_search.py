@@ -1,4 +1,4 @@
-"""A search of the hub in the background, a closer look at a model, and what becomes of it on the shelf."""
+"""A search of the hub in the background, a closer look at a model, and what becomes of it on the manager."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import REACHED
 from hierchat.runtime.downloads import MOST_ASKING, HubSearch, Judged, Look, Search
-from hierchat.runtime.models import Shelf
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_manager import ModelManager
+from hierchat.runtime.model_slot import ModelSlot
 from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
-from tests.testing.tiny_chat import hosted
+from tests.testing.tiny_chat import served
 
 from .shelves import Figures, folders, wait  # noqa: F401
 
@@ -39,9 +39,9 @@ def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]: 
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    host = ModelHost(read_catalogue(), load=lambda name, report: hosted(name))
-    return Shelf(host, Figures())
+def manager() -> ModelManager:
+    slot = ModelSlot(read_catalogue(), load=lambda name, report: served(name))
+    return ModelManager(slot, Figures())
 
 
 def answered(search: HubSearch) -> Search:
@@ -57,11 +57,11 @@ def looked(search: HubSearch, repo: str = REPO, file: str | None = None) -> Look
     return found
 
 
-def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, shelf: Shelf) -> None:
+def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, manager: ModelManager) -> None:
     assert not hub.asked
-    shelf.hub.search("tiny")
-    assert [model.repo for model in answered(shelf.hub).found] == [REPO, "org/other"]
-    look = looked(shelf.hub)
+    manager.hub.search("tiny")
+    assert [model.repo for model in answered(manager.hub).found] == [REPO, "org/other"]
+    look = looked(manager.hub)
     assert look.described
     assert look.judged
     assert (look.phase, look.file, look.described.step) == ("done", "tiny-Q8_0.gguf", "kernels")
@@ -70,44 +70,44 @@ def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, shelf: Shelf) ->
         ("tiny-Q8_0.gguf", True),
         ("tiny-f16.gguf", True),
     ]
-    other = looked(shelf.hub, file="tiny-f16.gguf")
+    other = looked(manager.hub, file="tiny-f16.gguf")
     assert (other.phase, other.file) == ("done", "tiny-f16.gguf")
     assert sum(path == f"/api/models/{REPO}" for _, path, _ in hub.asked) == 1  # known from the first look
     assert not any(path.endswith(".gguf") and asked is None for _, path, asked in hub.asked)  # heads alone
     assert other.described
-    assert shelf.name_of(other.described) == ""
-    name = shelf.add_and_load()
-    assert shelf.name_of(other.described) == name == "tiny-f16"
+    assert manager.name_of(other.described) == ""
+    name = manager.add_and_load()
+    assert manager.name_of(other.described) == name == "tiny-f16"
     assert (read_catalogue().entry(name).licence, read_catalogue().entry(name).kind) == ("mit", "llama")
     with pytest.raises(ModelError, match="org/tiny is in the list already"):
-        shelf.add_and_load()
-    wait(lambda: shelf._host.status.phase == "ready" and not shelf.busy)
-    assert shelf._host.status.name == name
-    assert next(row for row in shelf.rows(1) if row.name == name).state == "here"
+        manager.add_and_load()
+    wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
+    assert manager._slot.status.name == name
+    assert next(row for row in manager.rows(1) if row.name == name).state == "here"
 
 
-def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, shelf: Shelf) -> None:
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    looked(shelf.hub)
+def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, manager: ModelManager) -> None:
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    looked(manager.hub)
     hub.answering.clear()
-    name = shelf.add_and_load()
-    shelf.stop(name)
+    name = manager.add_and_load()
+    manager.stop(name)
     hub.answering.set()
-    wait(lambda: not shelf.busy)
-    assert shelf._host.status.phase == "none"
+    wait(lambda: not manager.busy)
+    assert manager._slot.status.phase == "none"
 
 
 def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
-    hub: FakeHub, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, manager: ModelManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.runtime.models.kept_bandwidth", lambda: 1e10)
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: 1e10)
     config = json.dumps(tiny_config(hidden_size=1024, vocab_size=1000).to_dict()).encode()
     hub.files = {"config.json": config, "model.safetensors": b"", "tiny-Q8_0.gguf": b"none"}
     hub.told = {"safetensors": {"parameters": {"BF16": 10**9}, "total": 10**9}}
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    look = looked(shelf.hub)
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    look = looked(manager.hub)
     assert look.described
     assert look.judged
     assert look.file == ""
@@ -119,14 +119,14 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     assert look.judged.fit.needed
     assert look.judged.fit.needed > 10**9
     hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
-    shelf.hub.leave_look()
-    huge = looked(shelf.hub)
+    manager.hub.leave_look()
+    huge = looked(manager.hub)
     assert huge.judged
     assert huge.judged.fit.verdict == "no"
     with pytest.raises(ModelError, match="Choose a model"):
-        shelf.add_and_load()
+        manager.add_and_load()
     assert not any(path.endswith(".safetensors") for _, path, _ in hub.asked)
-    broken = looked(shelf.hub, file="tiny-Q8_0.gguf")
+    broken = looked(manager.hub, file="tiny-Q8_0.gguf")
     assert (broken.phase, broken.described) == ("failed", None)
     assert "no GGUF file" in broken.message
 
@@ -145,52 +145,52 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     ],
 )
 def test_what_cannot_run_or_is_rubbish_is_said(
-    hub: FakeHub, shelf: Shelf, files: dict[str, bytes], said: str
+    hub: FakeHub, manager: ModelManager, files: dict[str, bytes], said: str
 ) -> None:
     hub.files = files
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    look = looked(shelf.hub)
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    look = looked(manager.hub)
     assert (look.phase, look.described) == ("failed", None)
     assert said in look.message
 
 
-def test_what_went_wrong_and_was_seen_is_past(hub: FakeHub, shelf: Shelf) -> None:
+def test_what_went_wrong_and_was_seen_is_past(hub: FakeHub, manager: ModelManager) -> None:
     hub.status = 429
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    seen = shelf.failures
-    assert seen[0] is shelf.hub.now
-    shelf.hub.search("other")  # it fails anew, and nobody has seen that
-    answered(shelf.hub)
-    shelf.forget_failures(seen)
-    assert shelf.hub.now
-    shelf.forget_failures(shelf.failures)
-    assert shelf.hub.now is None
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    seen = manager.failures
+    assert seen[0] is manager.hub.now
+    manager.hub.search("other")  # it fails anew, and nobody has seen that
+    answered(manager.hub)
+    manager.forget_failures(seen)
+    assert manager.hub.now
+    manager.forget_failures(manager.failures)
+    assert manager.hub.now is None
     hub.status = 0
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    looked(shelf.hub, "org/other")
-    shelf.forget_failures(shelf.failures)
-    assert shelf.hub.now
-    assert (shelf.hub.now.phase, shelf.hub.now.look) == ("done", None)  # what was found stays
-    shelf.forget_failures(shelf.failures)
-    assert shelf.hub.now
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    looked(manager.hub, "org/other")
+    manager.forget_failures(manager.failures)
+    assert manager.hub.now
+    assert (manager.hub.now.phase, manager.hub.now.look) == ("done", None)  # what was found stays
+    manager.forget_failures(manager.failures)
+    assert manager.hub.now
 
 
-def test_what_the_hub_refuses_is_said(hub: FakeHub, shelf: Shelf) -> None:
+def test_what_the_hub_refuses_is_said(hub: FakeHub, manager: ModelManager) -> None:
     hub.status = 429
-    shelf.hub.search("tiny")
-    assert (answered(shelf.hub).phase, answered(shelf.hub).found) == ("failed", ())
-    assert "too many questions" in answered(shelf.hub).message
+    manager.hub.search("tiny")
+    assert (answered(manager.hub).phase, answered(manager.hub).found) == ("failed", ())
+    assert "too many questions" in answered(manager.hub).message
     hub.status = 0
-    shelf.hub.search("tiny")
-    answered(shelf.hub)
-    assert "no public repository org/other" in looked(shelf.hub, "org/other").message
+    manager.hub.search("tiny")
+    answered(manager.hub)
+    assert "no public repository org/other" in looked(manager.hub, "org/other").message
     hub.gated = True
-    assert "org/tiny is gated or private. Accept its licence" in looked(shelf.hub).message
+    assert "org/tiny is gated or private. Accept its licence" in looked(manager.hub).message
     with pytest.raises(ModelError, match="org/unknown is not among what was found"):
-        shelf.hub.look("org/unknown")
+        manager.hub.look("org/unknown")
 
 
 def test_a_slow_hub_is_waited_for_left_and_not_asked_without_end(hub: FakeHub) -> None:

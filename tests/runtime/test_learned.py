@@ -10,11 +10,11 @@ import pytest
 
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.successors import TOP
-from hierchat.runtime import loaded as module
-from hierchat.runtime.loaded import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
+from hierchat.runtime import served_model as module
+from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
 from tests.testing.deleting import delete_for_good
-from tests.testing.tiny_chat import hosted, ready_host
+from tests.testing.tiny_chat import ready_slot, served
 
 from ..chat.conftest import Talk, talk_on
 
@@ -149,7 +149,7 @@ def test_a_full_disk_is_not_heard_of(store: Store) -> None:
 
 def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
-    key, kept = talk.hosted.model_key, []
+    key, kept = talk.model.model_key, []
     monkeypatch.setattr(Learned, "_write", lambda *_: kept.append(talk.messages()[-1].state), raising=True)
     frames = []
     for frame in talk.sending("hello"):
@@ -161,13 +161,13 @@ def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: py
 
 
 def test_closing_writes_it_down(talk: Talk) -> None:
-    key = talk.hosted.model_key
+    key = talk.model.model_key
     talk.send("hello hello hello hello")
     assert talk.store.learned(talk.user, key, ACCEPTANCE) is None
     talk.service.close()
     kept = talk.store.learned(talk.user, key, ACCEPTANCE)
     assert kept
-    state = talk_on(talk.store, talk.service.host).service._learned.held(talk.user, key)
+    state = talk_on(talk.store, talk.service.slot).service._learned.held(talk.user, key)
     assert state.acceptance.to_bytes() == kept
 
 
@@ -177,7 +177,7 @@ def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.Monke
     next(frames)
     next(frames)
     talk.service.close()
-    assert talk.store.learned(talk.user, talk.hosted.model_key, ACCEPTANCE) is None
+    assert talk.store.learned(talk.user, talk.model.model_key, ACCEPTANCE) is None
     frames.close()
 
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch
     monkeypatch.setattr(talk.store, "learn", on_a_full_disk)
     assert talk.send("hello").finish == "length"
     assert talk.messages()[-1].state == "complete"
-    assert talk.store.learned(talk.user, talk.hosted.model_key, ACCEPTANCE) is None
+    assert talk.store.learned(talk.user, talk.model.model_key, ACCEPTANCE) is None
 
 
 def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
@@ -206,19 +206,19 @@ def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
     from hierchat.engine.latency import LatencyCurve
     from hierchat.runtime.costs import measure_costs
 
-    host = ready_host(lambda name, report: replace(hosted(name), machine="here"))
-    talk = talk_on(store, host)
-    assert host.costs is store
+    slot = ready_slot(lambda name, report: replace(served(name), machine="here"))
+    talk = talk_on(store, slot)
+    assert slot.costs is store
     talk.send("hello")
     talk.service.close()
-    kept = store.latency(talk.hosted.model_key, "here")
+    kept = store.latency(talk.model.model_key, "here")
     assert kept
     measured: list[bytes] = []
-    engine = talk.hosted.engine
+    engine = talk.model.engine
     engine.latency = LatencyCurve()
     engine.latency.restore = measured.append  # type: ignore[method-assign]
-    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "here", store)
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "here", store)
     assert measured == [kept]
-    measure_costs(engine.latency, engine.sequence, talk.hosted.model_key, "elsewhere", store)
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "elsewhere", store)
     assert measured == [kept]
     assert engine.latency.step_ms(0)[0] > 0

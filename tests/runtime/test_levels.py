@@ -19,7 +19,7 @@ from hierchat.models.catalogue import Size
 from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
-from tests.testing.tiny_chat import ready_host
+from tests.testing.tiny_chat import ready_slot
 
 from ..chat.conftest import talk_on
 from ..chat.drafts import (
@@ -29,13 +29,13 @@ from ..chat.drafts import (
     cut_off,
     damaged_list,
     distilled,
-    host,
     list_of_another,
     model,
     no_list,
     other_tokens,
     recurrent,
     save,
+    slot,
 )
 
 
@@ -73,36 +73,36 @@ def left_out(levels: Levels) -> str:
 
 def test_a_smaller_model_stands_below_the_target(tmp_path: Path) -> None:
     save(tmp_path / "small", model())
-    hosted, levels = host(catalogue(tmp_path, "small"))
+    served, levels = slot(catalogue(tmp_path, "small"))
     assert levels.hierarchy.names == ("small", "target")
     assert levels.left_out == ()
     (target,), (latency,) = levels.sequences, levels.latencies
-    assert target is not hosted.engine.sequence
-    assert latency is not hosted.engine.latency
+    assert target is not served.engine.sequence
+    assert latency is not served.engine.latency
     assert latency.step_ms(0)[0] > 0
     assert 0.9 < prior(levels) <= 1.0  # it is the same model
 
 
 def test_a_model_that_says_something_else_agrees_seldom(tmp_path: Path) -> None:
     save(tmp_path / "small", model(seed=1))
-    _, levels = host(catalogue(tmp_path, "small"))
+    _, levels = slot(catalogue(tmp_path, "small"))
     assert 0.0 <= prior(levels) < 0.5
 
 
 @pytest.mark.parametrize("blocks", [None, 8])
 def test_a_distilled_draft_answers_for_all_tokens(tmp_path: Path, blocks: int | None) -> None:
     write_known(distilled(tmp_path / "small"), KNOWN)
-    hosted, levels = host(catalogue(tmp_path, "small", blocks=blocks))
+    served, levels = slot(catalogue(tmp_path, "small", blocks=blocks))
     assert levels.hierarchy.names == ("small", "target")
     assert isinstance(levels.sequences[0], FewerTokens)
-    assert levels.sequences[0].vocabulary == hosted.engine.sequence.vocabulary
+    assert levels.sequences[0].vocabulary == served.engine.sequence.vocabulary
     assert 0.0 <= prior(levels) <= 1.0
 
 
 def test_the_faster_draft_stands_lower(tmp_path: Path) -> None:
     for name, layers in (("middle", 3), ("small", 1)):
         save(tmp_path / name, model(layers))
-    _, levels = host(catalogue(tmp_path, "middle", "small"))
+    _, levels = slot(catalogue(tmp_path, "middle", "small"))
     assert set(levels.hierarchy.names) == {"middle", "small", "target"}
     costs = [latency.step_ms(0)[0] for latency in levels.latencies]
     assert costs == sorted(costs)
@@ -126,18 +126,18 @@ def test_a_draft_that_cannot_be_used_is_left_out(
     tmp_path: Path, make: Callable[[Path], None], why: str
 ) -> None:
     make(tmp_path / "small")
-    _, levels = host(catalogue(tmp_path, "small"))
+    _, levels = slot(catalogue(tmp_path, "small"))
     assert re.search(why, left_out(levels))
 
 
 def test_a_draft_that_was_not_fetched_is_left_out_and_not_fetched(tmp_path: Path) -> None:
-    _, levels = host(catalogue(tmp_path, "small", source={"hub": {"repo": "nobody/small"}}))
-    assert left_out(levels) == "not on this machine; `python -m hierchat models get small` fetches it"
+    _, levels = slot(catalogue(tmp_path, "small", source={"hub": {"repo": "nobody/small"}}))
+    assert left_out(levels) == "not on this machine; `python -m hierchat models get small` downloads it"
 
 
 def test_a_draft_that_is_no_faster_is_left_out(tmp_path: Path) -> None:
     save(tmp_path / "small", model(LAYERS))
-    _, levels = host(catalogue(tmp_path, "small", layers=1))
+    _, levels = slot(catalogue(tmp_path, "small", layers=1))
     assert re.fullmatch(
         r"no faster than the model itself: [\d.]+ ms each time it runs, the model [\d.]+", left_out(levels)
     )
@@ -148,21 +148,21 @@ def test_a_draft_that_does_not_fit_into_memory_is_left_out(
 ) -> None:
     save(tmp_path / "small", model())
     monkeypatch.setattr(device_memory, "free_memory", lambda device: 10**9)
-    _, levels = host(catalogue(tmp_path, "small", size=Size(parameters=10**9)))
+    _, levels = slot(catalogue(tmp_path, "small", size=Size(parameters=10**9)))
     assert re.search(r"small needs about 4\.6 GB of memory on cpu .* 1\.0 GB are free", left_out(levels))
 
 
 def test_one_that_is_left_out_does_not_take_the_others_along(tmp_path: Path) -> None:
     cut_off(tmp_path / "broken")
     save(tmp_path / "small", model())
-    _, levels = host(catalogue(tmp_path, "broken", "small"))
+    _, levels = slot(catalogue(tmp_path, "broken", "small"))
     assert levels.hierarchy.names == ("small", "target")
     assert [one.name for one in levels.left_out] == ["broken"]
     assert prior(levels) > 0.9
 
 
 def test_without_drafts_there_is_nothing_below(tmp_path: Path) -> None:
-    _, levels = host(catalogue(tmp_path))
+    _, levels = slot(catalogue(tmp_path))
     assert levels.sequences == levels.left_out == ()
 
 
@@ -170,7 +170,7 @@ def test_without_drafts_there_is_nothing_below(tmp_path: Path) -> None:
 def test_the_chat_goes_on(tmp_path: Path, store: Store, make: Callable[[Path], Any]) -> None:
     make(tmp_path / "small")
     models = catalogue(tmp_path, "small")
-    talk = talk_on(store, ready_host(lambda name, report: replace(host(models, store)[0], name=name)))
+    talk = talk_on(store, ready_slot(lambda name, report: replace(slot(models, store)[0], name=name)))
     assert talk.send("hello").finish == "length"
     talk.service.close()
 
@@ -182,7 +182,7 @@ def test_some_of_them(tmp_path: Path) -> None:
     for name, layers in (("middle", 3), ("small", 1)):
         save(tmp_path / name, model(layers))
     cut_off(tmp_path / "broken")
-    _, levels = host(catalogue(tmp_path, "broken", "middle", "small"))
+    _, levels = slot(catalogue(tmp_path, "broken", "middle", "small"))
     at = levels.hierarchy.names.index("middle")
     for _ in range(50):
         levels.hierarchy.agreement(at, 2, 0).note(["kept"], 0)
@@ -214,17 +214,17 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch
         save(tmp_path / name, model(layers))
     models = catalogue(tmp_path, "small")
     with Store.open(tmp_path / "chat.db") as store:
-        _, levels = host(models, store)
+        _, levels = slot(models, store)
         assert levels.hierarchy.state() != (state := learned(levels))
         levels.keep(store)
         assert store.latency(*levels.keys[0]) == levels.latencies[0].state()
     with Store.open(tmp_path / "chat.db") as store:
         with monkeypatch.context() as patched:
             patched.setattr("hierchat.runtime.levels.agreement", lambda *_: pytest.fail("compared again"))
-            _, again = host(models, store)
+            _, again = slot(models, store)
         assert again.hierarchy.state() == state
         assert again.keys == levels.keys
-        _, other = host(catalogue(tmp_path, "other"), store)
+        _, other = slot(catalogue(tmp_path, "other"), store)
         assert other.hierarchy.state() != state
 
 
@@ -232,12 +232,12 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch
 def test_damage_is_a_fresh_start(tmp_path: Path, store: Store, damaged: bytes) -> None:
     save(tmp_path / "small", model())
     models = catalogue(tmp_path, "small")
-    _, levels = host(models, store)
+    _, levels = slot(models, store)
     fresh = levels.hierarchy.state()
     learned(levels)
     for key in levels.keys:
         store.keep_latency(*key, damaged)
-    _, again = host(models, store)
+    _, again = slot(models, store)
     assert again.hierarchy.names == ("small", "target")
     assert again.hierarchy.state() == fresh
 
@@ -245,7 +245,7 @@ def test_damage_is_a_fresh_start(tmp_path: Path, store: Store, damaged: bytes) -
 def test_what_cannot_be_kept_is_not_heard_of(tmp_path: Path) -> None:
     save(tmp_path / "small", model())
     store = Store.open(tmp_path / "chat.db")
-    _, levels = host(catalogue(tmp_path, "small"), store)
+    _, levels = slot(catalogue(tmp_path, "small"), store)
     db = store._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     levels.keep(store)

@@ -12,8 +12,8 @@ from hierchat.config import GenerationSettings
 from hierchat.engine import backends
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.model_slot import ModelSlot
 from tests.testing.tiny_chat import model, settle, tokenizer
 
 
@@ -36,12 +36,12 @@ def test_where_a_gpu_fails_the_processor_answers(entry: ModelEntry, monkeypatch:
 
     monkeypatch.setattr(backends, "select_implementation", failing)
     reports: list[str] = []
-    hosted = load_hosted(entry, report=lambda progress: reports.append(progress.message), device="cpu")
+    served = load_served_model(entry, report=lambda progress: reports.append(progress.message), device="cpu")
     said = "NVIDIA Z9 does not compute tiny in any way (memory ran out). The processor computes it instead."
-    assert hosted.note == said
+    assert served.note == said
     assert said in reports
     assert asked == ["cpu", "cpu"]
-    steps = hosted.engine.generate([5, 6, 7], GenerationSettings(max_new_tokens=4))
+    steps = served.engine.generate([5, 6, 7], GenerationSettings(max_new_tokens=4))
     assert [step.finish for step in steps][-1] in ("length", "end")
 
 
@@ -51,7 +51,7 @@ def test_a_single_rung_that_fails_is_an_error(entry: ModelEntry, monkeypatch: py
 
     monkeypatch.setattr(backends, "select_implementation", failing)
     with pytest.raises(DeviceError, match="stopped answering"):
-        load_hosted(entry, device="cpu", implementation="graphs")
+        load_served_model(entry, device="cpu", implementation="graphs")
 
 
 def test_a_hostile_template_is_found_before_the_present_model_leaves(
@@ -61,16 +61,16 @@ def test_a_hostile_template_is_found_before_the_present_model_leaves(
     shutil.copytree(tmp_path / "model", evil)
     (evil / "chat_template.jinja").write_text("{{ ''.__class__ }}{{ messages[0].content.__class__.x }}")
     entries = {"tiny": entry, "evil": ModelEntry(name="evil", source=ModelSource(folder=Folder(path=evil)))}
-    host = ModelHost(Catalogue(models=entries, default="tiny"))
-    host.start("tiny")
-    present = settle(host).hosted
+    slot = ModelSlot(Catalogue(models=entries, default="tiny"))
+    slot.start("tiny")
+    present = settle(slot).model
     assert present
-    host.start("evil")
-    said = settle(host).status.message
+    slot.start("evil")
+    said = settle(slot).status.message
     assert said.startswith(
         "The chat template of evil was stopped, for it reaches for what is not its own: access to"
     )
     assert said.endswith(" Choose another model, or another file of this one. tiny goes on answering.")
-    assert host.hosted is present
+    assert slot.model is present
     with pytest.raises(UnsupportedError, match="The chat template of evil was stopped"):
-        load_hosted(entries["evil"], device="cpu")
+        load_served_model(entries["evil"], device="cpu")

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.makers.seeds import write_texts
 from hierchat.models.load.loaded_model import note_tokens, tokens_sha256
-from hierchat.runtime.documents import OwnTexts
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.user_documents import UserDocuments
 from hierchat.texts import build
 from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
@@ -26,11 +26,11 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> OwnTexts:
-    host = tiny.ready_host()
-    note_tokens(host.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
+def texts(tmp_path: Path) -> UserDocuments:
+    slot = tiny.ready_slot()
+    note_tokens(slot.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
     (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock.")
-    return OwnTexts(host, lambda name: tiny.tokenizer())
+    return UserDocuments(slot, lambda name: tiny.tokenizer())
 
 
 def wait(condition: Callable[[], object]) -> None:
@@ -40,19 +40,21 @@ def wait(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def phase(texts: OwnTexts) -> str:
+def phase(texts: UserDocuments) -> str:
     wait(lambda: not texts.busy)
     return texts.addition.phase if texts.addition else "none"
 
 
-def drafting(host: ModelHost) -> list[str]:
-    assert host.hosted
-    return [one.name for one in host.hosted.statistics]
+def drafting(slot: ModelSlot) -> list[str]:
+    assert slot.model
+    return [one.name for one in slot.model.statistics]
 
 
-def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(texts: OwnTexts, tmp_path: Path) -> None:
-    host = texts._host
-    before = host.hosted
+def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
+    texts: UserDocuments, tmp_path: Path
+) -> None:
+    slot = texts._slot
+    before = slot.model
     texts.look(str(tmp_path / "notes.txt"))
     assert phase(texts) == "looked"
     assert texts.addition
@@ -61,8 +63,8 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(texts: OwnText
     assert not texts.rows()
     texts.add()
     assert phase(texts) == "done"
-    assert drafting(host) == ["notes"]
-    assert host.hosted.engine is before.engine  # type: ignore[union-attr]
+    assert drafting(slot) == ["notes"]
+    assert slot.model.engine is before.engine  # type: ignore[union-attr]
     (row,) = texts.rows()
     assert (row.name, row.models, row.sources) == ("notes", ("tiny",), (str(tmp_path / "notes.txt"),))
     assert (row.drafts, row.possible, row.tokens) == (True, False, texts.addition.tokens)
@@ -72,39 +74,39 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(texts: OwnText
     texts.stop()
     assert texts.addition is None
     texts.remove("notes")
-    assert drafting(host) == []
+    assert drafting(slot) == []
     assert texts.rows() == []
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_a_reply_keeps_the_texts_with_which_it_began(texts: OwnTexts, tmp_path: Path) -> None:
-    host = texts._host
+def test_a_reply_keeps_the_texts_with_which_it_began(texts: UserDocuments, tmp_path: Path) -> None:
+    slot = texts._slot
     texts.look(str(tmp_path / "notes.txt"))
     assert phase(texts) == "looked"
-    with host.scheduler.turn() as mine:
+    with slot.scheduler.turn() as mine:
         assert mine
-        began = host.hosted
+        began = slot.model
         texts.add()
         wait(lambda: list(corpora_dir().glob("notes/*/meta.json")))
-        assert host.hosted is began
+        assert slot.model is began
     assert phase(texts) == "done"
-    assert drafting(host) == ["notes"]
+    assert drafting(slot) == ["notes"]
     assert began.statistics == ()  # type: ignore[union-attr]
 
 
-def test_an_ejected_model_does_not_come_back(texts: OwnTexts, tmp_path: Path) -> None:
-    host = texts._host
+def test_an_ejected_model_does_not_come_back(texts: UserDocuments, tmp_path: Path) -> None:
+    slot = texts._slot
     texts.look(str(tmp_path / "notes.txt"))
     assert phase(texts) == "looked"
-    host.eject()
-    wait(lambda: not host.leaving)
-    host.read_texts()
-    assert host.hosted is None
+    slot.eject()
+    wait(lambda: not slot.leaving)
+    slot.read_texts()
+    assert slot.model is None
     with pytest.raises(CorpusError, match="Load a model first"):
         texts.look(str(tmp_path / "notes.txt"))
 
 
-def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: OwnTexts, tmp_path: Path) -> None:
+def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocuments, tmp_path: Path) -> None:
     dropped = tmp_path / "in" / "abc"
     dropped.mkdir(parents=True)
     (dropped / "letter.txt").write_text("Dear reader")
@@ -122,7 +124,7 @@ def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: OwnTexts, 
 
 
 def test_stopped_in_the_middle_nothing_stays(
-    texts: OwnTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: UserDocuments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped = tmp_path / "in"
     dropped.mkdir()
@@ -148,8 +150,8 @@ def test_stopped_in_the_middle_nothing_stays(
     assert not corpora_dir().exists() or not any(corpora_dir().iterdir())
 
 
-def test_texts_of_another_model_can_be_had_for_this_one(texts: OwnTexts, tmp_path: Path) -> None:
-    host = texts._host
+def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tmp_path: Path) -> None:
+    slot = texts._slot
     texts.look(str(tmp_path / "notes.txt"))
     assert phase(texts) == "looked"
     texts.add()
@@ -158,13 +160,13 @@ def test_texts_of_another_model_can_be_had_for_this_one(texts: OwnTexts, tmp_pat
     build_folder.rename(build_folder.with_name("0" * 16))  # as of other tokens
     meta = build_folder.with_name("0" * 16) / "meta.json"
     meta.write_text(meta.read_text().replace(tokens_sha256(tiny.tokenizer()), "0" * 64))
-    host.read_texts()
-    assert drafting(host) == []
+    slot.read_texts()
+    assert drafting(slot) == []
     (row,) = texts.rows()
     assert (row.drafts, row.possible) == (False, True)
     texts.add_again("notes")
     assert phase(texts) == "done"
-    assert drafting(host) == ["notes"]
+    assert drafting(slot) == ["notes"]
     (tmp_path / "notes.txt").unlink()
     build_folder.rename(tmp_path / "elsewhere")
     assert [row.possible for row in texts.rows()] == [False]
@@ -172,7 +174,7 @@ def test_texts_of_another_model_can_be_had_for_this_one(texts: OwnTexts, tmp_pat
         texts.add_again("notes")
 
 
-def test_files_of_which_nothing_came_are_not_forgotten(texts: OwnTexts) -> None:
+def test_files_of_which_nothing_came_are_not_forgotten(texts: UserDocuments) -> None:
     files_of("lost").mkdir(parents=True)
     (files_of("lost") / "a.txt").write_text("text")
     (row,) = texts.rows()
@@ -184,7 +186,7 @@ def test_files_of_which_nothing_came_are_not_forgotten(texts: OwnTexts) -> None:
 @pytest.mark.parametrize(
     ("said", "answer"), [("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")]
 )
-def test_a_path_that_is_none(texts: OwnTexts, said: str, answer: str) -> None:
+def test_a_path_that_is_none(texts: UserDocuments, said: str, answer: str) -> None:
     with pytest.raises(CorpusError, match=answer):
         texts.look(said)
     assert texts.addition is None
@@ -210,18 +212,18 @@ def test_texts_that_ship_come_while_the_model_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = held_up(tmp_path, monkeypatch)
-    host = tiny.ready_host()
-    shown = OwnTexts(host, lambda name: tiny.tokenizer())
+    slot = tiny.ready_slot()
+    shown = UserDocuments(slot, lambda name: tiny.tokenizer())
     assert reached.wait(60)
     assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
-    with host.scheduler.turn() as mine:
+    with slot.scheduler.turn() as mine:
         assert mine
-        assert drafting(host) == []
+        assert drafting(slot) == []
         go_on.set()
         wait(lambda: list((tmp_path / "cache" / "seeds").glob("*/meta.json")))
-        assert drafting(host) == []  # a reply in progress keeps its databases
-    wait(lambda: drafting(host))
-    assert drafting(host) == ["seed"]
+        assert drafting(slot) == []  # a reply in progress keeps its databases
+    wait(lambda: drafting(slot))
+    assert drafting(slot) == ["seed"]
     wait(lambda: shown.shipped is None)
 
 
@@ -229,54 +231,54 @@ def test_texts_that_ship_are_given_up_with_their_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, go_on = held_up(tmp_path, monkeypatch)
-    host = tiny.ready_host()
+    slot = tiny.ready_slot()
     assert reached.wait(60)
-    host.eject()
-    wait(lambda: not host.leaving)
+    slot.eject()
+    wait(lambda: not slot.leaving)
     go_on.set()
-    wait(lambda: host.reading is None)
-    assert host.hosted is None
+    wait(lambda: slot.reading is None)
+    assert slot.model is None
     assert not list((tmp_path / "cache" / "seeds").glob("*/meta.json"))
 
 
-def added(texts: OwnTexts, path: Path) -> None:
+def added(texts: UserDocuments, path: Path) -> None:
     texts.look(str(path))
     assert phase(texts) == "looked"
     texts.add()
     assert phase(texts) == "done"
 
 
-def tokens(host: ModelHost) -> list[int]:
-    assert host.hosted
-    return [one.order.size for one in host.hosted.statistics]
+def tokens(slot: ModelSlot) -> list[int]:
+    assert slot.model
+    return [one.order.size for one in slot.model.statistics]
 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is looked at but by the test."""
-    monkeypatch.setattr(OwnTexts, "_start_watching", lambda texts: None)
+    monkeypatch.setattr(UserDocuments, "_start_watching", lambda texts: None)
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_what_changes_in_a_watched_folder_drafts(texts: OwnTexts, tmp_path: Path) -> None:
+def test_what_changes_in_a_watched_folder_drafts(texts: UserDocuments, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.txt").write_text("The lighthouse.")
     added(texts, folder)
-    before = tokens(texts._host)
+    before = tokens(texts._slot)
     (folder / "b.txt").write_text("It stands on a rock.")
     texts.look_for_changes()
     assert not texts.busy  # nobody asked for it
     texts.watch("folder")
     texts.look_for_changes()
     assert phase(texts) == "done"
-    assert tokens(texts._host) > before
+    assert tokens(texts._slot) > before
     (row,) = texts.rows()
     assert row.watched
     (folder / "a.txt").unlink()
     texts.look_for_changes()
     assert phase(texts) == "done"
-    (size,) = tokens(texts._host)
+    (size,) = tokens(texts._slot)
     assert size == len(tiny.tokenizer()("It stands on a rock.")["input_ids"])
     texts.look_for_changes()
     assert not texts.busy  # nothing changed
@@ -284,11 +286,11 @@ def test_what_changes_in_a_watched_folder_drafts(texts: OwnTexts, tmp_path: Path
     (folder / "c.txt").write_text("No more.")
     texts.look_for_changes()
     assert not texts.busy
-    assert tokens(texts._host) == [size]
+    assert tokens(texts._slot) == [size]
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: OwnTexts, tmp_path: Path) -> None:
+def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: UserDocuments, tmp_path: Path) -> None:
     added(texts, tmp_path / "notes.txt")
     texts.watch("notes")
     texts.look_for_changes()
@@ -304,30 +306,30 @@ def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: OwnTexts,
     (tmp_path / "notes.txt").unlink()
     texts.look_for_changes()
     assert not texts.busy
-    assert drafting(texts._host) == ["notes"]
+    assert drafting(texts._slot) == ["notes"]
     (tmp_path / "notes.txt").write_bytes(b"\0\1\2" * 99)
     texts.look_for_changes()
     assert phase(texts) == "failed"
     texts.stop()
     texts.look_for_changes()  # not again before the next change
     assert not texts.busy
-    assert drafting(texts._host) == ["notes"]
+    assert drafting(texts._slot) == ["notes"]
 
 
-def test_watching_begins_at_once_and_again_with_the_program(texts: OwnTexts, tmp_path: Path) -> None:
+def test_watching_begins_at_once_and_again_with_the_program(texts: UserDocuments, tmp_path: Path) -> None:
     added(texts, tmp_path / "notes.txt")
-    before = tokens(texts._host)
+    before = tokens(texts._slot)
     (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock, and it is white.")
     texts.watch("notes")
-    wait(lambda: tokens(texts._host) > before)
+    wait(lambda: tokens(texts._slot) > before)
     assert phase(texts) == "done"
     (tmp_path / "notes.txt").write_text("Short.")
-    later = OwnTexts(texts._host, lambda name: tiny.tokenizer())
-    wait(lambda: tokens(texts._host) < before)
+    later = UserDocuments(texts._slot, lambda name: tiny.tokenizer())
+    wait(lambda: tokens(texts._slot) < before)
     assert phase(later) == "done"
 
 
-def test_what_was_dropped_cannot_be_watched(texts: OwnTexts, tmp_path: Path) -> None:
+def test_what_was_dropped_cannot_be_watched(texts: UserDocuments, tmp_path: Path) -> None:
     dropped = tmp_path / "in"
     dropped.mkdir()
     (dropped / "a.txt").write_text("The lighthouse.")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.engine.generation import common_prefix
-from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, Said
+from hierchat.runtime.prompt import MARK, MessageTooLong, Prompt, PromptBuilder, PromptMessage
 from hierchat.runtime.template import TemplateRefused
 from tests.testing.tiny_chat import END, SYSTEM, tokenizer
 
@@ -25,7 +25,7 @@ def ids_of(text: str) -> tuple[int, ...]:
     return tuple(tokenizer()(text, add_special_tokens=False)["input_ids"])
 
 
-def plain(*said: Said) -> list[int]:
+def plain(*said: PromptMessage) -> list[int]:
     """The template over texts alone."""
     chat = [{"role": "system", "content": SYSTEM}]
     chat += [{"role": message.role, "content": message.text} for message in said]
@@ -36,12 +36,12 @@ def plain(*said: Said) -> list[int]:
     )
 
 
-def user(text: str) -> Said:
-    return Said("user", text)
+def user(text: str) -> PromptMessage:
+    return PromptMessage("user", text)
 
 
-def reply(text: str, *, ended: bool = True) -> Said:
-    return Said("assistant", text, (*ids_of(text), *([END] if ended else [])))
+def reply(text: str, *, ended: bool = True) -> PromptMessage:
+    return PromptMessage("assistant", text, (*ids_of(text), *([END] if ended else [])))
 
 
 def test_a_first_message() -> None:
@@ -61,7 +61,7 @@ def test_spliced_replies_equal_the_template() -> None:
 def test_a_reply_enters_as_it_was_written() -> None:
     letters = tuple(token for letter in "What" for token in ids_of(letter))
     assert letters != ids_of("What")
-    said = [user("one"), Said("assistant", "What", (*letters, END)), user("two")]
+    said = [user("one"), PromptMessage("assistant", "What", (*letters, END)), user("two")]
     ids = builder().build(said, 10, {END}).ids
     assert ids != plain(*said)
     assert tokenizer().decode(ids) == tokenizer().decode(plain(*said))
@@ -77,7 +77,7 @@ def test_a_reply_has_one_end(ended: bool) -> None:
 
 
 def test_a_reply_without_tokens_enters_as_text() -> None:
-    said = [user("one"), Said("assistant", "What is that?"), user("two")]
+    said = [user("one"), PromptMessage("assistant", "What is that?"), user("two")]
     assert builder().build(said, 10, {END}).ids == plain(*said)
 
 
@@ -156,8 +156,8 @@ def test_a_turn_that_was_left_out_stays_out(
             dropped = now
 
 
-def long_chat(turns: int, words: int = 20) -> list[Said]:
-    said: list[Said] = []
+def long_chat(turns: int, words: int = 20) -> list[PromptMessage]:
+    said: list[PromptMessage] = []
     for turn in range(turns):
         said += [
             user(f"Question {turn}: what is that?"),
@@ -183,7 +183,7 @@ def test_the_cut_moves_in_steps_so_that_little_is_read_anew() -> None:
 def test_the_cut_follows_from_the_messages_alone() -> None:
     said = long_chat(60)
     for end in range(1, len(said) + 1, 8):
-        again = [Said(one.role, one.text, one.tokens) for one in said[:end]]
+        again = [PromptMessage(one.role, one.text, one.tokens) for one in said[:end]]
         assert builder(2048).build(said[:end], 256, {END}) == builder(2048).build(again, 256, {END})
 
 
@@ -212,7 +212,7 @@ def test_what_is_far_too_long_is_refused_before_it_is_tokenised(
     with pytest.raises(MessageTooLong, match=r"more than 8,192 tokens, and the model has room for"):
         prompts.build([user("one"), reply("two"), user(far)], 100, {END})
     with pytest.raises(MessageTooLong, match="leaves no room"):
-        prompts.build([Said("system", far), user("one")], 100, {END})
+        prompts.build([PromptMessage("system", far), user("one")], 100, {END})
     with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
         prompts.whole([user(far)])
     with pytest.raises(MessageTooLong, match="more than 4,096 tokens"):
@@ -276,7 +276,7 @@ def test_another_complaint_of_a_template_is_not_hidden() -> None:
 
 
 def test_a_system_message_stays_when_turns_are_dropped() -> None:
-    said = [Said("system", "Obey."), user("old " * 40), reply("What is that?"), user("new")]
+    said = [PromptMessage("system", "Obey."), user("old " * 40), reply("What is that?"), user("new")]
     prompt = builder(150).build(said, 10, {END})
     assert prompt.dropped_turns == 1
     assert (
@@ -300,12 +300,16 @@ def test_a_template_without_a_system_role_gets_it_in_the_first_question(template
     said = [user("one"), reply("What is that?", ended=False), user("two")]
     ids = PromptBuilder(without, 100_000, SYSTEM).build(said, 10, {END}).ids
     assert without.decode(ids) == f"user: {SYSTEM}\n\none|assistant: What is that?|user: two|"
-    ids = PromptBuilder(without, 100_000, SYSTEM).build([Said("system", "Obey."), *said], 10, {END}).ids
+    ids = (
+        PromptBuilder(without, 100_000, SYSTEM)
+        .build([PromptMessage("system", "Obey."), *said], 10, {END})
+        .ids
+    )
     assert without.decode(ids) == "user: Obey.\n\none|assistant: What is that?|user: two|"
     ids = PromptBuilder(without, 100_000).build(said, 10, {END}).ids
     assert without.decode(ids) == "user: one|assistant: What is that?|user: two|"
 
 
 def test_a_system_message_alone_is_a_prompt() -> None:
-    ids = builder().build([Said("system", "Obey.")], 10).ids
+    ids = builder().build([PromptMessage("system", "Obey.")], 10).ids
     assert tokenizer().decode(ids) == "<|im_start|>system\nObey.<|im_end|>\n<|im_start|>assistant\n"

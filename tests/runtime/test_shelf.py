@@ -1,4 +1,4 @@
-"""What the Models view shows, and does, over a real host, a fake hub and files of this machine."""
+"""What the Models view shows, and does, over a real slot, a fake hub and files of this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, 
 from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
 from hierchat.runtime import costs
 from hierchat.runtime.costs import REACHED
-from hierchat.runtime.models import FAST, ModelRow, Shelf
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow
+from hierchat.runtime.model_slot import ModelSlot
 from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
-from tests.testing.tiny_chat import hosted, settle
+from tests.testing.tiny_chat import served, settle
 
 from .shelves import Figures, folders, wait  # noqa: F401
 
@@ -37,49 +37,49 @@ def on_hub(name: str, **fields: object) -> ModelEntry:
     return ModelEntry(name=name, source=source, **fields)  # type: ignore[arg-type]
 
 
-def shelf_of(*entries: ModelEntry, bring: object = None) -> Shelf:
+def manager_of(*entries: ModelEntry, bring: object = None) -> ModelManager:
     found = Catalogue(models={entry.name: entry for entry in entries}, default=entries[0].name)
-    host = ModelHost(found, load=lambda name, report: hosted(name))
-    return Shelf(host, Figures(), bring)  # type: ignore[arg-type]
+    slot = ModelSlot(found, load=lambda name, report: served(name))
+    return ModelManager(slot, Figures(), bring)  # type: ignore[arg-type]
 
 
-def row(shelf: Shelf, name: str) -> ModelRow:
-    return next(row for row in shelf.rows(1) if row.name == name)
+def row(manager: ModelManager, name: str) -> ModelRow:
+    return next(row for row in manager.rows(1) if row.name == name)
 
 
 def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
-    shelf = shelf_of(on_hub("tiny"))
-    assert shelf.names == []
-    assert (row(shelf, "tiny").state, row(shelf, "tiny").have) == ("absent", 0)
-    assert row(shelf, "tiny").maker == REPO.split("/")[0]
+    manager = manager_of(on_hub("tiny"))
+    assert manager.names == []
+    assert (row(manager, "tiny").state, row(manager, "tiny").have) == ("absent", 0)
+    assert row(manager, "tiny").maker == REPO.split("/")[0]
     with pytest.raises(ModelError, match=r"tiny is not on this machine\. Download it first"):
-        shelf.load("tiny")
+        manager.load("tiny")
     assert not [path for _, path, _ in hub.asked if path.endswith(".gguf")]
-    shelf.fetch("tiny")
-    wait(lambda: not shelf.busy)
-    fetched = row(shelf, "tiny")
-    assert fetched.fetch
-    assert (fetched.fetch.phase, fetched.fetch.message) == ("done", "")
+    manager.download("tiny")
+    wait(lambda: not manager.busy)
+    fetched = row(manager, "tiny")
+    assert fetched.download
+    assert (fetched.download.phase, fetched.download.message) == ("done", "")
     assert (fetched.state, fetched.size) == ("here", len(hub.files["tiny.Q8_0.gguf"]))
-    assert shelf.names == ["tiny"]
+    assert manager.names == ["tiny"]
     asked = len(hub.asked)
-    shelf.load("tiny")
-    settle(shelf._host)
-    assert row(shelf, "tiny").loaded
+    manager.load("tiny")
+    settle(manager._slot)
+    assert row(manager, "tiny").loaded
     assert len(hub.asked) == asked  # loading asks the network for nothing
     with pytest.raises(ModelError, match=r"tiny is in use\. Eject"):
-        shelf.remove("tiny")
-    shelf.eject()
-    wait(lambda: not shelf.busy)
-    assert shelf._host.status.phase == "none"
-    assert shelf._host.hosted is None
-    frees = shelf.frees("tiny")
+        manager.remove("tiny")
+    manager.eject()
+    wait(lambda: not manager.busy)
+    assert manager._slot.status.phase == "none"
+    assert manager._slot.model is None
+    frees = manager.frees("tiny")
     assert frees > len(hub.files["tiny.Q8_0.gguf"])  # what was converted goes, too
     before = _used()
-    shelf.remove("tiny")
+    manager.remove("tiny")
     assert before - _used() == frees
-    assert (row(shelf, "tiny").state, row(shelf, "tiny").fetch) == ("absent", None)
-    assert shelf.names == []
+    assert (row(manager, "tiny").state, row(manager, "tiny").download) == ("absent", None)
+    assert manager.names == []
 
 
 def _used() -> int:
@@ -98,81 +98,81 @@ def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_g
         report(Progress("downloading", 2, 9, entry.name))
 
     here = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
-    shelf = shelf_of(on_hub("tiny"), here, bring=bring)
-    shelf.fetch("tiny")
-    assert shelf.busy
-    assert shelf.names == ["here"]
-    shelf.load("here")
-    assert settle(shelf._host).status.phase == "ready"
+    manager = manager_of(on_hub("tiny"), here, bring=bring)
+    manager.download("tiny")
+    assert manager.busy
+    assert manager.names == ["here"]
+    manager.load("here")
+    assert settle(manager._slot).status.phase == "ready"
     with pytest.raises(ModelError, match="tiny is being fetched"):
-        shelf.remove("tiny")
-    shelf.stop("tiny")
+        manager.remove("tiny")
+    manager.stop("tiny")
     go.set()
-    wait(lambda: not shelf.busy)
-    assert shelf._host.hosted
-    assert shelf._host.hosted.name == "here"
+    wait(lambda: not manager.busy)
+    assert manager._slot.model
+    assert manager._slot.model.name == "here"
 
 
 def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> None:
     huge = Size(parameters=10**14, slot=1)
-    shelf = shelf_of(on_hub("huge", size=huge), on_hub("tiny"))
-    found = row(shelf, "huge")
+    manager = manager_of(on_hub("huge", size=huge), on_hub("tiny"))
+    found = row(manager, "huge")
     assert found.fit.verdict == "no"
     assert "of memory; this machine has" in found.fit.why
-    shelf.fetch("huge")
-    wait(lambda: not shelf.busy)
-    fetch = row(shelf, "huge").fetch
-    assert fetch
-    assert fetch.phase == "failed"
-    assert "huge needs about" in fetch.message
+    manager.download("huge")
+    wait(lambda: not manager.busy)
+    download = row(manager, "huge").download
+    assert download
+    assert download.phase == "failed"
+    assert "huge needs about" in download.message
     assert hub.asked == []
 
 
 def test_choosing_the_present_model_again_cancels_what_waits_for_a_reply(tiny_gguf: Path) -> None:  # noqa: F811
     source = ModelSource(gguf=Gguf(path=tiny_gguf))
-    shelf = shelf_of(*(ModelEntry(name=name, source=source) for name in ("present", "other")))
-    shelf.load("present")
-    present = settle(shelf._host).hosted
-    with shelf._host.scheduler.turn():  # a reply
-        shelf.load("other")
-        wait(lambda: shelf._host.status.phase == "waiting")
-        shelf.load("present")
-        with shelf._host._starting:
+    manager = manager_of(*(ModelEntry(name=name, source=source) for name in ("present", "other")))
+    manager.load("present")
+    present = settle(manager._slot).model
+    with manager._slot.scheduler.turn():  # a reply
+        manager.load("other")
+        wait(lambda: manager._slot.status.phase == "waiting")
+        manager.load("present")
+        with manager._slot._starting:
             pass
-    assert settle(shelf._host).hosted is present
+    assert settle(manager._slot).model is present
 
 
 def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:  # noqa: F811
     def bring(entry: ModelEntry, report: Report) -> None:
         raise ModelError("The hub cannot be reached.")
 
-    shelf = shelf_of(ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf))), bring=bring)
+    manager = manager_of(ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf))), bring=bring)
 
     def failed() -> bool:
-        shelf.fetch("here")
-        wait(lambda: not shelf.busy)
-        return bool(row(shelf, "here").fetch)
+        manager.download("here")
+        wait(lambda: not manager.busy)
+        return bool(row(manager, "here").download)
 
     assert failed()
-    shelf.forget_failures((None, ()))
-    assert row(shelf, "here").fetch
-    shelf.forget_failures(shelf.failures)
-    assert row(shelf, "here").fetch is None
+    manager.forget_failures((None, ()))
+    assert row(manager, "here").download
+    manager.forget_failures(manager.failures)
+    assert row(manager, "here").download is None
     assert failed()
-    shelf.load("here")
-    assert row(shelf, "here").fetch is None
-    settle(shelf._host)
+    manager.load("here")
+    assert row(manager, "here").download is None
+    settle(manager._slot)
 
 
 def test_what_was_half_fetched_is_said(hub: FakeHub) -> None:
-    shelf = shelf_of(on_hub("tiny", size=Size(parameters=1000)))
+    manager = manager_of(on_hub("tiny", size=Size(parameters=1000)))
     blobs = Path(os.environ["HIERCHAT_CACHE"]) / "hub" / "models--org--tiny" / "blobs"
     blobs.mkdir(parents=True)
     (blobs / "abc.incomplete").write_bytes(b"12345")
-    found = row(shelf, "tiny")
+    found = row(manager, "tiny")
     assert (found.state, found.have) == ("partly", 5)
-    shelf.remove("tiny")
-    assert row(shelf, "tiny").state == "absent"
+    manager.remove("tiny")
+    assert row(manager, "tiny").state == "absent"
 
 
 def test_speed_is_expected_from_memory_until_it_was_measured(
@@ -180,37 +180,37 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entry = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
-    shelf = shelf_of(entry)
-    assert row(shelf, "here").speed is None
+    manager = manager_of(entry)
+    assert row(manager, "here").speed is None
     monkeypatch.setattr(costs, "BYTES", 2**20)
-    assert shelf.unmeasured
-    shelf.measure()
-    wait(lambda: not shelf.busy)
-    assert not shelf.unmeasured
+    assert manager.unmeasured
+    manager.measure()
+    wait(lambda: not manager.busy)
+    assert not manager.unmeasured
     measured = costs.kept_bandwidth()
     assert measured
-    expected = row(shelf, "here").speed
+    expected = row(manager, "here").speed
     assert expected
     assert (expected.per_second, expected.replies) == (REACHED * measured / tiny_gguf.stat().st_size, 0)
     several = entry.model_copy(update={"size": Size(parameters=1000, active=125)})
-    awake = shelf_of(several)
+    awake = manager_of(several)
     found = row(awake, "here").speed
     assert found
     assert found.per_second == pytest.approx(8 * expected.per_second)  # an eighth is read
-    assert row(awake, "here").fit.needed == row(shelf, "here").fit.needed  # all is in memory
-    shelf._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
-    assert row(shelf, "here").speed is not None
-    assert (row(shelf, "here").speed.per_second, row(shelf, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
+    assert row(awake, "here").fit.needed == row(manager, "here").fit.needed  # all is in memory
+    manager._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
+    assert row(manager, "here").speed is not None
+    assert (row(manager, "here").speed.per_second, row(manager, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
 
 
 def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [1.0, 2.0, *[1.5] * (costs.LOOKS - 2)]
     rates = iter([*first, 2.9, 1.0, 3.1])
     monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", lambda *asked: next(rates))
-    shelf, kept = shelf_of(on_hub("tiny")), []
+    manager, kept = manager_of(on_hub("tiny")), []
     for _ in range(4):
-        shelf.measure()
-        wait(lambda: not shelf.busy)
+        manager.measure()
+        wait(lambda: not manager.busy)
         kept.append(costs.kept_bandwidth())
     assert kept == [2e9, 2e9, 2e9, 3.1e9]
 
@@ -223,51 +223,51 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         return 1.0
 
     monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", look)
-    shelf = shelf_of(on_hub("tiny"))
-    with shelf._host.scheduler.turn():
-        shelf.measure()
-        assert shelf.busy
-        assert shelf.unmeasured
-        assert shelf.best(shelf.rows(1)) is None
+    manager = manager_of(on_hub("tiny"))
+    with manager._slot.scheduler.turn():
+        manager.measure()
+        assert manager.busy
+        assert manager.unmeasured
+        assert manager.best(manager.rows(1)) is None
         written = False
-    wait(lambda: not shelf.busy)
+    wait(lambda: not manager.busy)
     assert alone == [True] * costs.LOOKS
 
 
 SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, "huge": 10**14}
 
 
-def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> Shelf:
+def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> ModelManager:
     """Models of all sizes, on a machine of this speed and memory (GB)."""
-    monkeypatch.setattr("hierchat.runtime.models.kept_bandwidth", lambda: rate * 1e9)
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: rate * 1e9)
     monkeypatch.setattr("hierchat.models.load.check.total_memory", lambda device: int(memory * 1e9))
     monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: int(memory * 1e9))
     entries = []
     for name, size in SIZES.items():
         source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
         entries.append(ModelEntry(name=name, source=source, size=Size(parameters=size)))
-    return shelf_of(*entries)
+    return manager_of(*entries)
 
 
 def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = sized(monkeypatch, 20, 64)
-    best = shelf.best(shelf.rows(1))
+    manager = sized(monkeypatch, 20, 64)
+    best = manager.best(manager.rows(1))
     assert best
     assert best.name == "good"
     assert best.speed
     assert best.speed.per_second >= FAST
-    assert shelf.better() is None  # nothing is loaded
-    shelf._host.hosted = hosted("tiny")
-    shelf.better()
-    wait(lambda: not shelf.busy)
-    found = shelf.better()
+    assert manager.better() is None  # nothing is loaded
+    manager._slot.model = served("tiny")
+    manager.better()
+    wait(lambda: not manager.busy)
+    found = manager.better()
     assert found
     assert (found[0], found[1].name) == ("tiny", "good")
-    shelf._host.hosted = hosted("good")
-    assert shelf.better() is None
-    assert not shelf.busy
+    manager._slot.model = served("good")
+    assert manager.better() is None
+    assert not manager.busy
 
 
 @pytest.mark.parametrize(
@@ -277,14 +277,14 @@ def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
 def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     monkeypatch: pytest.MonkeyPatch, rate: float, memory: float, name: str
 ) -> None:
-    shelf, found = sized(monkeypatch, rate, memory), []
+    manager, found = sized(monkeypatch, rate, memory), []
     for free in (1.0, 0.6, 0.2, 0.01):
         monkeypatch.setattr(
             "hierchat.models.load.check.free_memory", lambda device, free=free: int(free * memory * 1e9)
         )
         for measured in ({}, {"large": (1.0, 20), "good": (1.0, 20)}, {"slow": (99.0, 20)}):
-            shelf._speeds.known = measured  # type: ignore[attr-defined]
-            best = shelf.best(shelf.rows(1))
+            manager._speeds.known = measured  # type: ignore[attr-defined]
+            best = manager.best(manager.rows(1))
             found.append(best and best.name)
     assert set(found) == {name}
 
@@ -292,9 +292,9 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
 def test_memory_that_others_hold_now_is_told_from_memory_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shelf = sized(monkeypatch, 200, 32)
+    manager = sized(monkeypatch, 200, 32)
     monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: 2 * 10**9)
-    said = {row.name: (row.fit.verdict, row.fit.why) for row in shelf.rows(1)}
+    said = {row.name: (row.fit.verdict, row.fit.why) for row in manager.rows(1)}
     assert {name: verdict for name, (verdict, _) in said.items()} == {
         "tiny": "yes", "good": "yes", "slow": "full", "large": "full", "huge": "no",
     }  # fmt: skip
@@ -304,15 +304,15 @@ def test_memory_that_others_hold_now_is_told_from_memory_that_is_not_there(
 
 def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "mine")
-    host = ModelHost(read_catalogue(), load=lambda name, report: hosted(name))
-    shelf = Shelf(host, Figures())
-    assert shelf.add(str(folder)) == ("mine", True)
-    assert shelf.add(str(folder)) == ("mine", False)
-    found = row(shelf, "mine")
+    slot = ModelSlot(read_catalogue(), load=lambda name, report: served(name))
+    manager = ModelManager(slot, Figures())
+    assert manager.add(str(folder)) == ("mine", True)
+    assert manager.add(str(folder)) == ("mine", False)
+    found = row(manager, "mine")
     assert (found.own, found.state) == (True, "here")
-    assert shelf.frees("mine") == 0
-    shelf.remove("mine")
-    assert "mine" not in host.catalogue.models
+    assert manager.frees("mine") == 0
+    manager.remove("mine")
+    assert "mine" not in slot.catalogue.models
     assert (folder / "config.json").exists()
 
 
@@ -320,10 +320,10 @@ def test_a_dropped_file_goes_with_its_model(tiny_gguf: Path) -> None:  # noqa: F
     models_dir().mkdir(parents=True)
     dropped = models_dir() / "dropped.gguf"
     dropped.write_bytes(tiny_gguf.read_bytes())
-    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
-    shelf.add("dropped.gguf")
-    assert shelf.frees("dropped") == tiny_gguf.stat().st_size
-    shelf.remove("dropped")
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
+    manager.add("dropped.gguf")
+    assert manager.frees("dropped") == tiny_gguf.stat().st_size
+    manager.remove("dropped")
     assert not dropped.exists()
 
 
@@ -334,10 +334,10 @@ def test_a_draft_model_that_another_one_names_stays(tiny_gguf: Path) -> None:  #
         f"models:\n  small: {{source: {{gguf: {{path: {tiny_gguf}}}}}}}\n"
         f"  large: {{source: {{gguf: {{path: {tiny_gguf}}}}}, drafts: [small]}}\n"
     )
-    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
     with pytest.raises(CatalogueError, match="large names small as its draft model"):
-        shelf.remove("small")
-    drafts = row(shelf, "large").drafts
+        manager.remove("small")
+    drafts = row(manager, "large").drafts
     assert [(draft.name, draft.fits, draft.why) for draft in drafts] == [
         ("small", True, "drafts when this model is loaded")
     ]
@@ -348,11 +348,13 @@ def test_models_that_cannot_draft_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
-    monkeypatch.setattr("hierchat.runtime.models.known_tokens", lambda entry: tokens.get(entry.name))
+    monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
     source = ModelSource(gguf=Gguf(path=tiny_gguf))
     sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000, "new": 70}
-    shelf = shelf_of(*(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items()))
-    found = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(shelf, "large").drafts}
+    manager = manager_of(
+        *(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items())
+    )
+    found = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(manager, "large").drafts}
     assert found == {
         "same": (True, "has the same tokens", False),
         "other": (False, "has other tokens", None),
@@ -365,7 +367,7 @@ def test_a_draft_model_is_chosen_and_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokens = {"large": "a", "small": "a", "other": "b"}
-    monkeypatch.setattr("hierchat.runtime.models.known_tokens", lambda entry: tokens.get(entry.name))
+    monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
     config = Path(os.environ["HIERCHAT_CONFIG"])
     config.mkdir()
     (config / "models.yaml").write_text(
@@ -375,13 +377,13 @@ def test_a_draft_model_is_chosen_and_taken_away(
             for name, size in (("large", 900), ("small", 90), ("other", 80))
         )
     )
-    shelf = Shelf(ModelHost(read_catalogue(), load=lambda name, report: hosted(name)), Figures())
-    shelf.let_draft("large", "small", True)
-    drafts = {draft.name: (draft.why, draft.chosen) for draft in row(shelf, "large").drafts}
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
+    manager.let_draft("large", "small", True)
+    drafts = {draft.name: (draft.why, draft.chosen) for draft in row(manager, "large").drafts}
     assert drafts["small"] == ("drafts when this model is loaded", True)
     assert read_catalogue().entry("large").drafts == ("small",)
     with pytest.raises(ModelError, match="other cannot draft for large"):
-        shelf.let_draft("large", "other", True)
-    shelf.let_draft("large", "small", False)
+        manager.let_draft("large", "other", True)
+    manager.let_draft("large", "small", False)
     assert read_catalogue().entry("large").drafts == ()
-    shelf.remove("small")
+    manager.remove("small")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hierchat.runtime import template
-from hierchat.runtime.prompt import PromptBuilder, Said
+from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from hierchat.runtime.template import ChatTemplate, PromptError, TemplateRefused, TemplateStopped
 from tests.testing import thinkers
 from tests.testing.thinkers import thinker
@@ -138,7 +138,7 @@ HOSTILE = {
 def test_a_hostile_template_is_stopped_and_named(name: str, one_second: None) -> None:
     text, why = HOSTILE[name]
     prompts = PromptBuilder(with_template(text), 10_000, model="evil-1b")
-    said = [Said("user", "a"), Said("assistant", "b"), Said("user", "c")]
+    said = [PromptMessage("user", "a"), PromptMessage("assistant", "b"), PromptMessage("user", "c")]
     with pytest.raises(TemplateStopped) as caught:
         prompts.build(said, 10)
     error = str(caught.value)
@@ -184,7 +184,7 @@ def test_long_chats_are_rendered_a_few_times_only(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         prompts.template, "ids", lambda *args, **more: rendered.append(1) or real(*args, **more)
     )
-    said = [Said("user", f"message {at}") for at in range(400)]
+    said = [PromptMessage("user", f"message {at}") for at in range(400)]
     assert prompts.build(said, 10).dropped_turns > 350
     assert len(rendered) <= 11
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hierchat.reasoning import join_reasoning, split_reasoning
-from hierchat.runtime.prompt import PromptBuilder, Said
-from hierchat.runtime.thinking import Thinking
+from hierchat.runtime.prompt import PromptBuilder, PromptMessage
+from hierchat.runtime.thinking import ThinkingFormat
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker
 from tests.testing.tiny_chat import END, tokenizer
 
@@ -19,16 +19,20 @@ def ids_of(made: Any, text: str) -> tuple[int, ...]:
     return tuple(made(text, add_special_tokens=False)["input_ids"])
 
 
-def prompt(template: str, *said: Said, **more: Any) -> str:
+def prompt(template: str, *said: PromptMessage, **more: Any) -> str:
     made = thinker(template)
     ids = PromptBuilder(made, 10_000).build(said, 10, {END}, **more).ids
     return made.decode(ids, skip_special_tokens=False)
 
 
-def talk(template: str, text: str = REPLY) -> tuple[Said, ...]:
+def talk(template: str, text: str = REPLY) -> tuple[PromptMessage, ...]:
     """A question, a reply as the model wrote it, and another question."""
     made = thinker(template)
-    return Said("user", "one"), Said("assistant", text, (*ids_of(made, text), END)), Said("user", "two")
+    return (
+        PromptMessage("user", "one"),
+        PromptMessage("assistant", text, (*ids_of(made, text), END)),
+        PromptMessage("user", "two"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,11 +47,11 @@ def talk(template: str, text: str = REPLY) -> tuple[Said, ...]:
     ],
 )
 def test_what_can_be_chosen(template: str, choices: tuple[str, ...]) -> None:
-    assert Thinking(thinker(template)).choices == choices
+    assert ThinkingFormat(thinker(template)).choices == choices
 
 
 def test_what_was_chosen_reaches_the_template() -> None:
-    asked = Said("user", "one")
+    asked = PromptMessage("user", "one")
     assert prompt(QWEN3, asked, reasoning="off").endswith("assistant\n<think>\n\n</think>\n\n")
     assert prompt(QWEN3, asked, reasoning="on") == prompt(QWEN3, asked)
     assert "Reasoning: high" in prompt(GPT_OSS, asked, reasoning="high")
@@ -68,7 +72,7 @@ def test_what_was_chosen_reaches_the_template() -> None:
     ],
 )
 def test_the_nearest_is_taken(template: str, chosen: Any, given: dict[str, Any]) -> None:
-    assert Thinking(thinker(template)).arguments(chosen) == given
+    assert ThinkingFormat(thinker(template)).arguments(chosen) == given
 
 
 @pytest.mark.parametrize("template", [QWEN3, DEEPSEEK, GPT_OSS, GEMMA4, GRANITE])
@@ -83,9 +87,9 @@ def test_a_template_that_keeps_thoughts_keeps_the_tokens() -> None:
     letters = tuple(token for letter in "What" for token in ids_of(made, letter))
     tokens = (*ids_of(made, "<think>\n"), *letters, *ids_of(made, "</think>\n\nThank you."), END)
     said = [
-        Said("user", "one"),
-        Said("assistant", join_reasoning("What", "Thank you."), tokens),
-        Said("user", "two"),
+        PromptMessage("user", "one"),
+        PromptMessage("assistant", join_reasoning("What", "Thank you."), tokens),
+        PromptMessage("user", "two"),
     ]
     ids = PromptBuilder(made, 10_000).build(said, 10, {END}).ids
     assert tokens in [tuple(ids[at : at + len(tokens)]) for at in range(len(ids))]
@@ -95,7 +99,11 @@ def test_replies_without_a_thought_stay_as_they_were_written() -> None:
     for template in (QWEN3, DEEPSEEK, GRANITE):
         made = thinker(template)
         letters = tuple(token for letter in "What" for token in ids_of(made, letter))
-        said = [Said("user", "one"), Said("assistant", "What", (*letters, END)), Said("user", "two")]
+        said = [
+            PromptMessage("user", "one"),
+            PromptMessage("assistant", "What", (*letters, END)),
+            PromptMessage("user", "two"),
+        ]
         ids = PromptBuilder(made, 10_000).build(said, 10, {END}).ids
         assert letters in [tuple(ids[at : at + len(letters)]) for at in range(len(ids))]
 
@@ -110,9 +118,14 @@ def test_gpt_oss_gets_its_own_marks_once() -> None:
     thought = "<|channel|>analysis<|message|>The user asks.<|end|>"
     written = f"{thought}<|start|>assistant<|channel|>final<|message|>Thank you.<|return|>"
     tokens = ids_of(made, written)
-    text = Thinking(made).text(tokens)
+    text = ThinkingFormat(made).text(tokens)
     assert text == REPLY
-    said = prompt(GPT_OSS, Said("user", "one"), Said("assistant", text, tokens), Said("user", "two"))
+    said = prompt(
+        GPT_OSS,
+        PromptMessage("user", "one"),
+        PromptMessage("assistant", text, tokens),
+        PromptMessage("user", "two"),
+    )
     assert said.count("<|channel|>final<|message|>Thank you.<|end|>") == 1
     assert "analysis" not in said
 
@@ -121,7 +134,7 @@ def test_gpt_oss_calls_a_function() -> None:
     made = thinker(GPT_OSS)
     call = '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"at": 1}<|call|>'
     written = f"<|channel|>analysis<|message|>So.<|end|><|start|>assistant{call}"
-    text = Thinking(made).text(ids_of(made, written))
+    text = ThinkingFormat(made).text(ids_of(made, written))
     assert (
         split_reasoning(text).answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
     )
@@ -129,7 +142,9 @@ def test_gpt_oss_calls_a_function() -> None:
 
 def test_marks_of_gemma() -> None:
     made = thinker(GEMMA4)
-    text = Thinking(made).text(ids_of(made, "<|channel>thought\nThe user asks.<channel|>Thank you.<turn|>"))
+    text = ThinkingFormat(made).text(
+        ids_of(made, "<|channel>thought\nThe user asks.<channel|>Thank you.<turn|>")
+    )
     assert text == REPLY
 
 
@@ -142,7 +157,7 @@ def test_a_text_only_grows(template: str) -> None:
         "<|end|><|start|>assistant<|channel|>commentary to=functions.look<|message|>{}<|call|>",
         GEMMA4: "<|channel>thought\nThe user asks.<channel|>Thank you.<turn|>",
     }[template]
-    tokens, thinking = ids_of(made, written), Thinking(made)
+    tokens, thinking = ids_of(made, written), ThinkingFormat(made)
     before = ""
     for end in range(len(tokens) + 1):
         text = thinking.text(tokens[:end])
@@ -153,12 +168,14 @@ def test_a_text_only_grows(template: str) -> None:
 
 def test_a_prompt_that_opens_the_thought() -> None:
     made = thinker(DEEPSEEK)
-    built = PromptBuilder(made, 10_000).build([Said("user", "one")], 10, {END})
+    built = PromptBuilder(made, 10_000).build([PromptMessage("user", "one")], 10, {END})
     assert built.thinking
-    assert Thinking(made).always_opened
+    assert ThinkingFormat(made).always_opened
     tokens = ids_of(made, "The user asks.\n</think>\n\nThank you.")
-    assert Thinking(made).text(tokens, opened=True) == REPLY
-    assert not PromptBuilder(tokenizer(), 10_000).build([Said("user", "<think>")], 10, {END}).thinking
+    assert ThinkingFormat(made).text(tokens, opened=True) == REPLY
+    assert (
+        not PromptBuilder(tokenizer(), 10_000).build([PromptMessage("user", "<think>")], 10, {END}).thinking
+    )
 
 
 def test_control_tokens_that_are_typed_into_a_thought_stay_text() -> None:
@@ -166,7 +183,9 @@ def test_control_tokens_that_are_typed_into_a_thought_stay_text() -> None:
     made = thinker(QWEN3)
     ids = (
         PromptBuilder(made, 10_000)
-        .build([Said("user", "one"), Said("assistant", typed), Said("user", "?")], 10)
+        .build(
+            [PromptMessage("user", "one"), PromptMessage("assistant", typed), PromptMessage("user", "?")], 10
+        )
         .ids
     )
     assert ids.count(made.convert_tokens_to_ids("<|im_start|>")) == 4

@@ -12,7 +12,7 @@ import pytest
 from hierchat.chat.completions import ModelTurn, NoModel
 from hierchat.engine.scheduler import QueueFull, Scheduler
 from hierchat.models.progress import ModelError
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
 from tests.testing.tiny_chat import catalogue, settle
 
 
@@ -24,12 +24,12 @@ class Loaded:
         self.engine = type("Exact", (), {"exact": True, "places": 1})()
 
 
-def host(load: Any = None) -> ModelHost:
-    return ModelHost(catalogue("a", "b"), load=load or (lambda name, report: Loaded(name)))
+def slot(load: Any = None) -> ModelSlot:
+    return ModelSlot(catalogue("a", "b"), load=load or (lambda name, report: Loaded(name)))
 
 
-def ready() -> ModelHost:
-    one = host()
+def ready() -> ModelSlot:
+    one = slot()
     one.start("a")
     return settle(one)
 
@@ -38,19 +38,19 @@ def got(turn: ModelTurn) -> Any:
     """Wait for the turn; the model."""
     for _ in turn.waiting():
         pass
-    return turn.hosted
+    return turn.model
 
 
 def test_first_come_first_served_and_a_stop_leaves_the_queue() -> None:
     one, stop = ready(), threading.Event()
     with ModelTurn(one, stop) as first:
-        assert got(first) is one.hosted
+        assert got(first) is one.model
         with ModelTurn(one, stop) as second:
             places = second.waiting()
             assert [next(places), next(places)] == [1, 1]
             stop.set()
             assert list(places) == []
-            assert second.hosted is None
+            assert second.model is None
     with ModelTurn(one, threading.Event()) as third:
         assert next(third.waiting()) == 0
 
@@ -73,7 +73,7 @@ def test_a_turn_comes_when_the_model_is_loaded() -> None:
         assert may.wait(60)
         return Loaded(name)
 
-    one = host(load)
+    one = slot(load)
     one.status = type(one.status)("a", "loading")  # it is known what comes, but nothing loads yet
     with ModelTurn(one, threading.Event()) as turn:
         places = turn.waiting()
@@ -82,7 +82,7 @@ def test_a_turn_comes_when_the_model_is_loaded() -> None:
         assert [next(places), next(places)] == [0, 0]
         may.set()
         list(places)
-        assert turn.hosted is one.hosted is not None
+        assert turn.model is one.model is not None
 
 
 def test_a_model_is_exchanged_between_two_replies_ahead_of_those_that_wait() -> None:
@@ -98,8 +98,8 @@ def test_a_model_is_exchanged_between_two_replies_ahead_of_those_that_wait() -> 
                 time.sleep(0.005)
             assert next(places) == 1  # loading is no reply
         list(places)
-        assert second.hosted is not None
-        assert second.hosted.name == "b"
+        assert second.model is not None
+        assert second.model.name == "b"
 
 
 @pytest.mark.parametrize("failing", [True, False])
@@ -107,7 +107,7 @@ def test_without_a_model_it_is_said_at_once(failing: bool) -> None:
     def load(name: str, report: Any) -> Any:
         raise ModelError("No room.")
 
-    one = host(load)
+    one = slot(load)
     if failing:
         one.start("a")
         settle(one)
@@ -127,7 +127,7 @@ def test_many_replies_and_exchanges_never_overlap() -> None:
                 model = got(turn)
                 within.append(model.name)
                 assert len(within) == 1
-                assert one.hosted is model
+                assert one.model is model
                 seen.append(within.pop())
 
     threads = [threading.Thread(target=reply) for _ in range(4)]

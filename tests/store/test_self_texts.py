@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.store import (
     Attachment,
-    Learning,
+    IdleSettings,
     Mark,
     NewTurn,
     Origin,
@@ -48,14 +48,14 @@ def on_disk(store: Store) -> bytes:
 
 
 def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
-    assert store.learning(user) == Learning(False, 10.0, 500_000)
-    store.set_learning(user, Learning(True, 5.0, 7))
-    assert store.learning(user) == Learning(True, 5.0, 7)
+    assert store.learning(user) == IdleSettings(False, 10.0, 500_000)
+    store.set_learning(user, IdleSettings(True, 5.0, 7))
+    assert store.learning(user) == IdleSettings(True, 5.0, 7)
     assert store.learners() == [user]
     store.set_drafts_from(user, "chat")
     assert store.learners() == []  # nothing would draft from it
     guest = store.ensure_user(store.begin_guest())
-    store.set_learning(guest, Learning(True))
+    store.set_learning(guest, IdleSettings(True))
     assert (store.learners(), store.is_guest(guest), store.is_guest(user)) == ([], True, False)
 
 

@@ -13,16 +13,16 @@ from hierchat.chat.comparing import USUAL, names
 from hierchat.chat.comparison import ARMS, Comparison, Side
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
-from hierchat.chat.in_progress import InProgress, News
-from hierchat.chat.origins import Run
+from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
-from tests.page.fake_learning import FakeLearning
+from tests.page.fake_learning import FakeIdleGeneration
 from tests.page.fake_texts import FakeTexts
-from tests.testing.fake_shelf import FakeShelf
+from tests.testing.fake_shelf import FakeModelManager
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -46,7 +46,7 @@ WRITTEN = Written(
 
 
 @dataclass(frozen=True)
-class HostStatus:
+class SlotStatus:
     name: str
     phase: str
     done: int = 0
@@ -57,27 +57,27 @@ class HostStatus:
     resamples: bool = False
 
 
-class FakeHost:
-    """A host whose status a test sets by hand."""
+class FakeSlot:
+    """A slot whose status a test sets by hand."""
 
     names = ("SmolLM2 135M", "Qwen3 0.6B")
 
     def __init__(self) -> None:
         self.names = list(type(self).names)
-        self.before = self.status = HostStatus(self.names[0], "ready")
+        self.before = self.status = SlotStatus(self.names[0], "ready")
         self.started: list[str] = []
         self.scheduler = Scheduler()
 
     @property
-    def hosted(self) -> object | None:
+    def model(self) -> object | None:
         return self if self.status.phase == "ready" else None
 
     def start(self, name: str) -> None:
         self.started.append(name)
-        self.status = HostStatus(name, "ready")
+        self.status = SlotStatus(name, "ready")
 
     def eject(self) -> None:
-        self.status = HostStatus("", "none")
+        self.status = SlotStatus("", "none")
 
     def hush(self) -> None:
         self.status = replace(self.status, message="")
@@ -123,19 +123,19 @@ class FakeService:
     """The surface of hierchat.chat.service.ChatService."""
 
     store: Store
-    host: FakeHost = field(default_factory=FakeHost)
+    slot: FakeSlot = field(default_factory=FakeSlot)
     script: Script = field(default_factory=Script)
     stops: int = 0
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
     titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
     def __post_init__(self) -> None:
-        self.news = News()
-        self.in_progress = InProgress(self.store, self.news)
-        self.models = FakeShelf(self.host)
+        self.changes = ChangeEvents()
+        self.in_progress = InProgress(self.store, self.changes)
+        self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
-        self.learning = FakeLearning(self.store)
-        self._runs: dict[int, list[Run]] = {}
+        self.idle = FakeIdleGeneration(self.store)
+        self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}
 
     @property
@@ -147,10 +147,10 @@ class FakeService:
         return self.store.forget_user(user_id)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        return (len(text.split()), 4 * self.script.window) if self.host.status.phase == "ready" else None
+        return (len(text.split()), 4 * self.script.window) if self.slot.status.phase == "ready" else None
 
     def message_room(self, settings, system_prompt="") -> int | None:
-        return self.script.window if self.host.status.phase == "ready" else None
+        return self.script.window if self.slot.status.phase == "ready" else None
 
     def require_room(self, text, settings, system_prompt="") -> None:
         over = len(text.split()) - self.script.window
@@ -190,13 +190,13 @@ class FakeService:
         yield from self._in_turn(stop, begin)
 
     def _in_turn(self, stop, begin) -> Iterator[Frame]:
-        with ModelTurn(self.host, stop) as turn:
+        with ModelTurn(self.slot, stop) as turn:
             for ahead in turn.waiting():
                 yield Frame("waiting", ahead=ahead)
-            if turn.hosted is not None:
+            if turn.model is not None:
                 yield from begin()
 
-    def last_replies(self, user_id, hosted) -> list:
+    def last_replies(self, user_id, served) -> list:
         """Texts are looked at by FakeTexts, which tries none."""
         return []
 
@@ -205,10 +205,10 @@ class FakeService:
     ) -> Iterator[CompareFrame]:
         named = names(pair)
         arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
-        with ModelTurn(self.host, stop) as turn:
+        with ModelTurn(self.slot, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
-            if turn.hosted is not None:
+            if turn.model is not None:
                 waited = [] if held is None else [held]
                 question = self.store.add_message(
                     user_id, conversation_id, parent_id, "user", text, files, waited
@@ -259,16 +259,16 @@ class FakeService:
         yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
 
     def read_in(self, user_id: int) -> Iterator[int]:
-        if self.host.hosted is not None:
+        if self.slot.model is not None:
             yield from (0, 1234)
 
     def plan(self) -> PlanView | None:
         return self.script.plan
 
-    def runs(self, user_id: int, message_id: int) -> list[Run]:
+    def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Those of history are of the message that the script names. None while another model is loaded."""
         runs = self._runs.get(message_id, [])
-        if runs and self.store.turn(user_id, message_id).begun.model != self.host.status.name:
+        if runs and self.store.turn(user_id, message_id).begun.model != self.slot.status.name:
             return []
         there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
@@ -287,7 +287,7 @@ class FakeService:
         return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
-        turn = NewTurn(self.host.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
+        turn = NewTurn(self.slot.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
         yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
 
     def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:
@@ -378,7 +378,7 @@ def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figur
     )
 
 
-def _runs(text: str, origin: int | None) -> list[Run]:
+def _runs(text: str, origin: int | None) -> list[SourceRun]:
     runs = []
     for number, at in enumerate(range(0, len(text), 11)):
         source, piece = SOURCES[number % len(SOURCES)], text[at : at + 11]
@@ -387,7 +387,7 @@ def _runs(text: str, origin: int | None) -> list[Run]:
             "history": Origin("history", 12, 0.834, origin, place=3),
             "statistics": Origin("seed", 2, 0.3),
         }.get(source, UNKNOWN)
-        runs.append(Run(piece, source, 4, found, phrase=text[max(at - 20, 0) : at + 11]))
+        runs.append(SourceRun(piece, source, 4, found, phrase=text[max(at - 20, 0) : at + 11]))
     return runs
 
 

@@ -10,8 +10,8 @@ from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import Speed
-from hierchat.runtime.downloads import Fetch, HubSearch, Judged
-from hierchat.runtime.models import Draft, Failures, ModelRow
+from hierchat.runtime.downloads import Download, HubSearch, Judged
+from hierchat.runtime.model_manager import Draft, Failures, ModelRow
 
 EASY = Fit("yes", "Needs 1.4 GB of 14.9 GB available.", 1_400_000_000)
 
@@ -39,11 +39,11 @@ def rows() -> list[ModelRow]:
     ]
 
 
-class FakeShelf:
-    """The surface of hierchat.runtime.models.Shelf."""
+class FakeModelManager:
+    """The surface of hierchat.runtime.model_manager.ModelManager."""
 
-    def __init__(self, host: Any) -> None:
-        self._host = host
+    def __init__(self, slot: Any) -> None:
+        self._slot = slot
         self._busy = False
         self.hub = HubSearch(lambda described: Judged(EASY, Speed(48.0)))
         self.taken = ""
@@ -63,7 +63,7 @@ class FakeShelf:
 
     @property
     def names(self) -> list[str]:
-        return list(self._host.names)
+        return list(self._slot.names)
 
     def rows(self, user_id: int) -> list[ModelRow]:
         return self.listed
@@ -88,26 +88,26 @@ class FakeShelf:
 
     def cancel(self) -> None:
         self._do("cancel", "")
-        self._host.status = self._host.before
+        self._slot.status = self._slot.before
 
-    def fetch(self, name: str) -> None:
+    def download(self, name: str) -> None:
         self._do("fetch", name)
         self.busy = True
-        self.change(name, fetch=Fetch(name, "downloading", 41_000_000, 1_032_000_000, 5_200_000.0))
+        self.change(name, download=Download(name, "downloading", 41_000_000, 1_032_000_000, 5_200_000.0))
 
     def stop(self, name: str) -> None:
         self._do("stop", name)
         self.busy = False
-        self.change(name, fetch=Fetch(name, "stopped"), state="partly", have=41_000_000)
+        self.change(name, download=Download(name, "stopped"), state="partly", have=41_000_000)
 
     def load(self, name: str) -> None:
         self._do("load", name)
-        self._host.start(name)
+        self._slot.start(name)
         self.listed = [replace(row, loaded=row.name == name) for row in self.listed]
 
     def eject(self) -> None:
         self._do("eject", "")
-        self._host.eject()
+        self._slot.eject()
         self.listed = [replace(row, loaded=False) for row in self.listed]
 
     def frees(self, name: str) -> int:
@@ -130,7 +130,7 @@ class FakeShelf:
         self._do("take", f"{look.repo}|{look.file}")
         self.taken = look.repo.split("/")[1]
         self.listed = [*self.listed, row(self.taken, 1_000_000_000, own=True)]
-        self.fetch(self.taken)
+        self.download(self.taken)
         return self.taken
 
     def name_of(self, described: Described) -> str:

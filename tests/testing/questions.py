@@ -12,7 +12,7 @@ from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 from tests.testing.tiny_chat import END
 
@@ -21,17 +21,17 @@ NAMES = ("small", "middle", "tiny")
 """Draft models and target."""
 
 
-def with_draft_models() -> Hosted:
+def with_draft_models() -> ServedModel:
     """Two draft models: one is another random model, one is the target's twin."""
-    hosted = tiny.hosted()
+    served = tiny.served()
     targets = tuple(TorchRunner(tiny.model(seed), context_length=tiny.CONTEXT).open() for seed in (1, 0))
     latencies = (LatencyCurve(), LatencyCurve())
     for latency, ms in zip(latencies, (0.1, 0.2), strict=True):
         latency.note(1, 0, ms)
-    hosted.engine.latency = LatencyCurve()
-    hosted.engine.latency.note(1, 0, 1.0)
-    hierarchy = Hierarchy(NAMES, [*latencies, hosted.engine.latency], {(1, 2): 0.99})
-    return replace(hosted, levels=Levels(targets, latencies, hierarchy))
+    served.engine.latency = LatencyCurve()
+    served.engine.latency.note(1, 0, 1.0)
+    hierarchy = Hierarchy(NAMES, [*latencies, served.engine.latency], {(1, 2): 0.99})
+    return replace(served, levels=Levels(targets, latencies, hierarchy))
 
 
 def questions(count: int, turns: int = 1, group: str = "qa") -> list[Question]:

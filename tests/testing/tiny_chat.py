@@ -1,4 +1,4 @@
-"""A tiny random Llama with a trained byte-level tokenizer, behind the real engine and host."""
+"""A tiny random Llama with a trained byte-level tokenizer, behind the real engine and slot."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hierchat.engine.sampling.grammar import Grammars
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import Report
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptBuilder
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.served_model import ServedModel
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -88,14 +88,16 @@ class Steady(LatencyCurve):
         pass
 
 
-def hosted(name: str = "tiny", seed: int = 0) -> Hosted:
+def served(name: str = "tiny", seed: int = 0) -> ServedModel:
     """Ready to answer."""
     target = TorchRunner(model(seed), context_length=CONTEXT).open()
     grammars = Grammars(tokenizer(), {END}, target.vocabulary)
     engine = LocalEngine(target, {END}, tokenizer().decode, grammars=grammars)
     engine.latency = Steady()
     vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
-    return Hosted(name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms)
+    return ServedModel(
+        name, f"key of {name}", engine, PromptBuilder(tokenizer(), CONTEXT, SYSTEM), vanilla_ms
+    )
 
 
 def catalogue(*names: str) -> Catalogue:
@@ -105,21 +107,21 @@ def catalogue(*names: str) -> Catalogue:
     return Catalogue(models=entries, default=names[0])
 
 
-def load(name: str, report: Report) -> Hosted:
-    return hosted(name)
+def load(name: str, report: Report) -> ServedModel:
+    return served(name)
 
 
-def settle(host: ModelHost) -> ModelHost:
+def settle(slot: ModelSlot) -> ModelSlot:
     """Wait until it is ready or has failed."""
-    while host.status.phase not in ("ready", "failed"):
+    while slot.status.phase not in ("ready", "failed"):
         time.sleep(0.005)
-    return host
+    return slot
 
 
-def ready_host(load: Callable[[str, Report], Hosted] = load) -> ModelHost:
-    host = ModelHost(catalogue("tiny"), load=load)
-    host.start("tiny")
-    return settle(host)
+def ready_slot(load: Callable[[str, Report], ServedModel] = load) -> ModelSlot:
+    slot = ModelSlot(catalogue("tiny"), load=load)
+    slot.start("tiny")
+    return settle(slot)
 
 
 def spy(target: Any, name: str, before: Callable[..., None]) -> None:

@@ -56,7 +56,7 @@ class RowCosts:
         self._scale = 0.0
         """Milliseconds that are 1 within; 0: nothing was measured."""
         self._table: list[float] = []
-        self._news = 0
+        self._changes = 0
 
     def note(self, rows: int, ms: float) -> None:
         """A forward over so many rows took `ms`."""
@@ -74,16 +74,16 @@ class RowCosts:
         surprise = min(max(ms / self._scale - expected, -most), most)
         self._mean += weight * (surprise / variance)
         self._covariance = covariance - np.outer(weight, weight / variance)
-        self._news += 1
+        self._changes += 1
 
     def step_ms(self, context: int) -> Sequence[float]:
         """Milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of date."""
-        if not self._table or self._news >= REFRESH:
+        if not self._table or self._changes >= REFRESH:
             rows = np.arange(1, self._widest + 1)
             costs = np.interp(rows, self._knots, self._mean)
             rising = np.maximum.accumulate(costs) + np.minimum.accumulate(costs[::-1])[::-1]
             self._table = np.maximum(rising / 2 * (self._scale or 1.0), LEAST_MS).tolist()
-            self._news = 0
+            self._changes = 0
         return self._table
 
     def _weights(self, rows: int) -> NDArray[np.float64]:

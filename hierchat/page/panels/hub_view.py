@@ -11,13 +11,13 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.formats.gguf_head import without_number
 from hierchat.models.runnable import STEPS
 from hierchat.page.buttons import button
-from hierchat.page.panels.models_view import count_line, facts_line, fetch_line, fit_line, speed_line
+from hierchat.page.panels.models_view import count_line, download_line, facts_line, fit_line, speed_line
 from hierchat.page.status import error, waiting
 
 if TYPE_CHECKING:
     from hierchat.models.fetch.hub import HubFile, HubModel
     from hierchat.runtime.downloads import Look, Search
-    from hierchat.runtime.models import ModelRow
+    from hierchat.runtime.model_manager import ModelRow
 
 _PRIVATE = later(
     "The words of the search go to {hub}, and so does which of the models found you look at. Nothing is sent before "
@@ -132,9 +132,9 @@ def _look(look: Look, row: ModelRow | None) -> str:
 def _take(look: Look, row: ModelRow | None) -> str:
     if row:
         said = _("It is in the list above as {name}.").format(name=html.escape(row.name))
-        if row.fetch and row.fetch.under_way:
+        if row.download and row.download.under_way:
             said += _(" It is being downloaded, then loaded.")
-        return f'<p class="hc-fit" role="status">{said}</p>{fetch_line(row.fetch)}'
+        return f'<p class="hc-fit" role="status">{said}</p>{download_line(row.download)}'
     if look.judged is None or look.judged.fit.verdict == "no":
         return ""
     name = _("Add and load {repo}").format(repo=look.repo)

@@ -16,7 +16,7 @@ from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.store import SelfSize
 
 if TYPE_CHECKING:
-    from hierchat.chat.idle import LearningState
+    from hierchat.chat.idle_generation import IdleState
     from hierchat.chat.service import ChatService
 
 POLL_SECONDS = 1.0
@@ -57,7 +57,7 @@ def about() -> str:
     return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p><dl class="hc-facts hc-learning">{rows}</dl>'
 
 
-class LearningPart:
+class IdlePart:
     """Its components and handlers. Each user decides for themselves; guests, of whom nothing stays, have it not."""
 
     def __init__(self, service: ChatService) -> None:
@@ -104,7 +104,7 @@ class LearningPart:
                     after_minutes=after if after in AFTER else before.after_minutes,
                     most_tokens=most if most in MOST else before.most_tokens,
                 )
-                self._service.learning.choose(user, chosen)
+                self._service.idle.choose(user, chosen)
             return self._drawn(user)
 
         def tick(request: gr.Request) -> dict[Any, Any]:
@@ -126,7 +126,7 @@ class LearningPart:
         def delete(request: gr.Request) -> dict[Any, Any]:
             session, user = session_of(request)
             session.removing = ""
-            whole = self._service.learning.delete(user)
+            whole = self._service.idle.delete(user)
             said = status.notice(
                 _("Deleted: all that models wrote for themselves.") + ("" if whole else f" {_(_NOT_WHOLE)}")
             )
@@ -134,7 +134,7 @@ class LearningPart:
 
         def typing(request: gr.Request) -> None:
             session_of(request)  # raises Stale where the page is unknown
-            self._service.learning.touched()
+            self._service.idle.touched()
 
         chosen, state = [self._on, self._after, self._most], [self._state, live]
         for control in chosen:
@@ -172,7 +172,7 @@ class LearningPart:
         }
 
     def _said(self, user_id: int, *, asked: bool = False) -> str:
-        return said(self._service.learning.state(user_id), self._store.self_size(user_id), asked=asked)
+        return said(self._service.idle.state(user_id), self._store.self_size(user_id), asked=asked)
 
 
 _DELETING = "what models wrote for themselves"
@@ -191,7 +191,7 @@ def _minutes(wait: float) -> str:
     return _("1 minute") if wait == 1 else _("{n:g} minutes").format(n=wait)
 
 
-def said(state: LearningState, kept: SelfSize, *, asked: bool = False) -> str:
+def said(state: IdleState, kept: SelfSize, *, asked: bool = False) -> str:
     """What is being done, and what there is of all models. `asked`: whether it is to be deleted."""
     line = html.escape(_line(state))
     drawn = f'<p role="status">{line}</p>' if line else ""
@@ -213,7 +213,7 @@ def said(state: LearningState, kept: SelfSize, *, asked: bool = False) -> str:
     return f'{drawn}<p class="hc-quiet">{wrote}</p><div class="hc-texts-acts">{delete}</div>'
 
 
-def _line(state: LearningState) -> str:
+def _line(state: IdleState) -> str:
     at_once = plural("one reply", "{n} replies at once", state.streams)
     since = plural("{n:,} token", "{n:,} tokens", state.written)
     match state.phase:

@@ -18,7 +18,7 @@ from hierchat.page.figures import style_of
 from hierchat.page.panels.machine import machine_page, meters_card
 from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.runtime.costs import meters
-from hierchat.runtime.loaded import counted
+from hierchat.runtime.served_model import counted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService

@@ -19,7 +19,7 @@ from hierchat.page.panels.panel import SessionOf
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.models import Failures, ModelRow
+    from hierchat.runtime.model_manager import Failures, ModelRow
 
 _OTHERS = later(
     "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
@@ -152,19 +152,19 @@ class ModelsPanel:
         return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
 
     def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
-        shelf, host = self._service.models, self._service.host
+        manager, slot = self._service.models, self._service.slot
         try:
-            unmeasured, rows = shelf.unmeasured, shelf.rows(user_id)
+            unmeasured, rows = manager.unmeasured, manager.rows(user_id)
         except ModelError as error:  # models.yaml was edited by hand
             return {self._said: status.error(str(error)), self._list: "", self._found: "", self._added: ""}
         removing, (place, said) = session.removing, session.model_said
-        self._seen = shelf.failures
+        self._seen = manager.failures
         drawn = models_view.models(
             rows,
-            shelf.best(rows),
-            host.status,
+            manager.best(rows),
+            slot.status,
             removing,
-            shelf.frees(removing) if removing else 0,
+            manager.frees(removing) if removing else 0,
             may_change := not self._refusal(user_id),
             said=(place, said),
             unmeasured=unmeasured,
@@ -179,13 +179,13 @@ class ModelsPanel:
 
     def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
         """The owner's search, as far as it is. `said`: HTML that answers its last button."""
-        shelf = self._service.models
-        look = shelf.hub.now.look if shelf.hub.now else None
-        name = shelf.name_of(look.described) if look and look.described else ""
-        return said + hub_view.found(shelf.hub.now, next((row for row in rows if row.name == name), None))
+        manager = self._service.models
+        look = manager.hub.now.look if manager.hub.now else None
+        name = manager.name_of(look.described) if look and look.described else ""
+        return said + hub_view.found(manager.hub.now, next((row for row in rows if row.name == name), None))
 
     def _fetch(self, name: str, session: Session) -> str:
-        self._service.models.fetch(name)
+        self._service.models.download(name)
         return ""
 
     def _stop(self, name: str, session: Session) -> str:
@@ -213,7 +213,7 @@ class ModelsPanel:
         return ""
 
     def _heard(self, name: str, session: Session) -> str:
-        self._service.host.hush()
+        self._service.slot.hush()
         return ""
 
     def _add(self, text: str, session: Session) -> str:

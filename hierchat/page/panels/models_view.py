@@ -11,15 +11,15 @@ from hierchat.models.cache import count, gigabytes
 from hierchat.models.runnable import STEPS
 from hierchat.page.buttons import button
 from hierchat.page.status import progress_bar, waiting
-from hierchat.runtime.models import READABLE, TINY
-from hierchat.runtime.slot import CANCELLABLE
+from hierchat.runtime.model_manager import READABLE, TINY
+from hierchat.runtime.model_slot import CANCELLABLE
 
 if TYPE_CHECKING:
     from hierchat.models.load.check import Fit
     from hierchat.runtime.costs import Speed
-    from hierchat.runtime.downloads import Fetch
-    from hierchat.runtime.models import Draft, ModelRow
-    from hierchat.runtime.slot import HostStatus
+    from hierchat.runtime.downloads import Download
+    from hierchat.runtime.model_manager import Draft, ModelRow
+    from hierchat.runtime.model_slot import SlotStatus
 
 
 _FITS = {
@@ -99,7 +99,7 @@ def _advice(best: ModelRow) -> str:
 def model(
     row: ModelRow,
     best: ModelRow | None,
-    host: HostStatus,
+    slot: SlotStatus,
     frees: int | None,
     may_change: bool,
     *,
@@ -111,8 +111,8 @@ def model(
     marks = []
     if row.loaded:
         marks.append(_("Running"))
-    elif host.name == row.name and host.phase not in ("none", "failed", "ready"):
-        marks.append(_("Waiting") if host.phase in CANCELLABLE else _("Loading"))
+    elif slot.name == row.name and slot.phase not in ("none", "failed", "ready"):
+        marks.append(_("Waiting") if slot.phase in CANCELLABLE else _("Loading"))
     if best and best.name == row.name:
         marks.append(_("Recommended"))
     if row.default:
@@ -127,8 +127,9 @@ def model(
         f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
         f"<h3>{html.escape(row.name)}</h3>{badges}"
         f'<p class="hc-model-facts">{_facts(row, unmeasured)}</p>'
-        f"{fit_line(row.fit, _computed(row))}{_drafts(row, may_change)}{fetch_line(row.fetch)}"
-        f"{said}{asked or _buttons(row, host, may_change)}</li>"
+        f"{fit_line(row.fit, _computed(row))}{_drafts(row, may_change)}"
+        f"{download_line(row.download)}"
+        f"{said}{asked or _buttons(row, slot, may_change)}</li>"
     )
 
 
@@ -220,30 +221,32 @@ def _draft(name: str, draft: Draft, may_change: bool) -> str:
     return f"{said} {button(act, label, text=f'{name}|{draft.name}', css='hc-bordered', aria_label=about)}"
 
 
-def fetch_line(fetch: Fetch | None) -> str:
-    """How far a fetch is; empty where none goes on, or failed."""
-    if fetch is None or fetch.phase == "done":
+def download_line(download: Download | None) -> str:
+    """How far a download is; empty where none goes on, or failed."""
+    if download is None or download.phase == "done":
         return ""
-    if fetch.phase == "failed":
-        return f'<div class="hc-error" role="alert">{html.escape(fetch.message)}</div>'
+    if download.phase == "failed":
+        return f'<div class="hc-error" role="alert">{html.escape(download.message)}</div>'
     role = (
-        "" if fetch.phase == "downloading" else ' role="status"'
+        "" if download.phase == "downloading" else ' role="status"'
     )  # a counter would be read out at every step
-    bar = progress_bar(fetch.done, fetch.total) if fetch.phase in ("downloading", "converting") else ""
-    return f'<div class="hc-wait"{role}>{html.escape(_stage(fetch))}{bar}</div>'
+    bar = (
+        progress_bar(download.done, download.total) if download.phase in ("downloading", "converting") else ""
+    )
+    return f'<div class="hc-wait"{role}>{html.escape(_stage(download))}{bar}</div>'
 
 
-def _stage(fetch: Fetch) -> str:
-    if fetch.phase == "downloading":
-        if not fetch.total:
+def _stage(download: Download) -> str:
+    if download.phase == "downloading":
+        if not download.total:
             return _("Connecting…")
-        speed = _(" · {speed:.1f} MB a second").format(speed=fetch.speed / 1e6) if fetch.speed else ""
+        speed = _(" · {speed:.1f} MB a second").format(speed=download.speed / 1e6) if download.speed else ""
         return _("Downloading: {done} of {total}{speed}").format(
-            done=gigabytes(fetch.done), total=gigabytes(fetch.total), speed=speed
+            done=gigabytes(download.done), total=gigabytes(download.total), speed=speed
         )
-    if fetch.phase == "converting":
+    if download.phase == "converting":
         return _("Preparing it for this machine, once…")
-    return _(_STAGES.get(fetch.phase, later("Stopped. What was downloaded is kept.")))
+    return _(_STAGES.get(download.phase, later("Stopped. What was downloaded is kept.")))
 
 
 def _asked(row: ModelRow, frees: int) -> str:
@@ -262,17 +265,17 @@ def _asked(row: ModelRow, frees: int) -> str:
     )
 
 
-def _buttons(row: ModelRow, host: HostStatus, may_change: bool) -> str:
+def _buttons(row: ModelRow, slot: SlotStatus, may_change: bool) -> str:
     found = []
-    coming = host.name == row.name and host.phase not in ("none", "failed", "ready")
+    coming = slot.name == row.name and slot.phase not in ("none", "failed", "ready")
 
     def add(act: str, label: str, css: str = "hc-bordered") -> None:
         found.append(button(act, label, text=row.name, css=css, aria_label=f"{label} {row.name}"))
 
-    if host.name == row.name and host.phase in CANCELLABLE:
+    if slot.name == row.name and slot.phase in CANCELLABLE:
         add("hc_model_cancel", _("Cancel"))
-    elif may_change and row.fetch and row.fetch.under_way:
-        if row.fetch.phase != "stopping":
+    elif may_change and row.download and row.download.under_way:
+        if row.download.phase != "stopping":
             add("hc_model_stop", _("Stop"))
     elif row.state == "here":
         if row.loaded and may_change:
@@ -283,7 +286,7 @@ def _buttons(row: ModelRow, host: HostStatus, may_change: bool) -> str:
         add("hc_model_fetch", _("Resume") if row.state == "partly" else _("Download"), "hc-strong")
     if (
         may_change
-        and not (row.loaded or coming or (row.fetch and row.fetch.under_way))
+        and not (row.loaded or coming or (row.download and row.download.under_way))
         and (row.have or row.own)
     ):
         add("hc_model_remove", _("Remove"))
@@ -299,7 +302,7 @@ def count_line(parameters: int | None) -> str:
     return _("{count} parameters").format(count=count(parameters)) if parameters else ""
 
 
-# The list of models as HTML: those that are here, those to fetch, and, folded away, those that are of no
+# The list of models as HTML: those that are here, those to download, and, folded away, those that are of no
 # use on this machine. Above it stands what narrows it. Pure functions.
 
 
@@ -328,7 +331,7 @@ def narrowing() -> str:
 def models(
     rows: Sequence[ModelRow],
     best: ModelRow | None,
-    host: HostStatus,
+    slot: SlotStatus,
     removing: str,
     frees: int,
     may_change: bool,
@@ -353,7 +356,7 @@ def models(
             model(
                 row,
                 best,
-                host,
+                slot,
                 frees if row.name == removing else None,
                 may_change,
                 said=said[1] if row.name == said[0] else "",
@@ -367,7 +370,7 @@ def models(
     # The forms go, by the style sheet.
     fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
     measuring = waiting(_(_MEASURING)) if unmeasured else ""
-    drawn = f"{_present(loaded, host, best)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
+    drawn = f"{_present(loaded, slot, best)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
     if others:
         drawn += _group(
             _("To download"), listed(fetchable) + (_folded(len(rest), listed(rest)) if rest else "")
@@ -377,7 +380,7 @@ def models(
 
 def _of_no_use(row: ModelRow) -> bool:
     """Whether it does not fit or is too slow to read along. What the user began or added stays in sight."""
-    if row.state != "absent" or row.own or row.fetch:
+    if row.state != "absent" or row.own or row.download:
         return False
     return row.fit.verdict == "no" or bool(row.speed and row.speed.per_second < READABLE)
 
@@ -396,11 +399,11 @@ def _folded(count: int, entries: str) -> str:
     return f'<details class="hc-models-group hc-models-rest"><summary>{said}</summary>{entries}</details>'
 
 
-def _present(loaded: ModelRow | None, host: HostStatus, best: ModelRow | None) -> str:
+def _present(loaded: ModelRow | None, slot: SlotStatus, best: ModelRow | None) -> str:
     if loaded is None:
         said = _("No model is loaded. Load one of those that are on this machine, or download one first.")
-        if host.phase not in ("none", "failed"):
-            said = _("{name} is being loaded.").format(name=host.name)
+        if slot.phase not in ("none", "failed"):
+            said = _("{name} is being loaded.").format(name=slot.name)
         return f'<p class="hc-present">{html.escape(said)}</p>'
     hint = ""
     if best and loaded.parameters and loaded.parameters < min(TINY, best.parameters or 0):

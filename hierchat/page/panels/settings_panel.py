@@ -19,10 +19,10 @@ from hierchat.page.account import shown_name
 from hierchat.page.buttons import button
 from hierchat.page.guard import require_owner
 from hierchat.page.panels import documents_panel, transfer_panel
-from hierchat.page.panels.idle_panel import LearningPart
+from hierchat.page.panels.idle_panel import IdlePart
 from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.page.sidebar import moment
-from hierchat.store import Access, DraftsFrom, Key, Learning, Store
+from hierchat.store import Access, DraftsFrom, IdleSettings, Key, Store
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class SettingsPanel:
         self._store = service.store
         self.connected = ConnectedUsers(self._store, log_ins)
         self._programs = Programs(service.store)
-        self.learning = LearningPart(service)
+        self.learning = IdlePart(service)
 
     def build(self) -> None:
         """Its components."""
@@ -246,7 +246,7 @@ class SettingsPanel:
             show_label=False, container=False,
             elem_id="hc-drafts-from",
         )  # fmt: skip
-        self.texts = documents_panel.OwnTextsHandlers(self._service, documents_panel.build())
+        self.texts = documents_panel.UserDocumentsHandlers(self._service, documents_panel.build())
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         self.learning.build()
         gr.HTML(f"<h2>{_('Chats')}</h2>")
@@ -305,7 +305,7 @@ class SettingsPanel:
             self._store.set_drafts_from(user, "all")
             self._store.allow_model_titles(user, True)
             self._store.keep_writing(user, True)
-            self._service.learning.choose(user, Learning())
+            self._service.idle.choose(user, IdleSettings())
             if self._store.is_owner(user):
                 self._store.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
@@ -349,7 +349,7 @@ class SettingsPanel:
             {
                 self._drafts: self._store.drafts_from(user_id),
                 self._keep: self._store.keeps_writing(user_id),
-                self._proof: status.model_proof(self._service.host.status),
+                self._proof: status.model_proof(self._service.slot.status),
                 self._titles: self._store.model_titles(user_id),
                 self._places: _places(self._store) if owner else "",
                 self._backup: gr.update(visible=True if owner else "hidden"),

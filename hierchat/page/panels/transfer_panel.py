@@ -103,9 +103,9 @@ class TransferHandlers:
             for _step in _now_and_then(importing):
                 told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
                 yield {state: told + cancel}
-        self._service.news.tell(user)
+        self._service.changes.notify(user)
         if importing.presets:
-            self._service.news.tell_settings(user)
+            self._service.changes.notify_settings(user)
         yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
         worth = ""
         if importing.stop.is_set():
@@ -170,10 +170,10 @@ class TransferHandlers:
         """What imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
         if tokens is None:
             return _("What they say drafts as soon as a model is loaded.")
-        host = self._service.host
+        slot = self._service.slot
         said = _(
             "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
-        ).format(tokens=tokens, name=host.status.name)
+        ).format(tokens=tokens, name=slot.status.name)
         totals = self._service.store.totals(user)
         history = totals.accepted_by_source.get("history", 0)
         if totals.tokens >= _ENOUGH_TOKENS and history:

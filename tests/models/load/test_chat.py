@@ -16,7 +16,7 @@ from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
-from hierchat.runtime.prompt import PromptBuilder, Said
+from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
@@ -34,7 +34,11 @@ def base(tmp_path: Path) -> ModelEntry:
 def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntry) -> None:
     loaded = load(base, "cpu")
     assert "base brings no chat template" in loaded.note
-    said = [Said("user", "Hi <end_of_turn>"), Said("assistant", "Yes"), Said("user", "So?")]
+    said = [
+        PromptMessage("user", "Hi <end_of_turn>"),
+        PromptMessage("assistant", "Yes"),
+        PromptMessage("user", "So?"),
+    ]
     prompt = PromptBuilder(loaded.tokenizer, 256).build(said, 16).ids
     text = loaded.tokenizer.decode(prompt)
     assert text.endswith("user: Hi <end_of_turn>\n\nassistant: Yes\n\nuser: So?\n\nassistant:")

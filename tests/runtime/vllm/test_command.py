@@ -21,8 +21,8 @@ from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import ModelEntry
 from hierchat.runtime import vllm
-from hierchat.runtime.load import load_remote
-from hierchat.runtime.prompt import Said
+from hierchat.runtime.loading import load_remote
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.vllm import Launch, prepare
 from tests.runtime.vllm.conftest import wait_for_end
 
@@ -41,10 +41,10 @@ def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
     def serve(flags: serving.PageFlags, model: str, added: Added) -> int:
         (name,) = added
         assert (model, flags.port) == (name, 8123) == ("My-model-vllm", 8123)
-        hosted = load_remote(added[name])
-        assert hosted.engine.context_length == 512
-        prompt = hosted.prompts.build([Said("user", "Hello?")], 16).ids
-        steps = hosted.engine.generate(prompt, GenerationSettings(), stop=threading.Event())
+        served = load_remote(added[name])
+        assert served.engine.context_length == 512
+        prompt = served.prompts.build([PromptMessage("user", "Hello?")], 16).ids
+        steps = served.engine.generate(prompt, GenerationSettings(), stop=threading.Event())
         texts.append("".join(step.text or "" for step in steps))
         raise KeyboardInterrupt
 

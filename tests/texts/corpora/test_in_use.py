@@ -14,9 +14,9 @@ from hierchat.checks import runs
 from hierchat.cli.main import main as hierchat
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
-from hierchat.runtime.load import load_hosted
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 
 
@@ -30,41 +30,41 @@ def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_program_has_the_users_corpora() -> None:
-    host = ModelHost(read_catalogue())
-    host.start("tiny")
-    assert tiny.settle(host).status.phase == "ready", host.status
-    assert host.hosted is not None
-    assert [one.name for one in host.hosted.statistics] == ["mine"]
+    slot = ModelSlot(read_catalogue())
+    slot.start("tiny")
+    assert tiny.settle(slot).status.phase == "ready", slot.status
+    assert slot.model is not None
+    assert [one.name for one in slot.model.statistics] == ["mine"]
 
 
 def test_a_damaged_corpus_does_not_keep_the_model_from_answering(places: Path) -> None:
     (order,) = (places / "data" / "corpora").glob("mine/*/order.npy")
     order.write_bytes(b"")
-    host = ModelHost(read_catalogue())
-    host.start("tiny")
-    assert tiny.settle(host).status.phase == "ready", host.status
-    assert host.hosted is not None
-    assert host.hosted.statistics == ()
+    slot = ModelSlot(read_catalogue())
+    slot.start("tiny")
+    assert tiny.settle(slot).status.phase == "ready", slot.status
+    assert slot.model is not None
+    assert slot.model.statistics == ()
 
 
 @pytest.mark.parametrize("command", [["decode", "--arms", "vanilla,hierchat"], ["verify"]])
 def test_a_measurement_has_what_it_names(
     places: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    seen: list[Hosted] = []
+    seen: list[ServedModel] = []
 
-    def loading(*arguments: Any, **named: Any) -> Hosted:
-        seen.append(load_hosted(*arguments, **named))
+    def loading(*arguments: Any, **named: Any) -> ServedModel:
+        seen.append(load_served_model(*arguments, **named))
         return seen[-1]
 
-    monkeypatch.setattr(runs, "load_hosted", loading)
+    monkeypatch.setattr(runs, "load_served_model", loading)
     (places / "questions.jsonl").write_text(json.dumps({"turns": ["what?"]}))
     (places / "extra.md").write_text("Extra text.")
     fixed = ["--questions", str(places / "questions.jsonl"), "--json", str(places / "out.json")]
     main = hierchat if command == ["verify"] else benchmarks
     assert main([*command, *fixed, "--max-new-tokens", "4"]) == 0
     assert main([*command, *fixed, "--max-new-tokens", "4", "--corpus", str(places / "extra.md")]) == 0
-    assert [[one.name for one in hosted.statistics] for hosted in seen] == [[], ["extra"]]
+    assert [[one.name for one in served.statistics] for served in seen] == [[], ["extra"]]
     (extra,) = seen[1].statistics
     assert tiny.tokenizer().decode(extra.tokens[:-1]) == "Extra text."
     assert np.count_nonzero(extra.tokens == BREAK) == 1

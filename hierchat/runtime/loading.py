@@ -20,16 +20,16 @@ from hierchat.models.device_memory import best_device
 from hierchat.models.load.check import by_engine
 from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedError, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, Said, Tools, joined
+from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, PromptMessage, Tools, joined
+from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
-from hierchat.runtime.thinking import Thinking
+from hierchat.runtime.thinking import ThinkingFormat
 
 if TYPE_CHECKING:
     from hierchat.runtime.kernels import Compiling
 
 
-def load_hosted(
+def load_served_model(
     entry: ModelEntry,
     backend: Backend | None = None,
     report: Report = silent,
@@ -43,7 +43,7 @@ def load_hosted(
     waits: bool = True,
     device: str | None = None,
     implementation: str | None = None,
-) -> Hosted:
+) -> ServedModel:
     """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
 
     `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
@@ -98,7 +98,7 @@ def load_hosted(
         levels = None
         if catalogue and runner.drafts:
             levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
-        hosted = Hosted(
+        served = ServedModel(
             entry.name,
             loaded.model_key,
             engine,
@@ -113,27 +113,27 @@ def load_hosted(
             proposers=installed_proposers(),
         )
         if not runner.drafts:
-            return hosted
+            return served
         if DRAFTING in compiling:
             stack.pop_all()
-            hosted = replace(hosted, drafting_ready=Event())
-            Thread(target=_prepare_drafting, args=(hosted, compiling), name="drafting", daemon=True).start()
-            return hosted
+            served = replace(served, drafting_ready=Event())
+            Thread(target=_prepare_drafting, args=(served, compiling), name="drafting", daemon=True).start()
+            return served
     if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
-    warm_up(hosted)
-    return hosted
+    warm_up(served)
+    return served
 
 
-def _prepare_drafting(hosted: Hosted, compiling: Compiling) -> None:
+def _prepare_drafting(served: ServedModel, compiling: Compiling) -> None:
     """Wait for what drafts, and let the model's next reply be drafted."""
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING
 
     with closing(compiling):
         compiling.wait(DRAFTING, silent)
-        warm_up(hosted)
-        hosted.drafting_ready.set()
+        warm_up(served)
+        served.drafting_ready.set()
 
 
 def require_template(name: str, tokenizer: Any) -> None:
@@ -151,7 +151,7 @@ UNKNOWN_CONTEXT = 1_000_000
 """Where no server tells how much it holds: nothing is left out, and it refuses what is too long."""
 
 
-class ThinkingElsewhere(Thinking):
+class ThinkingElsewhere(ThinkingFormat):
     """Of a server's model, whose template is not here: what its kind of server can be asked."""
 
     def __init__(self, tokenizer: TextTokens, model: RemoteModel) -> None:
@@ -174,13 +174,17 @@ class TextPrompts(PromptBuilder):
         self.thinking = ThinkingElsewhere(tokens, model)
 
     def build(
-        self, messages: Sequence[Said], room: int, end_ids: Collection[int] = (), reasoning: Reasoning = ""
+        self,
+        messages: Sequence[PromptMessage],
+        room: int,
+        end_ids: Collection[int] = (),
+        reasoning: Reasoning = "",
     ) -> Prompt:
         return super().build(_texts(messages), room)
 
     def whole(
         self,
-        messages: Sequence[Said],
+        messages: Sequence[PromptMessage],
         end_ids: Collection[int] = (),
         tools: Tools = (),
         reasoning: Reasoning = "",
@@ -192,11 +196,11 @@ class TextPrompts(PromptBuilder):
         return super()._encode(joined(chat), tools, arguments)
 
 
-def _texts(messages: Sequence[Said]) -> list[Said]:
+def _texts(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
     return [replace(message, tokens=()) for message in messages]
 
 
-def load_remote(entry: ModelEntry) -> Hosted:
+def load_remote(entry: ModelEntry) -> ServedModel:
     """Raises ServerError where the server, its model or the drafter in it cannot be had."""
     assert entry.engine
     said: OpenAI = entry.engine.openai
@@ -212,6 +216,6 @@ def load_remote(entry: ModelEntry) -> Hosted:
                 "The drafter in vLLM cannot use its file, so earlier chats draft nothing. Its log says why."
             )
         engine = DraftedEngine(server, model, context, channel)
-    return Hosted(
+    return ServedModel(
         entry.name, f"remote:{server.host}/{model.name}", engine, prompts, vanilla_ms=None, note=note
     )

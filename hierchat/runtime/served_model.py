@@ -33,7 +33,7 @@ def _set() -> threading.Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
+class ServedModel:
     """A model ready to answer."""
 
     name: str
@@ -67,7 +67,7 @@ class Hosted:
             if self.levels:
                 self.levels.keep(costs)
 
-    def without_own_texts(self) -> Hosted:
+    def without_user_documents(self) -> ServedModel:
         """As others than the owner have it: texts that were added on this machine do not draft, since a draft tells
         what stands in them. Those that ship do."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))

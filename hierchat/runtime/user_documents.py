@@ -20,8 +20,8 @@ from hierchat.models.cache import size_of
 from hierchat.models.load.loaded_model import known_tokens, load_tokenizer
 from hierchat.models.progress import ModelError, Progress
 from hierchat.runtime.drafters import Gain, Written, gain
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import previews
 from hierchat.texts.build import PREFIX
 from hierchat.texts.corpora import (
@@ -70,7 +70,7 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnText:
+class UserDocument:
     """A corpus, for whichever models it was made. `size`: bytes on disk."""
 
     name: str
@@ -91,25 +91,25 @@ class OwnText:
     """or could be: the files lie where the user has them."""
 
 
-LastReplies = Callable[[Hosted], Iterable[Written]]
+LastReplies = Callable[[ServedModel], Iterable[Written]]
 """A user's last replies by the loaded model, the newest first."""
 
 
-def _nothing(hosted: Hosted) -> Iterable[Written]:
+def _nothing(served: ServedModel) -> Iterable[Written]:
     return ()
 
 
-class _Stopped(Exception):
+class _Cancelled(Exception):
     """It is not wanted any more."""
 
 
-class OwnTexts:
-    """Over one host. What cannot be done raises CorpusError or a ModelError, whose text is for the user. One thing at a
+class UserDocuments:
+    """Over one slot. What cannot be done raises CorpusError or a ModelError, whose text is for the user. One thing at a
     time is looked at or added."""
 
-    def __init__(self, host: ModelHost, tokenizer_of: Callable[[str], Any] | None = None) -> None:
-        self._host = host
-        self._tokenizer_of = tokenizer_of or (lambda name: load_tokenizer(host.catalogue.entry(name)))
+    def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
+        self._slot = slot
+        self._tokenizer_of = tokenizer_of or (lambda name: load_tokenizer(slot.catalogue.entry(name)))
         self._lock = threading.Lock()
         self._paths: tuple[Path, ...] = ()
         self._dropped: Path | None = None
@@ -128,15 +128,15 @@ class OwnTexts:
     @property
     def model(self) -> str:
         """The model for which texts are added, empty where none is loaded here."""
-        hosted = self._host.hosted
-        return hosted.name if hosted and hosted.is_local else ""
+        served = self._slot.model
+        return served.name if served and served.is_local else ""
 
     @property
     def shipped(self) -> Progress | None:
         """How far the texts that ship are read for the loaded model; None where they are, or there are none."""
-        return self._host.reading
+        return self._slot.reading
 
-    def rows(self) -> list[OwnText]:
+    def rows(self) -> list[UserDocument]:
         """All of them, by name."""
         found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]
         found += [self._row(files.parent.name, []) for files in unfinished()]
@@ -230,7 +230,7 @@ class OwnTexts:
     def remove(self, name: str) -> None:
         """Delete it, for all models. Returns when no reply drafts from it any more."""
         remove(name)
-        self._host.read_texts()
+        self._slot.read_texts()
 
     def _begin(
         self,
@@ -257,7 +257,7 @@ class OwnTexts:
         name, ended = self.addition.name, None
         try:
             ended = work()
-        except _Stopped:
+        except _Cancelled:
             pass
         except (CorpusError, ModelError) as error:
             ended = Addition(name, "failed", message=str(error))
@@ -279,9 +279,9 @@ class OwnTexts:
         tokenizer = self._tokenizer_of(self.model)
         found = preview(self._paths, tokenizer, self._report)
         brings = None
-        if found.tokens and (hosted := self._host.hosted) and hosted.is_local:
+        if found.tokens and (served := self._slot.model) and served.is_local:
             texts = sample(self._paths, tokenizer, SAMPLE)
-            brings = gain(hosted, written(hosted), texts, self._report)
+            brings = gain(served, written(served), texts, self._report)
         return replace(self.addition, phase="looked", preview=found, gain=brings)
 
     def _add(self, anew: bool = False) -> Addition:
@@ -296,7 +296,7 @@ class OwnTexts:
         reader = Reader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
         made = add(name, reader, self._tokenizer_of(model), model, sources, self._report, anew)
-        self._host.read_texts()
+        self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
     def _keep_files(self, name: str) -> None:
@@ -316,20 +316,20 @@ class OwnTexts:
     def _report(self, progress: Progress) -> None:
         with self._lock:
             if self._unwanted:
-                raise _Stopped
+                raise _Cancelled
             assert self.addition
             if self.addition.phase != "looking":
                 phase: Phase = "sorting" if progress.phase == "sorting" else "reading"
                 self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
 
-    def _row(self, name: str, builds: Sequence[Stored]) -> OwnText:
+    def _row(self, name: str, builds: Sequence[Stored]) -> UserDocument:
         metas = [one.meta for one in builds if one.meta]
-        model, entries = self.model, self._host.catalogue.models
+        model, entries = self.model, self._slot.catalogue.models
         tokens = known_tokens(entries[model]) if model in entries else None
         drafts = any(one.meta and one.meta.tokenizer == tokens and not one.trouble for one in builds)
         sources = metas[-1].sources if metas else (str(files_of(name)),)
         there = all(not source.startswith(PREFIX) and os.path.exists(source) for source in sources)
-        return OwnText(
+        return UserDocument(
             name,
             size_of(corpora_dir() / name),
             max((meta.tokens for meta in metas), default=0),

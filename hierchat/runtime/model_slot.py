@@ -21,10 +21,10 @@ from hierchat.models.load.check import require_runnable
 from hierchat.models.load.loaded_model import makers_sampling, read_tokenizer
 from hierchat.models.progress import ModelError, Progress, Report, silent
 from hierchat.runtime.costs import Costs
-from hierchat.runtime.load import load_hosted, require_template
-from hierchat.runtime.loaded import Hosted
+from hierchat.runtime.loading import load_served_model, require_template
+from hierchat.runtime.served_model import ServedModel
 
-HostPhase = Literal[
+SlotPhase = Literal[
     "none",
     "waiting",
     "leaving",
@@ -41,11 +41,11 @@ HostPhase = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class HostStatus:
-    """What the host is doing; `done` of `total` as in models.progress."""
+class SlotStatus:
+    """What the slot is doing; `done` of `total` as in models.progress."""
 
     name: str = ""
-    phase: HostPhase = "none"
+    phase: SlotPhase = "none"
     done: int = 0
     total: int | None = None
     message: str = ""
@@ -64,7 +64,7 @@ CANCELLABLE = ("waiting", "leaving")
 PLACES = 8
 """Replies that a model writes at once, where memory allows it."""
 
-Loader = Callable[[str, Report], Hosted]
+Loader = Callable[[str, Report], ServedModel]
 Preparation = Callable[[str, Report], None]
 """What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
 
@@ -73,7 +73,7 @@ class _Overtaken(Exception):
     """Another model was asked for meanwhile."""
 
 
-class ModelHost:
+class ModelSlot:
     """Holds one model. `scheduler` gives it to replies; no model leaves in the middle of one."""
 
     def __init__(
@@ -89,9 +89,9 @@ class ModelHost:
         self._added = added or {}
         self.catalogue = catalogue
         self.backend = backend
-        self.status = HostStatus()
+        self.status = SlotStatus()
         self.scheduler = Scheduler()
-        self.hosted: Hosted | None = None
+        self.model: ServedModel | None = None
         self.costs: Costs | None = None
         """Where what steps cost is kept from run to run; the chat service sets it."""
         self.reading: Progress | None = None
@@ -131,7 +131,7 @@ class ModelHost:
         stays. Raises UnknownModelError."""
         self.catalogue.entry(name)
         self._asked += 1
-        self.status = HostStatus(name, "loading", message=name)
+        self.status = SlotStatus(name, "loading", message=name)
         arguments = (name, self._asked)
         threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
 
@@ -140,26 +140,26 @@ class ModelHost:
         from hierchat.texts.corpora import statistics
 
         with self.scheduler.turn(first=True):
-            hosted = self.hosted
-            if hosted and hosted.is_local:
-                texts = statistics(self.catalogue.entry(hosted.name), hosted.prompts.tokenizer, waits=False)
-                self.hosted = replace(hosted, statistics=tuple(texts))
+            served = self.model
+            if served and served.is_local:
+                texts = statistics(self.catalogue.entry(served.name), served.prompts.tokenizer, waits=False)
+                self.model = replace(served, statistics=tuple(texts))
 
-    def _read_shipped(self, hosted: Hosted) -> None:
+    def _read_shipped(self, served: ServedModel) -> None:
         """Have the texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
         from hierchat.texts.corpora import seed, seed_files
 
         def report(progress: Progress) -> None:
-            if self.hosted is None or self.hosted.engine is not hosted.engine:
+            if self.model is None or self.model.engine is not served.engine:
                 raise _Overtaken
             self.reading = progress
 
-        hosted.drafting_ready.wait()  # sorting them is compiled with what drafts
+        served.drafting_ready.wait()  # sorting them is compiled with what drafts
         with self._shipped, suppress(_Overtaken):
             try:
                 report(Progress("reading", 0, None, ""))
-                files = seed_files(self.catalogue.entry(hosted.name))
-                if seed(files, hosted.prompts.tokenizer, hosted.name, report):
+                files = seed_files(self.catalogue.entry(served.name))
+                if seed(files, served.prompts.tokenizer, served.name, report):
                     self.read_texts()
             finally:
                 self.reading = None
@@ -177,8 +177,8 @@ class ModelHost:
             return
         self._asked += 1
         threading.Thread(target=self._keep, args=(self._asked,), name="cancel", daemon=True).start()
-        if hosted := self.hosted:
-            self.status = _ready(hosted, "")
+        if served := self.model:
+            self.status = _ready(served, "")
 
     def hush(self) -> None:
         """Say no more why another model did not come."""
@@ -187,25 +187,25 @@ class ModelHost:
 
     def _keep(self, asked: int) -> None:
         with self._starting:  # what was cancelled may have said once more that it waits
-            if asked == self._asked and self.hosted:
-                self.status = _ready(self.hosted, "")
+            if asked == self._asked and self.model:
+                self.status = _ready(self.model, "")
 
     def _eject(self, asked: int) -> None:
         with self._starting, suppress(_Overtaken):
-            name = self.hosted.name if self.hosted else ""
+            name = self.model.name if self.model else ""
             with self._turn(name, "leaving", partial(self._require_latest, asked)):
-                self.hosted = None
+                self.model = None
                 gc.collect()
-                self.status = HostStatus()
+                self.status = SlotStatus()
         self.leaving = False
 
     def _replace(self, name: str, asked: int) -> None:
         require_wanted = partial(self._require_latest, asked)
         with self._starting, suppress(_Overtaken):
             require_wanted()
-            self.status = HostStatus(name, "loading", message=name)
-            if self.hosted and (trouble := self._trouble(name, self._prepare, require_wanted)):
-                self.status = _ready(self.hosted, trouble)
+            self.status = SlotStatus(name, "loading", message=name)
+            if self.model and (trouble := self._trouble(name, self._prepare, require_wanted)):
+                self.status = _ready(self.model, trouble)
                 return
             with self._turn(name, "waiting", require_wanted):
                 self._exchange(name, require_wanted)
@@ -224,23 +224,23 @@ class ModelHost:
         try:
             while not ticket.take():
                 require_wanted()
-                if ticket.ahead and self.hosted:
-                    self.status = HostStatus(name, phase)
+                if ticket.ahead and self.model:
+                    self.status = SlotStatus(name, phase)
             require_wanted()
             yield
         finally:
             ticket.leave()
 
     def _exchange(self, name: str, require_wanted: Callable[[], None]) -> None:
-        before = self.hosted.name if self.hosted else None
-        self.hosted = None  # its memory counts
+        before = self.model.name if self.model else None
+        self.model = None  # its memory counts
         # With a model given up for this one, it is loaded to its end: one of the two must answer.
-        trouble = self._trouble(name, self._host, None if before else require_wanted)
+        trouble = self._trouble(name, self._fill, None if before else require_wanted)
         if not trouble:
             return
-        again = partial(self._host, trouble=trouble)
+        again = partial(self._fill, trouble=trouble)
         if not before or before == name or self._trouble(before, again) is not None:
-            self.status = HostStatus(name, "failed", message=trouble)
+            self.status = SlotStatus(name, "failed", message=trouble)
 
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
@@ -251,7 +251,7 @@ class ModelHost:
         def report(progress: Progress) -> None:
             if progress.phase == "downloading" and require_wanted:
                 require_wanted()
-            self.status = HostStatus(name, progress.phase, progress.done, progress.total, progress.message)
+            self.status = SlotStatus(name, progress.phase, progress.done, progress.total, progress.message)
             self._report(progress)
 
         try:
@@ -268,21 +268,21 @@ class ModelHost:
             return f"{name} could not be loaded. {logs.error_message(error)}"
         return None
 
-    def _host(self, name: str, report: Report, *, trouble: str = "") -> None:
+    def _fill(self, name: str, report: Report, *, trouble: str = "") -> None:
         """`trouble`: why another model, for which this one was given up, did not come."""
-        self.hosted = hosted = self._load(name, report)
-        self.scheduler.places = hosted.engine.places
-        self.status = _ready(hosted, trouble)
-        if hosted.is_local and self._lacks_shipped(hosted):
+        self.model = served = self._load(name, report)
+        self.scheduler.places = served.engine.places
+        self.status = _ready(served, trouble)
+        if served.is_local and self._lacks_shipped(served):
             threading.Thread(
-                target=self._read_shipped, args=(hosted,), name="texts that ship", daemon=True
+                target=self._read_shipped, args=(served,), name="texts that ship", daemon=True
             ).start()
 
-    def _lacks_shipped(self, hosted: Hosted) -> bool:
+    def _lacks_shipped(self, served: ServedModel) -> bool:
         from hierchat.texts.corpora import kept_seed, seed_files
 
-        files = seed_files(self.catalogue.entry(hosted.name))
-        return bool(files) and kept_seed(files, hosted.prompts.tokenizer) is None
+        files = seed_files(self.catalogue.entry(served.name))
+        return bool(files) and kept_seed(files, served.prompts.tokenizer) is None
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
@@ -291,15 +291,15 @@ class ModelHost:
         require_runnable(entry, device, self.backend, report, held_memory(device))
         require_template(name, read_tokenizer(bring(entry, report, device, self.backend)))
 
-    def _load_model(self, name: str, report: Report) -> Hosted:
+    def _load_model(self, name: str, report: Report) -> ServedModel:
         def measuring() -> None:
-            self.status = HostStatus(name, "measuring", message="measuring plain decoding")
+            self.status = SlotStatus(name, "measuring", message="measuring plain decoding")
 
         if self.catalogue.entry(name).engine:
-            from hierchat.runtime.load import load_remote
+            from hierchat.runtime.loading import load_remote
 
             return load_remote(self.catalogue.entry(name))
-        return load_hosted(
+        return load_served_model(
             self.catalogue.entry(name),
             self.backend,
             report,
@@ -312,15 +312,15 @@ class ModelHost:
         )
 
 
-def _ready(hosted: Hosted, trouble: str) -> HostStatus:
+def _ready(served: ServedModel, trouble: str) -> SlotStatus:
     """`trouble`: why another model did not come."""
-    return HostStatus(
-        hosted.name,
+    return SlotStatus(
+        served.name,
         "ready",
-        message=f"{trouble} {hosted.name} goes on answering." if trouble else hosted.note,
-        exact=hosted.engine.exact,
-        drafts=hosted.drafts,
-        resamples=isinstance(hosted.engine, LearnsElsewhere),
+        message=f"{trouble} {served.name} goes on answering." if trouble else served.note,
+        exact=served.engine.exact,
+        drafts=served.drafts,
+        resamples=isinstance(served.engine, LearnsElsewhere),
     )
 
 

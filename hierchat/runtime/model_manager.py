@@ -21,8 +21,8 @@ from hierchat.models.own_catalogue import own_names, remove_model, set_drafts
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import Step
 from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
-from hierchat.runtime.downloads import Bring, Fetch, Fetches, HubSearch, Judged, Search
-from hierchat.runtime.slot import CANCELLABLE, ModelHost
+from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
+from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
 
 State = Literal["here", "partly", "absent"]
 TINY = 400_000_000
@@ -59,7 +59,7 @@ class ModelRow:
     fit: Fit
     speed: Speed | None
     drafts: tuple[Draft, ...] = ()
-    fetch: Fetch | None = None
+    download: Download | None = None
     loaded: bool = False
     default: bool = False
     own: bool = False
@@ -74,7 +74,7 @@ class ModelRow:
     """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
 
 
-Failures = tuple[Search | None, tuple[Fetch, ...]]
+Failures = tuple[Search | None, tuple[Download, ...]]
 """A search of the hub, and downloads, that went wrong."""
 Advice = tuple[str, ModelRow]
 """A tiny model's name, and the one to use instead."""
@@ -88,14 +88,14 @@ class Speeds(Protocol):
         ...
 
 
-class Shelf:
-    """Over one host. What changes the disk or the catalogue raises ModelErrors, whose text is for the user."""
+class ModelManager:
+    """Over one slot. What changes the disk or the catalogue raises ModelErrors, whose text is for the user."""
 
-    def __init__(self, host: ModelHost, speeds: Speeds, bring: Bring | None = None) -> None:
-        self._host = host
+    def __init__(self, slot: ModelSlot, speeds: Speeds, bring: Bring | None = None) -> None:
+        self._slot = slot
         self._speeds = speeds
         self._device = best_device()
-        self.fetches = Fetches(bring, host.backend)
+        self.downloads = Downloads(bring, slot.backend)
         self.hub = HubSearch(self._judged)
         self._measuring = threading.Lock()
         self._looking = threading.Lock()
@@ -107,25 +107,25 @@ class Shelf:
     @property
     def names(self) -> list[str]:
         """Models that can be chosen: those that are here, the default first, and the one that is loaded or comes."""
-        status = self._host.status
+        status = self._slot.status
         present = status.name if status.phase not in ("none", "failed") else ""
         return [
             name
-            for name in self._host.names
-            if name == present or is_fetched(self._host.catalogue.entry(name), self._device)
+            for name in self._slot.names
+            if name == present or is_fetched(self._slot.catalogue.entry(name), self._device)
         ]
 
     @property
     def busy(self) -> bool:
         """Whether the page has to look again: a model comes or goes, or memory is being measured."""
-        computing = self._host.leaving or self._measuring.locked() or self._looking.locked()
-        return computing or self.fetches.busy or self.hub.busy
+        computing = self._slot.leaving or self._measuring.locked() or self._looking.locked()
+        return computing or self.downloads.busy or self.hub.busy
 
     def rows(self, user_id: int) -> list[ModelRow]:
         """All models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
-        rows = [self._row(entry, own, speeds, bandwidth) for entry in self._host.catalogue.models.values()]
+        rows = [self._row(entry, own, speeds, bandwidth) for entry in self._slot.catalogue.models.values()]
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
@@ -143,8 +143,8 @@ class Shelf:
     def better(self) -> Advice | None:
         """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
         files: None until that is done."""
-        name = self._host.hosted.name if self._host.hosted else ""
-        entry = self._host.catalogue.models.get(name)
+        name = self._slot.model.name if self._slot.model else ""
+        entry = self._slot.catalogue.models.get(name)
         if not entry or not entry.size or entry.size.parameters >= TINY:
             return None
         key = (name, *self.names, str(kept_bandwidth()))
@@ -168,16 +168,16 @@ class Shelf:
     @property
     def failures(self) -> Failures:
         """What went wrong and is still told."""
-        return self.hub.failed, self.fetches.failed
+        return self.hub.failed, self.downloads.failed
 
     def forget_failures(self, seen: Failures) -> None:
         """Tell no more of what went wrong, as far as it is still the same."""
-        search, fetches = seen
+        search, downloads = seen
         if search and self.hub.now is search:
             self.hub.leave_look() if search.phase == "done" else self.hub.leave()
-        for fetch in fetches:
-            if self.fetches.of(fetch.name) is fetch:
-                self.fetches.forget(fetch.name)
+        for download in downloads:
+            if self.downloads.of(download.name) is download:
+                self.downloads.forget(download.name)
 
     def measure(self) -> None:
         """How fast memory is read: in the background, when no reply is being written."""
@@ -186,64 +186,64 @@ class Shelf:
 
     def _measure(self) -> None:
         try:
-            measure_bandwidth(partial(self._host.scheduler.turn, first=True))
+            measure_bandwidth(partial(self._slot.scheduler.turn, first=True))
         except MemoryError:
             pass  # what is known from earlier stays
         finally:
             self._measuring.release()
 
-    def fetch(self, name: str) -> None:
+    def download(self, name: str) -> None:
         """Begin, or go on."""
-        self.fetches.start(self._host.catalogue.entry(name))
+        self.downloads.start(self._slot.catalogue.entry(name))
 
     def stop(self, name: str) -> None:
-        """End a fetch; what has come stays."""
-        self.fetches.stop(name)
+        """End a download; what has come stays."""
+        self.downloads.stop(name)
 
     def load(self, name: str) -> None:
         """Have it answer from now on. Raises ModelError where it is not here: nothing is fetched by choosing it."""
-        if not is_fetched(self._host.catalogue.entry(name), self._device):
+        if not is_fetched(self._slot.catalogue.entry(name), self._device):
             raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
-        self.fetches.forget(name)  # what went wrong before it was here
-        if self._host.hosted and self._host.hosted.name == name and self._host.status.phase in CANCELLABLE:
-            return self._host.cancel()
-        self._host.start(name)
+        self.downloads.forget(name)  # what went wrong before it was here
+        if self._slot.model and self._slot.model.name == name and self._slot.status.phase in CANCELLABLE:
+            return self._slot.cancel()
+        self._slot.start(name)
 
     def cancel(self) -> None:
         """Keep the model that answers, where another one, or its leaving, waits for a reply to end."""
-        self._host.cancel()
+        self._slot.cancel()
 
     def eject(self) -> None:
         """Free the memory of the model that answers."""
-        self._host.eject()
+        self._slot.eject()
 
     def frees(self, name: str) -> int:
         """Bytes that removing it frees."""
-        return bring.removable(self._host.catalogue.entry(name), self._device)
+        return bring.removable(self._slot.catalogue.entry(name), self._device)
 
     def remove(self, name: str) -> None:
         """Take it off the disk; one that the user added leaves the catalogue, too."""
-        entry = self._host.catalogue.entry(name)
-        if (fetch := self.fetches.of(name)) and fetch.under_way:
+        entry = self._slot.catalogue.entry(name)
+        if (download := self.downloads.of(name)) and download.under_way:
             raise ModelError(f"{name} is being fetched. Stop that first.")
         if self._uses(name):
             raise ModelError(f"{name} is in use. Eject the model that answers first.")
-        drafts = [one.name for one in self._host.catalogue.models.values() if name in one.drafts]
+        drafts = [one.name for one in self._slot.catalogue.models.values() if name in one.drafts]
         if drafts and name in own_names():
             raise CatalogueError(
                 f"{min(drafts)} names {name} as its draft model. Let it draft no more for that one first."
             )
         bring.remove(entry, self._device)
-        self.fetches.forget(name)
+        self.downloads.forget(name)
         if name in own_names():
             remove_model(name)
-            self._host.catalogue = read_catalogue()
+            self._slot.catalogue = read_catalogue()
 
     def add(self, said: str) -> tuple[str, bool]:
         """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there, and whether it is
         new."""
-        name, new = add(said, self._host.catalogue)
-        self._host.catalogue = read_catalogue()
+        name, new = add(said, self._slot.catalogue)
+        self._slot.catalogue = read_catalogue()
         return name, new
 
     def add_and_load(self) -> str:
@@ -254,22 +254,22 @@ class Shelf:
             raise ModelError("Choose a model that was found first.")
         if self.name_of(look.described):
             raise ModelError(f"{look.repo} is in the list already.")
-        name = add_described(look.described, self._host.catalogue)
-        self._host.catalogue = read_catalogue()
-        self.fetches.start(self._host.catalogue.entry(name), then=partial(self._host.start, name))
+        name = add_described(look.described, self._slot.catalogue)
+        self._slot.catalogue = read_catalogue()
+        self.downloads.start(self._slot.catalogue.entry(name), then=partial(self._slot.start, name))
         return name
 
     def name_of(self, described: Described) -> str:
         """The name under which the catalogue has it; empty where it has not."""
-        return self._host.catalogue.name_of(described.entry.source)
+        return self._slot.catalogue.name_of(described.entry.source)
 
     def _judged(self, described: Described) -> Judged:
         """What it would do here, by what the hub tells of it."""
-        entry, backend = described.entry, self._host.backend
+        entry, backend = described.entry, self._slot.backend
         weights = described.weights
         if weights and described.step != "kernels" and entry.size:
             weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
-        held = held_memory(self._device) if self._host.hosted else 0
+        held = held_memory(self._device) if self._slot.model else 0
         return Judged(
             fit(entry, self._device, backend, held, weights),
             expected_speed(entry, self._device, kept_bandwidth(), backend, weights),
@@ -277,7 +277,7 @@ class Shelf:
 
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:
         """Whether one model drafts for another one, from its next load on: noted in the user's models.yaml."""
-        catalogue = self._host.catalogue
+        catalogue = self._slot.catalogue
         entry = catalogue.entry(name)
         drafts = [one for one in entry.drafts if one != draft]
         if wanted:
@@ -285,13 +285,13 @@ class Shelf:
                 raise ModelError(f"{draft} cannot draft for {name}: it is not known to have the same tokens.")
             drafts.append(draft)
         set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
-        self._host.catalogue = read_catalogue()
+        self._slot.catalogue = read_catalogue()
 
     def _uses(self, name: str) -> bool:
-        hosted, status = self._host.hosted, self._host.status
-        levels = hosted.levels.hierarchy.names if hosted and hosted.levels else []
+        served, status = self._slot.model, self._slot.status
+        levels = served.levels.hierarchy.names if served and served.levels else []
         coming = status.name if status.phase not in ("none", "failed") else ""
-        return name in (coming, *levels, hosted.name if hosted else "")
+        return name in (coming, *levels, served.name if served else "")
 
     def _row(
         self,
@@ -302,12 +302,12 @@ class Shelf:
     ) -> ModelRow:
         here = is_fetched(entry, self._device)
         have = fetched_size(entry, self._device)
-        hosted = self._host.hosted
+        served = self._slot.model
         partly = have and not entry.source_on(self._device).folder
         found = self._fit(entry, have)
-        expected = expected_speed(entry, self._device, bandwidth, self._host.backend)
+        expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
         measured = speeds.get(entry.name)
-        step = expected_step(entry, self._device, self._host.backend)
+        step = expected_step(entry, self._device, self._slot.backend)
         return ModelRow(
             entry.name,
             entry.licence,
@@ -318,9 +318,9 @@ class Shelf:
             found,
             Speed(*measured) if measured else expected,
             self._drafts(entry),
-            self.fetches.of(entry.name),
-            loaded=bool(hosted and hosted.name == entry.name),
-            default=entry.name == self._host.catalogue.default,
+            self.downloads.of(entry.name),
+            loaded=bool(served and served.name == entry.name),
+            default=entry.name == self._slot.catalogue.default,
             own=entry.name in own,
             draft_only=entry.draft_only,
             step=step,
@@ -333,11 +333,11 @@ class Shelf:
         """Files are looked at once for each state of them; free memory, each time."""
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
-            self._refused[key] = refusal(entry, self._device, self._host.backend)
+            self._refused[key] = refusal(entry, self._device, self._slot.backend)
         if self._refused[key]:
             return Fit("no", self._refused[key])
-        held = held_memory(self._device) if self._host.hosted else 0
-        return fit(entry, self._device, self._host.backend, held)
+        held = held_memory(self._device) if self._slot.model else 0
+        return fit(entry, self._device, self._slot.backend, held)
 
     def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
         """Not by free memory, nor by speeds of replies: both change from hour to hour, and from user to user."""
@@ -348,14 +348,14 @@ class Shelf:
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
         """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
-        hosted, catalogue = self._host.hosted, self._host.catalogue
+        served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
-        if hosted and hosted.name == entry.name and hosted.levels:
-            for name in hosted.levels.hierarchy.names[:-1]:
+        if served and served.name == entry.name and served.levels:
+            for name in served.levels.hierarchy.names[:-1]:
                 chosen = name in entry.drafts if name in catalogue.models else None
                 why = "in use" if chosen in (True, None) else "in use until this model is loaded again"
                 said[name] = Draft(name, True, why, chosen)
-            for one in hosted.levels.left_out:
+            for one in served.levels.left_out:
                 said[one.name] = Draft(
                     one.name, False, one.reason, True if one.name in entry.drafts else None
                 )

@@ -162,7 +162,7 @@ CLOSE_SECONDS = 5.0
 _BATCH = 64
 
 
-class Held:
+class UserHistory:
     """Of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what the user
     wrote."""
 
@@ -252,18 +252,18 @@ class Histories:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._held: dict[tuple[int, str], Held] = {}
+        self._held: dict[tuple[int, str], UserHistory] = {}
 
     def held(
         self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
-    ) -> Held:
+    ) -> UserHistory:
         """Everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
         model wrote are left out until their tokens are known. The message `before` is to be answered now: it belongs to
         the context, and is left out too, with any after it."""
         key = (user_id, model_key)
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = Held(self._store, user_id, model_key)
+            held = self._held[key] = UserHistory(self._store, user_id, model_key)
         held.follow(tokenize, before)
         return held
 
@@ -312,14 +312,14 @@ class Histories:
 
 
 @dataclass(slots=True)
-class Origins:
+class DraftOrigins:
     """Over the databases of one reply. `prompt`: tokens before the reply."""
 
     sources: list[Source]
     prompt: int
 
     @classmethod
-    def over(cls, sources: Iterable[Source], prompt: int) -> Origins:
+    def over(cls, sources: Iterable[Source], prompt: int) -> DraftOrigins:
         """`sources`: those that the reply's drafter was given."""
         return cls(in_order(sources), prompt)
 

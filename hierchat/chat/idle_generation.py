@@ -16,9 +16,9 @@ from hierchat import logs
 from hierchat.chat.idle_writer import Writer
 from hierchat.chat.prompts import shipped_scripts, waiting_scripts
 from hierchat.language import later
-from hierchat.runtime.loaded import Hosted
-from hierchat.runtime.slot import ModelHost
-from hierchat.store import Learning, Store
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
+from hierchat.store import IdleSettings, Store
 
 # Whether the machine has time and power to spare.
 
@@ -104,11 +104,11 @@ class Spare(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LearningState:
+class IdleState:
     """What is being done for one user. Tokens are those of the model that is loaded."""
 
     phase: Phase
-    chosen: Learning
+    chosen: IdleSettings
     tokens: int = 0
     """That there are, what is being written with them."""
     written: int = 0
@@ -119,20 +119,20 @@ class LearningState:
     """In phase "not now"."""
 
 
-class IdleLearning:
+class IdleGeneration:
     """A thread that lives while some user allows it. Whoever asks for a reply gets the model after one step at most;
     then it waits anew until nobody has asked for as long as the user chose."""
 
     def __init__(
         self,
         store: Store,
-        host: ModelHost,
-        index: Callable[[int, Hosted], None] = lambda user, hosted: None,
+        slot: ModelSlot,
+        index: Callable[[int, ServedModel], None] = lambda user, served: None,
         spare: Spare | None = None,
     ) -> None:
         """`index`: has what is kept of a user draft; called while no reply is being written."""
         self._store = store
-        self._host = host
+        self._slot = slot
         self._index = index
         self._spare = spare or Machine()
         self._touched = 0.0
@@ -154,7 +154,7 @@ class IdleLearning:
                 self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
                 self._thread.start()
 
-    def choose(self, user_id: int, chosen: Learning) -> None:
+    def choose(self, user_id: int, chosen: IdleSettings) -> None:
         """What a user allows from now on."""
         self._store.set_learning(user_id, chosen)
         if chosen.on:
@@ -177,24 +177,24 @@ class IdleLearning:
         with self._ended():
             return self._store.delete_self_texts(user_id)
 
-    def state(self, user_id: int) -> LearningState:
+    def state(self, user_id: int) -> IdleState:
         """What is being done for this user."""
-        chosen, hosted, writer = self._store.learning(user_id), self._host.hosted, self._writer
-        local = hosted is not None and hosted.is_local
-        tokens = self._store.self_size(user_id, hosted.model_key).tokens if hosted and local else 0
+        chosen, served, writer = self._store.learning(user_id), self._slot.model, self._writer
+        local = served is not None and served.is_local
+        tokens = self._store.self_size(user_id, served.model_key).tokens if served and local else 0
         if not chosen.on:
-            return LearningState("off", chosen, tokens)
+            return IdleState("off", chosen, tokens)
         if self._store.drafts_from(user_id) != "all":
-            return LearningState("refused", chosen, tokens)
+            return IdleState("refused", chosen, tokens)
         if not local:
-            return LearningState("no model", chosen)
+            return IdleState("no model", chosen)
         if writer is not None and self._user == user_id:
-            return LearningState("writing", chosen, tokens, writer.tokens, writer.streams)
+            return IdleState("writing", chosen, tokens, writer.tokens, writer.streams)
         if tokens >= chosen.most_tokens:
-            return LearningState("full", chosen, tokens)
+            return IdleState("full", chosen, tokens)
         if self._trouble:
-            return LearningState("not now", chosen, tokens, reason=self._trouble)
-        return LearningState("waiting", chosen, tokens)
+            return IdleState("not now", chosen, tokens, reason=self._trouble)
+        return IdleState("waiting", chosen, tokens)
 
     def close(self) -> None:
         """End what it is at; it is kept."""
@@ -230,39 +230,39 @@ class IdleLearning:
 
     def _look(self) -> bool:
         """Write if the time has come; whether anybody allows it."""
-        learners, hosted = self._store.learners(), self._host.hosted
+        learners, served = self._store.learners(), self._slot.model
         if not learners:
             return False
-        if hosted is None or not hosted.is_local:
+        if served is None or not served.is_local:
             return True
         self._trouble = self._spare.trouble()
-        due = [user for user in learners if self._is_due(user, hosted)]
+        due = [user for user in learners if self._is_due(user, served)]
         if due and not self._trouble:
             shipped_scripts()  # takes seconds the first time: nobody is to wait for that
             with self._running:
-                self._write(hosted, due)
+                self._write(served, due)
         return True
 
-    def _is_due(self, user: int, hosted: Hosted) -> bool:
+    def _is_due(self, user: int, served: ServedModel) -> bool:
         chosen = self._store.learning(user)
-        idle = min(self._host.scheduler.idle_seconds, time.monotonic() - self._touched)
-        room = self._store.self_size(user, hosted.model_key).tokens < chosen.most_tokens
+        idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
+        room = self._store.self_size(user, served.model_key).tokens < chosen.most_tokens
         return idle >= chosen.after_minutes * 60 and room
 
-    def _write(self, hosted: Hosted, due: list[int]) -> None:
+    def _write(self, served: ServedModel, due: list[int]) -> None:
         """For one user after the other, until somebody wants the model or the machine."""
         touched, writer = self._touched, None
         try:
-            with self._host.scheduler.spare() as wanted:
-                if wanted is None or self._host.hosted is not hosted or self._touched != touched:
+            with self._slot.scheduler.spare() as wanted:
+                if wanted is None or self._slot.model is not served or self._touched != touched:
                     return
                 self._stop = wanted
                 while due and not wanted.is_set() and not self._closed.is_set():
-                    user = min(due, key=lambda one: self._store.self_size(one, hosted.model_key).tokens)
-                    settings = self._host.settings(hosted.name)
-                    writer = Writer(self._store, hosted, user, settings, wanted)
+                    user = min(due, key=lambda one: self._store.self_size(one, served.model_key).tokens)
+                    settings = self._slot.settings(served.name)
+                    writer = Writer(self._store, served, user, settings, wanted)
                     self._user, self._writer = user, writer
-                    if not self._stretch(writer, hosted, user, TURN_SECONDS if len(due) > 1 else None):
+                    if not self._stretch(writer, served, user, TURN_SECONDS if len(due) > 1 else None):
                         due.remove(user)
                     if not wanted.is_set():
                         writer.keep()
@@ -272,9 +272,9 @@ class IdleLearning:
             if writer is not None:
                 writer.keep()
 
-    def _stretch(self, writer: Writer, hosted: Hosted, user: int, seconds: float | None) -> bool:
+    def _stretch(self, writer: Writer, served: ServedModel, user: int, seconds: float | None) -> bool:
         """Write for one user, at most so long; whether there may be more to write."""
-        room = self._store.learning(user).most_tokens - self._store.self_size(user, hosted.model_key).tokens
+        room = self._store.learning(user).most_tokens - self._store.self_size(user, served.model_key).tokens
         began = indexed = time.monotonic()
 
         def goes_on() -> bool:
@@ -282,11 +282,11 @@ class IdleLearning:
             now = time.monotonic()
             if now - indexed >= INDEX_SECONDS:
                 indexed = now
-                self._index(user, hosted)
+                self._index(user, served)
             self._trouble = self._spare.trouble()
             return not self._trouble and writer.tokens < room and (seconds is None or now - began < seconds)
 
-        writer.write(waiting_scripts(self._store, user, hosted.model_key), goes_on)
+        writer.write(waiting_scripts(self._store, user, served.model_key), goes_on)
         if not writer.stopped:
-            self._index(user, hosted)
+            self._index(user, served)
         return seconds is not None and time.monotonic() - began >= seconds
