@@ -160,7 +160,7 @@ class Record:
             reply.drafter is not None
             or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
-            reply.served.activations or None,
+            reply.model.activations or None,
         )
         return self._store.begin_reply(*self._place, turn)
 
