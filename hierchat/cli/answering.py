@@ -92,7 +92,7 @@ class OwnModel:
         self, user: int, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """A reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
+        allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
         yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)
 
 
@@ -339,7 +339,7 @@ def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
     store = stack.enter_context(Store.open(database_file(flags.db)))
     if store.notice:
         print(store.notice, file=sys.stderr)
-    user = store.ensure_user(LOCAL_USER)
+    user = store.users.ensure(LOCAL_USER)
     return store, user, last_chat(store, user) if flags.go_on else None
 
 
