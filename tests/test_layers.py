@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,10 +52,15 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, made once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: Path, *, at_start: bool) -> Iterator[str]:
     """Modules of ours that a file imports; `at_start`: when it is imported itself, not when a function is called."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(parsed(path)))
     if at_start:
         inside = {id(n) for f in nodes if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
         typing = {
@@ -76,7 +82,7 @@ def imported(path: Path, *, at_start: bool) -> Iterator[str]:
 
 def imported_names(path: Path) -> Iterator[str]:
     """Every module that a file imports, wherever it does."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -141,3 +147,11 @@ def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> No
         if path.parent == PACKAGE / "drafting" / "vllm":  # inside vLLM, beside its torch
             continue
         assert not [name for name in imported_names(path) if name.startswith(banned)], path
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) == "page"])
+def test_the_page_knows_nothing_behind_the_chat_service(module: str) -> None:
+    """It reaches the store and the model slot through the parts of ChatService alone."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in ("store", "host", "slot"):
+            assert not ast.unparse(node.value).endswith("service"), f"{module}: {ast.unparse(node)}"

@@ -79,8 +79,10 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
-            said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            return ApiError(503, said, headers={"Retry-After": "10"})
+            message = (
+                "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
+            )
+            return ApiError(503, message, headers={"Retry-After": "10"})
         case TemplateRefused():
             return ApiError(400, str(error), "messages")
         case GrammarError():
@@ -88,8 +90,8 @@ def as_api_error(error: Exception) -> ApiError:
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"
             )
         case HTTPException():
-            said = "There is no such address here." if error.status_code == 404 else error.detail
-            return ApiError(error.status_code, said, headers=error.headers)
+            message = "There is no such address here." if error.status_code == 404 else error.detail
+            return ApiError(error.status_code, message, headers=error.headers)
     return ApiError(500, logs.error_message(error))
 
 
@@ -147,7 +149,7 @@ def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
     given = given or headers.get("x-api-key", "").strip()
-    key = store.find_key(given) if given else None
+    key = store.keys.find(given) if given else None
     if key is not None:
         return Caller(key)
     here = is_local(scope) and not any(name in headers for name in _HANDED_ON)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
@@ -74,22 +74,6 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class OpenPages(Protocol):
-    """What is known above of open pages."""
-
-    def show(self, user_id: int, conversation_id: int) -> bool:
-        """Whether an open page of this user shows that conversation."""
-        ...
-
-
-class NoPages:
-    """Without a page above."""
-
-    def show(self, user_id: int, conversation_id: int) -> bool:
-        """Never."""
-        return False
-
-
 def places_ahead(state: State) -> int | None:
     """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
     frames = list(state.arms.values()) if isinstance(state, CompareFrame) else [state]
@@ -109,11 +93,13 @@ class ReplyInProgress:
     below: int | None = None
     """The last stored message that stands above: above the question, where it is a new one."""
     held: int | None = None
-    """The question as the store holds it until its turn (Store.hold_question)."""
+    """The question as the store holds it until its turn (Messages.enqueue)."""
     resumed: str = ""
     """The text with which it begins, where a reply that was cut goes on."""
     compared: bool = False
     """Whether it is written twice; its states are CompareFrames then."""
+    on_screen: Callable[[], bool] = lambda: False
+    """Whether an open page of the user shows its conversation."""
     waited: bool = False
     """Whether it waited for another one to end; its question goes below that one, then."""
     sent: float = field(default_factory=time.monotonic)
@@ -193,7 +179,6 @@ class InProgress:
     """All replies in progress: at most one in each conversation."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
-        self.pages: OpenPages = NoPages()
         self._store = store
         self._changes = changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
@@ -293,7 +278,7 @@ class InProgress:
 
     def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
         try:
-            reply.held = self._store.hold_question(
+            reply.held = self._store.messages.enqueue(
                 reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
             )
         except Exception as error:
@@ -303,7 +288,7 @@ class InProgress:
         """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
         if reply.held is not None:
             with suppress(StoreError):
-                self._store.drop_question(reply.held)
+                self._store.messages.dequeue(reply.held)
 
     @staticmethod
     def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
@@ -312,8 +297,13 @@ class InProgress:
     def _write(self, work: _Work) -> None:
         """One reply, and then those to the messages that wait for its end."""
         following: _Work | None = work
-        while following is not None:
-            following = self._one(following)
+        thread = threading.current_thread()
+        try:
+            while following is not None:
+                _running[thread] = following.reply.stop
+                following = self._one(following)
+        finally:
+            _running.pop(thread, None)
 
     def _one(self, work: _Work) -> _Work | None:
         """One reply; what follows it, which stands in its place from now on."""
@@ -344,7 +334,7 @@ class InProgress:
         """What waits there begins now, below the last message."""
         below, error = None, None
         try:
-            below = self._store.last_message(*place)
+            below = self._store.messages.last(*place)
         except Exception as caught:
             error = caught
         with self._lock:
@@ -363,8 +353,8 @@ class InProgress:
 
     def _mark(self, reply: ReplyInProgress) -> None:
         """A reply that comes while its conversation is not open is marked in the list."""
-        if not self.pages.show(reply.user_id, reply.conversation_id):
-            self._store.mark_unread(reply.user_id, reply.conversation_id, True)
+        if not reply.on_screen():
+            self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
 
     def _put_back(self, work: _Work) -> None:
         """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
@@ -386,11 +376,11 @@ class InProgress:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
-                below = self._store.last_message(*place) if reply.begun else reply.below
+                below = self._store.messages.last(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
-                self._store.add_message(*place, below, "user", text, files, held)
+                self._store.messages.add(*place, below, "user", text, files, held)
         if not reply.begun:
-            reply.withdrawn = self._store.discard_conversation(*place)
+            reply.withdrawn = self._store.chats.discard(*place)
 
 
 # Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all
@@ -414,7 +404,12 @@ def in_reply_thread(
     make: Callable[[], Generator[T, None, None]], stop: threading.Event
 ) -> Generator[T, None, None]:
     """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
-    thread has ended when this generator has. Exceptions pass through."""
+    thread has ended when this generator has. Exceptions pass through. In a thread that writes a reply already, as
+    those of InProgress, all of it runs there."""
+    if threading.current_thread() in _running:
+        with closing(make()) as values:
+            yield from values
+        return
     items: SimpleQueue[T | _Ended] = SimpleQueue()
 
     def work() -> None:

@@ -120,8 +120,8 @@ def learn_command(
     entry = read_catalogue().entry(catalogue_name(model))
     owner = _user(store, user)
     with terminal_progress() as report:
-        served = load_served_model(entry, backend, report, places=PLACES, costs=store)
-    room = store.learning(owner).most_tokens - store.self_size(owner, served.model_key).tokens
+        served = load_served_model(entry, backend, report, places=PLACES, costs=store.learned)
+    room = store.users.idle_settings(owner).most_tokens - store.generated.size(owner, served.model_key).tokens
     if room <= 0:
         raise CommandError(FULL)
     stop = Event()
@@ -138,7 +138,7 @@ def learn_command(
             writer.write(waiting_scripts(store, owner, served.model_key), goes_on)
         seconds = time.monotonic() - began
         writer.keep()
-    size = store.self_size(owner, served.model_key)
+    size = store.generated.size(owner, served.model_key)
     print(
         f"{served.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
         f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
@@ -152,14 +152,14 @@ def _user(store: Store, name: str | None) -> int:
     from hierchat.store import LOCAL_USER
 
     if name is None or name == LOCAL_USER:
-        user = store.ensure_user(LOCAL_USER)
-    elif (found := store.users().get(name)) is not None:
+        user = store.users.ensure(LOCAL_USER)
+    elif (found := store.users.ids().get(name)) is not None:
         user = found
-    elif store.account(name) is not None:
-        user = store.ensure_user(name)
+    elif store.accounts.find(name) is not None:
+        user = store.users.ensure(name)
     else:
         raise CommandError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
-    if store.drafts_from(user) != "all":
+    if store.users.drafts_from(user) != "all":
         raise CommandError(
             "Earlier texts may not make replies faster: that was chosen in Settings. Allow it there first; nothing "
             "would come of what is written."

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from hierchat.chat.frames import Frame
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
+from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
@@ -218,18 +218,18 @@ class WaitingQuestion:
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
         """Store a question, and return the chat's number, where that is None of a new one. Raises NotFound."""
         if number is None:
-            number = self._began = self._store.create_conversation(self._user)
-        path = self._store.messages(self._user, number)
+            number = self._began = self._store.chats.create(self._user)
+        path = self._store.messages.path(self._user, number)
         below = path[-1].id if path else None
-        self.id = self._store.hold_question(self._user, number, below, text, files, at_end=True)
+        self.id = self._store.messages.enqueue(self._user, number, below, text, files, at_end=True)
         return number
 
     def let_go(self) -> bool:
         """Remove the question, and tell whether a new chat went with it, since nothing was asked there."""
         held, began, self.id, self._began = self.id, self._began, None, None
         if held is not None:
-            self._store.drop_question(held)
-        return began is not None and self._store.discard_conversation(self._user, began)
+            self._store.messages.dequeue(held)
+        return began is not None and self._store.chats.discard(self._user, began)
 
 
 class StoredTalk(Talk):
@@ -251,13 +251,13 @@ class StoredTalk(Talk):
         self._reply: int | None = None
 
     def _own_settings(self) -> ChatSettings:
-        return settings_of(self._service, self._user, self.number)
+        return self._service.chats.settings(self._user, self.number)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings = self.settings
         number = self.number = self._held.hold(text, files, self.number)
-        keep_settings(self._service, self._user, number, settings)
-        path = self._store.messages(self._user, number, most=1)
+        self._service.chats.keep_settings(self._user, number, settings)
+        path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
         asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
         with closing(self._service.send(*asked, self._held.id)) as frames:
@@ -273,7 +273,7 @@ class StoredTalk(Talk):
         self.number = self._reply = None
 
     def chat(self) -> Chat | None:
-        return None if self.number is None else self._store.chat(self._user, self.number)
+        return None if self.number is None else self._store.transfer.export_chat(self._user, self.number)
 
     def runs(self) -> list[SourceRun]:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
@@ -296,13 +296,13 @@ class CopiedTalk(TalkInMemory):
         self._user = user
         self._held = WaitingQuestion(store, user)
         if number is not None:
-            self.number, self._chat = number, store.chat(user, number)
+            self.number, self._chat = number, store.transfer.export_chat(user, number)
 
     def _own_settings(self) -> ChatSettings:
         """Return what the chat sets; of a new one, what the default preset does. The rest is left to the server."""
         if self.number is not None:
-            return self._store.chat_settings(self._user, self.number) or self._usual
-        default = (preset.settings for preset in self._store.presets(self._user) if preset.is_default)
+            return self._store.chats.settings(self._user, self.number) or self._usual
+        default = (preset.settings for preset in self._store.presets.all(self._user) if preset.is_default)
         return next(default, self._usual)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
@@ -313,12 +313,12 @@ class CopiedTalk(TalkInMemory):
         """Add the question and its reply, and store the chat. Raises NotFound where it was deleted."""
         super()._add(question, last, settings)
         if self.number is not None:
-            self._store.conversation(self._user, self.number)
-        self._store.take_in(self._user, self._chat)
-        self.number = self._store.number_of(self._user, self._chat.source)
+            self._store.chats.get(self._user, self.number)
+        self._store.transfer.import_chat(self._user, self._chat)
+        self.number = self._store.transfer.id_of(self._user, self._chat.source)
         if settings != self._own_settings():
             sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
-            self._store.set_chat_settings(self._user, self.number, replace(settings, sampling=sampling))
+            self._store.chats.set_settings(self._user, self.number, replace(settings, sampling=sampling))
         self._held.let_go()
 
     def take_back(self) -> None:
@@ -327,9 +327,9 @@ class CopiedTalk(TalkInMemory):
 
 def last_chat(store: Store, user: int) -> int:
     """Return the chat with the last message. Raises CommandError where there is none."""
-    chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
+    chats = sorted(store.chats.find(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
-        if store.messages(user, chat.id, most=1):  # a page may have just opened one
+        if store.messages.path(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
     raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
@@ -338,8 +338,8 @@ def earlier(store: Store, user: int, most: int) -> list[str]:
     """Return the questions of the user's last chats: so many at most, the oldest first."""
     asked = [
         message
-        for chat in store.conversations(user, limit=_CHATS)
-        for message in store.messages(user, chat.id)
+        for chat in store.chats.find(user, limit=_CHATS)
+        for message in store.messages.path(user, chat.id)
         if message.role == "user" and message.text.strip()
     ]
     asked.sort(key=lambda message: message.created_at)

@@ -13,7 +13,6 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import settings_of
 from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
@@ -61,14 +60,14 @@ def ask(talk: Talk, text: str) -> Frame:
 def test_a_chat_is_stored_as_the_page_stores_it(talk: StoredTalk, store: Store, user: int) -> None:
     first, second = ask(talk, "hello"), ask(talk, "again")
     assert talk.number
-    path = store.messages(user, talk.number)
+    path = store.messages.path(user, talk.number)
     assert [message.text for message in path] == ["hello", first.text, "again", second.text]
     assert path[-1].model == "tiny"
-    turn = store.turn(user, path[-1].id)
+    turn = store.replies.turn(user, path[-1].id)
     assert turn
     assert turn.figures
     assert turn.reply_tokens == second.figures.tokens
-    assert store.users() == {LOCAL_USER: user}
+    assert store.users.ids() == {LOCAL_USER: user}
     assert "".join(run.text for run in talk.runs()) == second.text
 
 
@@ -88,23 +87,23 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
     stop.set()
     list(talk.ask("hello", (), stop))
     talk.take_back()
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
     assert talk.number is None
     with pytest.raises(Exception, match="more than 2,048 tokens"):
         ask(talk, "word " * 2000)
     talk.take_back()
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
 
 
 def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
     ask(talk, "hello")
     assert talk.number
-    store.hide_conversation(user, talk.number)
-    store.delete_hidden([talk.number])
+    store.chats.hide(user, talk.number)
+    store.chats.delete_hidden([talk.number])
     with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "more")
     ask(talk, "anew")
-    assert [chat.title for chat in store.conversations(user)] == ["anew"]
+    assert [chat.title for chat in store.chats.find(user)] == ["anew"]
 
 
 def test_a_new_seed_for_each_reply_unless_one_is_set(talk: StoredTalk) -> None:
@@ -121,15 +120,15 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     first = ask(talk, "hello")
     talk.new()
     assert "history" in ask(talk, "hello").figures.shares
-    before = store.conversations(user)
-    settings = settings_of(service, user, None)
+    before = store.chats.find(user)
+    settings = service.chats.settings(user, None)
     passing = TalkInMemory(model, SettingsOverrides(), partial(model.complete, user), settings)
     passing.changes.sampling["max_new_tokens"] = 8
     same = ask(passing, "hello")
     assert same.text == first.text
     assert "history" not in same.figures.shares
-    assert store.conversations(user) == before
-    store.set_drafts_from(user, "none")
+    assert store.chats.find(user) == before
+    store.users.set_drafts_from(user, "none")
     assert set(ask(passing, "more").figures.shares) == {"target"}
 
 

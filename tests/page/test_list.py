@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.page.chats import stored_chat
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService
@@ -20,11 +19,11 @@ MANY = 330
 @pytest.fixture
 def many(service: FakeService) -> FakeService:
     """A user with more chats than any page of the list holds."""
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     for number in range(MANY):
-        service.store.create_conversation(user, f"Chat {number:03}")
+        service.store.chats.create(user, f"Chat {number:03}")
     yield service
-    with service.store._write() as db:  # one by one takes minutes
+    with service.store.connection.write() as db:  # one by one takes minutes
         db.execute("DELETE FROM conversations")
 
 
@@ -59,34 +58,6 @@ def test_all_chats_come_while_scrolling(chat: Chat, many: FakeService) -> None:
     expect(entries).to_have_count(200)
     search.fill("chat 001")
     expect(entries).to_have_count(1)
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 600), (390, 844), (1280, 800)])
-def test_only_the_list_scrolls(
-    chromium: Browser, server: tuple[FakeService, str], many: FakeService, width: int, height: int
-) -> None:
-    with driving.visiting(chromium, server[1], width, height) as chat:
-        chat.open()
-        chat.page.wait_for_timeout(600)  # the sidebar folds on a narrow screen
-        if width < 768:
-            chat.page.get_by_role("button", name="List of chats").click()
-            chat.page.wait_for_timeout(400)
-        fixed = [chat.page.locator(f) for f in ("#hc-new", "#hc-search", "#hc-links", "#hc-footer")]
-
-        def in_place() -> list[object]:
-            for part in fixed[:3]:
-                expect(part).to_be_in_viewport(ratio=1)
-            return [part.bounding_box() for part in fixed]
-
-        before = in_place()
-        chat.shot(f"list-{width}x{height}")
-        chat.page.locator("#hc-list").hover()
-        chat.page.mouse.wheel(0, 2000)
-        chat.page.wait_for_function("document.querySelector('#hc-list').scrollTop > 500")
-        assert in_place() == before
-        room = chat.page.locator("#hc-list").bounding_box()
-        assert room
-        assert room["height"] >= 96
 
 
 def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
@@ -133,19 +104,6 @@ def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
     expect(chat.page.locator("#hc-list :focus")).to_have_count(1)
 
 
-def test_the_focus_stays_with_its_chat_when_the_list_moves(chat: Chat, service: FakeService) -> None:
-    for number in range(3):
-        stored_chat(service.store, f"Chat {number}", 1)
-    chat.open()
-    service.script.seconds = 1
-    chat.send("The newest")
-    one = chat.page.get_by_role("button", name="Chat 1", exact=True)
-    expect(chat.page.get_by_role("button", name="The newest", exact=True)).to_be_visible()
-    one.focus()
-    chat.idle()
-    expect(one).to_be_focused()
-
-
 def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeService) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B", "C")}
     chat.open()
@@ -182,7 +140,7 @@ def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeServic
     chat.page.go_forward()
     expect(title).to_contain_text("D")
     expect(chat.replies).to_have_count(2)
-    delete_for_good(service.store, service.store.ensure_user("local"), ids["B"])
+    delete_for_good(service.store, service.store.users.ensure("local"), ids["B"])
     chat.page.go_back()
     shown("New chat")
     expect(chat.page.locator("#hc-live")).to_contain_text("has been deleted")
@@ -190,10 +148,3 @@ def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeServic
     chat.page.go_back()
     shown("A")
     expect(chat.page.locator("#hc-live")).not_to_contain_text("deleted")
-
-
-def test_an_address_of_no_chat_becomes_that_of_the_empty_page(chat: Chat) -> None:
-    for number in ("999999", "99999999999999999999999"):
-        chat.open(f"?c={number}")
-        expect(chat.page).to_have_url(re.compile(r"/$"))
-        expect(chat.page.locator("#hc-empty")).to_be_visible()

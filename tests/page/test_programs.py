@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
@@ -17,13 +16,13 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def _no_keys(service: FakeService) -> Iterator[None]:
     yield
-    service.store.set_access("off")
-    for key in service.store.all_keys():
-        service.store.remove_key(key.name)
+    service.store.keys.set_access("off")
+    for key in service.store.keys.all():
+        service.store.keys.remove(key.name)
 
 
 def test_other_programs_are_let_in_and_shut_out(chat: Chat, service: FakeService) -> None:
-    service.store.add_key("editor <b>", history=True)
+    service.store.keys.add("editor <b>", history=True)
     chat.open("?view=settings")
     page = chat.page
     keys = page.locator("#hc-program-keys")
@@ -34,24 +33,9 @@ def test_other_programs_are_let_in_and_shut_out(chat: Chat, service: FakeService
     keyed.check()
     expect(keys).to_contain_text("editor <b>")
     expect(keys).to_contain_text("/v1 at its end")
-    assert service.store.access() == "keys"
+    assert service.store.keys.access() == "keys"
     page.reload()
     expect(keyed).to_be_checked()
     no.check()
     expect(keys).not_to_contain_text("editor")
-    assert service.store.access() == "off"
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_it_looks_as_the_rest(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, dark: bool
-) -> None:
-    service.store.set_access("keys")
-    service.store.add_key("editor")
-    with driving.visiting(chromium, server[1], width, 844, dark) as chat:
-        chat.open("?view=settings")
-        keys = chat.page.locator("#hc-program-keys")
-        expect(keys).to_contain_text("editor")
-        keys.scroll_into_view_if_needed()
-        assert chat.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        chat.shot(f"programs-{width}{'-dark' if dark else ''}")
+    assert service.store.keys.access() == "off"

@@ -13,18 +13,17 @@ from benchmarks.page.tab import Tab
 from hierchat.page import status
 from hierchat.page.page_app import is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
+from hierchat.runtime.model_slot import SlotStatus
 from tests.testing import browser as driving
-from tests.testing.fake_service import FakeService, FakeSlot, SlotStatus
+from tests.testing.fake_service import FakeService
 
 
 def test_what_a_reply_waits_for_is_said() -> None:
-    slot = FakeSlot()
-    assert "one other reply" in status.waiting_line(1, slot)
-    slot.status = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
-    assert "2 replies" in status.waiting_line(2, slot)
-    assert "1 of 93 MB" in status.waiting_line(0, slot)
-    slot.status = SlotStatus("m", "ready")
-    assert "Waiting for the model" in status.waiting_line(0, slot)
+    assert "one other reply" in status.waiting_line(1, SlotStatus(), loaded=False)
+    coming = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
+    assert "2 replies" in status.waiting_line(2, coming, loaded=False)
+    assert "1 of 93 MB" in status.waiting_line(0, coming, loaded=False)
+    assert "Waiting for the model" in status.waiting_line(0, SlotStatus("m", "ready"), loaded=True)
 
 
 def test_which_chats_the_pages_of_a_user_show() -> None:
@@ -103,7 +102,7 @@ def test_nothing_is_held_of_pages_that_were_closed(app: tuple[Any, str], fresh: 
         tab.leave()
         soon(lambda: not queue.event_ids_to_events)
         held.session_data.pop(tab.key, None)  # if its last event brought it back: that is below
-    fresh.in_progress.stop(fresh.store.ensure_user("local"))
+    fresh.in_progress.stop(fresh.store.users.ensure("local"))
     assert len(held.time_last_used) == 4
     for key in held.time_last_used:
         held[key]  # as an event that outlives its page

@@ -42,7 +42,7 @@ def ended(chat: Chat) -> str:
 
 
 def titles(service: FakeService) -> list[str]:
-    return [one.title for one in service.store.conversations(service.store.ensure_user("local"))]
+    return [one.title for one in service.store.chats.find(service.store.users.ensure("local"))]
 
 
 def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService, tmp_path: Path) -> None:
@@ -68,29 +68,16 @@ def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService
     assert len(titles(service)) == 2
 
 
-def test_a_file_without_chats_says_what_can_be_read(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    strange = tmp_path / "<b>notes.json"
-    strange.write_text('{"notes": [1, 2]}')
-    choose(chat, strange)
-    assert "No chat was found. What can be read is ChatGPT's conversations.json" in ended(chat)
-    (tmp_path / "damaged.zip").write_bytes(b"PK\3\4" + b"\0" * 400)
-    saved(tmp_path / "chats.json", [gpt_sums()])
-    choose(chat, tmp_path / "damaged.zip", tmp_path / "chats.json")
-    expect(chat.page.locator("#hc-transfer-state")).to_contain_text("1 chat came in")
-    assert waiting() == []
-    assert titles(service) == ["Sums"]
-
-
 def test_an_import_is_cancelled(
     chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_in = service.store.take_in
+    take_in = service.store.transfer.import_chat
 
     def slowly(*given: Any) -> Any:
         time.sleep(0.1)
         return take_in(*given)
 
-    monkeypatch.setattr(service.store, "take_in", slowly)
+    monkeypatch.setattr(service.store.transfer, "import_chat", slowly)
     count = 2_000
     choose(
         chat,
@@ -102,24 +89,8 @@ def test_an_import_is_cancelled(
     cancel.click()
     told = ended(chat)
     assert "You cancelled it; what came in stays, and the same file goes on from there." in told
-    assert 0 < len(service.store.conversations(service.store.ensure_user("local"), limit=-1)) < count
+    assert 0 < len(service.store.chats.find(service.store.users.ensure("local"), limit=-1)) < count
     assert waiting() == []
-
-
-def test_a_file_is_dropped(chat: Chat, service: FakeService) -> None:
-    chat.view("Settings")
-    chat.page.locator(".hc-drop").evaluate(
-        """(place, text) => {
-            const carried = new DataTransfer();
-            carried.items.add(new File([text], 'chats.json', { type: 'application/json' }));
-            for (const type of ['dragover', 'drop']) {
-                place.dispatchEvent(new DragEvent(type, { dataTransfer: carried, bubbles: true, cancelable: true }));
-            }
-        }""",
-        json.dumps([gpt_sums()]),
-    )
-    assert "1 chat came in." in ended(chat)
-    assert titles(service) == ["Sums"]
 
 
 @pytest.mark.parametrize("kind", ["Markdown", "JSON"])
@@ -145,9 +116,9 @@ def test_one_chat_goes_out_from_its_menu(chat: Chat, service: FakeService, kind:
 
 
 def test_all_chats_go_out_and_come_in_again(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     ids = [stored_chat(service.store, title, 2) for title in ("A", "B", "C")]
-    service.store.archive_conversation(user, ids[0], True)
+    service.store.chats.archive(user, ids[0], True)
     chat.open()
     chat.view("Settings")
     with chat.page.expect_download() as download:
@@ -182,17 +153,3 @@ def test_strangers_fetch_nothing(server: tuple[FakeService, str], tmp_path: Path
         page.close()
     assert set(waiting()) == {*before, path}
     files.remove(files.take(ticket, "me"))
-
-
-def test_the_panel_is_narrow(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    with driving.visiting(chromium, server[1], 390, 844, dark=True) as chat:
-        chat.open()
-        chat.page.wait_for_timeout(600)
-        chat.view("Settings")
-        panel = chat.page.get_by_role("region", name="Import and export")
-        panel.scroll_into_view_if_needed()
-        chat.page.wait_for_timeout(300)
-        assert panel.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-        chat.shot("transfer-narrow")

@@ -66,46 +66,6 @@ def test_it_is_edited_or_not_sent(chat: Chat, service: FakeService) -> None:
     expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second"])
 
 
-def test_it_takes_its_files_along(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    with chat.page.expect_file_chooser() as chooser:
-        chat.page.get_by_role("button", name="Attach files").click()
-    chooser.value.set_files([{"name": "a.txt", "mimeType": "", "buffer": b"text"}])
-    files = chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")
-    expect(files).to_have_count(1)
-    chat.send("About it")
-    expect(waiting(chat)).to_have_count(1)
-    expect(files).to_have_count(0)
-    chat.page.get_by_role("button", name="Edit “About it”, which will be sent next").click()
-    expect(files).to_have_count(1)
-    box(chat).press("Enter")
-    expect(waiting(chat)).to_have_count(1)
-    service.script = Script(seconds=0)  # of the replies that follow
-    chat.page.locator("#hc-stop").click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-sent")).to_have_text(["a.txt · 4 bytes"])
-
-
-def test_it_goes_out_in_its_own_chat_while_another_is_open(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    first, service.script = service.script, Script(seconds=0.3)  # of the replies that follow
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    chat.page.locator("#hc-new").click()
-    expect(waiting(chat)).to_have_count(0)
-    box(chat).fill("Elsewhere")
-    first.seconds = 0
-    expect(chat.page.locator("#hc-live")).to_have_text("", timeout=driving.PATIENCE_MS)
-    expect(box(chat)).to_have_value("Elsewhere")
-    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
-    chat.page.get_by_role("button", name="First", exact=True).click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second"])
-    chat.page.reload()
-    expect(chat.replies).to_have_count(2, timeout=driving.PATIENCE_MS)
-    expect(box(chat)).to_have_value("")  # it was sent
-
-
 def test_after_a_reload_it_still_waits(chat: Chat, service: FakeService) -> None:
     begun(chat, service, 60)
     chat.send("Second")
@@ -136,15 +96,15 @@ def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> 
     chat.send("Second")
     expect(waiting(chat)).to_have_count(1)
     chat.page.goto("about:blank")
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     service.in_progress.all_of(user)[0].stop.set()
     while service.in_progress.all_of(user):
         chat.page.wait_for_timeout(100)
-    (conversation,) = service.store.conversations(user)
-    path = service.store.messages(user, conversation.id)
+    (conversation,) = service.store.chats.find(user)
+    path = service.store.messages.path(user, conversation.id)
     assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
     assert path[-1].state == "complete"
-    assert [file.name for file in service.store.attachments(user, path[2].id)] == ["a.txt"]
+    assert [file.name for file in service.store.messages.attachments(user, path[2].id)] == ["a.txt"]
     chat.open()
     chat.page.get_by_role("button", name="First", exact=True).click()
     expect(chat.replies).to_have_count(2)
@@ -171,4 +131,4 @@ def test_a_chat_that_is_deleted_takes_it_along(chat: Chat, service: FakeService)
     expect(waiting(chat)).to_have_count(0)
     expect(chat.page.locator("#hc-title")).to_have_text("New chat")
     chat.idle()
-    assert service.store.conversations(service.store.ensure_user("local")) == []
+    assert service.store.chats.find(service.store.users.ensure("local")) == []
