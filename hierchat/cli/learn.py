@@ -50,6 +50,7 @@ def learn_command(
     from hierchat.chat.idle_writer import Writer
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.load.loaded_model import makers_sampling
     from hierchat.models.progress import terminal_progress
     from hierchat.runtime.loading import load_served_model
     from hierchat.runtime.model_slot import PLACES
@@ -63,7 +64,7 @@ def learn_command(
         raise CommandError(FULL)
     stop = Event()
     with stopped_by_signals(stop):
-        writer = Writer(store, served, owner, entry.sampling, stop)
+        writer = Writer(store, served, owner, makers_sampling(entry), stop)
         began = time.monotonic()
         with _Progress(minutes * 60) as progress:
 
