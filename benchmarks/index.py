@@ -137,10 +137,10 @@ def _merge(index: SuffixIndex) -> float:
 def _write(store: Store, replies: Tokens) -> int:
     """Store a user to whom a model wrote these replies, past the store's own way, which takes a while; return the
     user's id."""
-    user = store.ensure_user("bench")
-    conversation = store.create_conversation(user, "bench")
+    user = store.users.ensure("bench")
+    conversation = store.chats.create(user, "bench")
     ids = range(1, len(replies) + 1)
-    with store._write() as db:
+    with store.connection.write() as db:
         db.conn.executemany(
             "INSERT INTO messages (id, conversation_id, role, text, state, created_at)"
             " VALUES (?, ?, 'assistant', 'x', 'complete', 0)",

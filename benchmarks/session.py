@@ -89,8 +89,8 @@ def _session(path: Path, model: str | None, asked: list[str], settings: Generati
     with Store.open(path) as store:
         rows = _talk(ChatService(store, slot), asked, settings)
     with Store.open(path) as store:  # as a restart would find it
-        user = store.ensure_user("bench")
-        kept = store.messages(user, store.conversations(user)[0].id)
+        user = store.users.ensure("bench")
+        kept = store.messages.path(user, store.chats.find(user)[0].id)
     assert slot.model is not None
     return {
         "machine": machine(),
@@ -123,8 +123,8 @@ def _ready_slot(model: str | None) -> ModelSlot:
 
 
 def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) -> list[dict[str, Any]]:
-    user = service.store.ensure_user("bench")
-    conversation = service.store.create_conversation(user)
+    user = service.store.users.ensure("bench")
+    conversation = service.store.chats.create(user)
     parent: int | None = None
     rows = []
     for number, text in enumerate(asked, 1):

@@ -45,8 +45,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         data = Path(folder)
         with Store.open(data / "hierchat.db") as store:
             for name in map(str, range(PAGES)):
-                store.add_account(name, hashed(_PASSWORD))
-            key = store.add_key("soak")
+                store.accounts.add(name, hashed(_PASSWORD))
+            key = store.keys.add("soak")
         command = [sys.executable, "-m", "hierchat", "serve", "--auth", "--api", "--port", str(args.port)]
         command += ["--model", args.model] if args.model else []
         address = f"http://127.0.0.1:{args.port}"

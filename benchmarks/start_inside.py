@@ -86,8 +86,8 @@ def _service() -> Any:
 
 def _ask(service: Any) -> None:
     """Send the first message of a new user, and wait for the first token of the reply."""
-    user = service.store.ensure_user("bench")
-    chat = service.store.create_conversation(user)
+    user = service.store.users.ensure("bench")
+    chat = service.store.chats.create(user)
     settings = service.slot.settings(service.slot.status.name)
     for frame in service.send(user, chat, None, QUESTION, settings, threading.Event()):
         if frame.text or frame.phase == "done":

@@ -99,7 +99,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def user(store: Store) -> int:
     """The user of a program without a login."""
-    return store.ensure_user(LOCAL_USER)
+    return store.users.ensure(LOCAL_USER)
 
 
 @pytest.fixture

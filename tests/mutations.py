@@ -68,14 +68,14 @@ STORE_TESTS = (
 ACCESS_TESTS = ("access", "accounts", "doors", "login", "limits", "files", "sessions")
 AREAS = {
     "verify": Area(
-        ("hierchat/engine/verify.py", "hierchat/checks/verify.py"),
+        ("hierchat/engine/verification.py", "hierchat/checks/verify.py"),
         (
             "tests/checks/test_check*.py",
             "tests/checks/test_verif*.py",
-            *_names("exact engine top hidden verify"),
+            *_names("exact engine top hidden rows"),
         ),
     ),
-    "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl dice gumbel grammar top")),
+    "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel grammar top")),
     "deletion": Area(
         ("hierchat/store/*.py", "hierchat/runtime/history_index.py"),
         STORE_TESTS,

@@ -38,8 +38,8 @@ with Store.open(Path(sys.argv[1])) as store:
     while slot.status.phase not in ("ready", "failed"):
         time.sleep(0.01)
     assert slot.status.phase == "ready", slot.status
-    user = store.ensure_user("ann")
-    chat = store.create_conversation(user)
+    user = store.users.ensure("ann")
+    chat = store.chats.create(user)
     for temperature in (0.0, 1.0):
         settings = GenerationSettings(max_new_tokens=8, temperature=temperature)
         *_, last = service.send(user, chat, None, "Hello", settings, threading.Event())

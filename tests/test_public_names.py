@@ -11,7 +11,7 @@ import pytest
 
 import hierchat
 from hierchat.drafting.proposer import installed_proposers
-from tests.testing.tiny import model, tokenizer
+from tests.testing.tiny_chat import model, tokenizer
 
 ROOT = Path(__file__).parents[1]
 

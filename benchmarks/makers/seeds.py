@@ -26,7 +26,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.generation import (
     Detokenizer,
     Generation,
-    Request,
+    GenerationRequest,
     common_prefix,
     loop_at_end,
     step_batch,
@@ -128,7 +128,9 @@ class Streams:
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
         """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
         already is not read again. Raises generation.PromptTooLong."""
-        reply = Generation(self._sequences[stream], Request(prompt, settings), Detokenizer(_no_text))
+        reply = Generation(
+            self._sequences[stream], GenerationRequest(prompt, settings), Detokenizer(_no_text)
+        )
         self._take_over(stream, prompt[:-1])
         for _ in reply.read():
             pass

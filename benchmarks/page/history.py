@@ -95,11 +95,11 @@ def _play(service: ChatService, args: argparse.Namespace) -> None:
     )  # chat of the log -> conversation, its last message, turns that are there
     played: dict[str, list[int]] = json.loads(notes.read_text()) if notes.exists() else {}
     store, chats = service.store, list(_chats(args))
-    user, last = store.ensure_user(LOCAL_USER), max(chat["day"] for chat in chats)
+    user, last = store.users.ensure(LOCAL_USER), max(chat["day"] for chat in chats)
     settings = GenerationSettings(max_new_tokens=args.max_new_tokens, temperature=0)
     for number, chat in enumerate(chats, start=1):
         if (key := str(chat["id"])) not in played:
-            played[key] = [store.create_conversation(user), 0, 0]
+            played[key] = [store.chats.create(user), 0, 0]
             notes.write_text(json.dumps(played))
         conversation, below, turns = played[key]
         for turn, text in enumerate(chat["turns"][turns:], start=turns + 1):

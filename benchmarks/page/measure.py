@@ -86,7 +86,7 @@ def served(messages: int) -> Iterator[tuple[str, ModelSlot]]:
         slot = ModelSlot(read_catalogue(), load=loader(scripted.LONG_REPLY))
         try:
             with Store.open(database) as store, closing(ChatService(store, slot)) as service:
-                user = store.ensure_user(LOCAL_USER)
+                user = store.users.ensure(LOCAL_USER)
                 scripted.add_chat(store, user, "Short", SHORT)
                 scripted.add_chat(store, user, "Long", messages)
                 app = build_app(service, str(database))

@@ -141,7 +141,7 @@ def reply(number: int) -> str:
 
 def add_chat(store: Store, user: int, title: str, messages: int) -> int:
     """Store a chat of so many messages whose replies were measured; return its id."""
-    chat = store.create_conversation(user, title)
+    chat = store.chats.create(user, title)
     parent = None
     figures = TurnFigures(
         prompt_tokens=1200,
@@ -159,12 +159,12 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
         finish="end",
     )
     for number in range(messages // 2):
-        question = store.add_message(user, chat, parent, "user", f"Question {number} of “{title}”?")
-        parent = store.begin_reply(user, chat, question, NewTurn("scripted", "scripted", {}, 0, True))
+        question = store.messages.add(user, chat, parent, "user", f"Question {number} of “{title}”?")
+        parent = store.replies.begin(user, chat, question, NewTurn("scripted", "scripted", {}, 0, True))
         text = reply(number)
         tokens = list(range(210))
-        store.append_reply(parent, text, tokens, ["context"] * 80 + ["history"] * 30 + ["target"] * 100)
-        store.finish_reply(parent, text, "complete", figures)
+        store.replies.append(parent, text, tokens, ["context"] * 80 + ["history"] * 30 + ["target"] * 100)
+        store.replies.finish(parent, text, "complete", figures)
     return chat
 
 

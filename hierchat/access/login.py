@@ -20,7 +20,7 @@ from hierchat.access.login_sessions import LIFE_SECONDS, LoginSession, LoginSess
 from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
 from hierchat.language import _, later, plural
 from hierchat.store import StoreError
-from hierchat.store.names import normal
+from hierchat.store.users import normal
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
 

@@ -84,20 +84,20 @@ class Members:
             # Both are compared, each in a time that tells nothing.
             pairs = ((name, GUEST_LOGIN), (password, self._guest_password))
             same = [hmac.compare_digest(given.encode(), right.encode()) for given, right in pairs]
-            return Member(self._store.begin_guest()) if all(same) else None
-        account = self._store.account(name)
+            return Member(self._store.guests.begin()) if all(same) else None
+        account = self._store.accounts.find(name)
         right = matches(password, account.password if account else None)
         return Member(account.name, account) if account and right else None
 
     def change_password(self, member: Member, stored: str) -> Member:
         """Store the hash of another password, and return the member with its new account. Raises StoreError."""
-        return Member(member.name, self._store.set_password(member.name, stored))
+        return Member(member.name, self._store.accounts.set_password(member.name, stored))
 
     def still(self, member: Member) -> bool:
         """Tell whether the password that was given would still do. Raises StoreError."""
-        return member.account is None or self._store.account(member.name) == member.account
+        return member.account is None or self._store.accounts.find(member.name) == member.account
 
     @property
     def guests_come(self) -> bool:
         """Tell whether there are no accounts, so that the guest password counts. Raises StoreError."""
-        return not self._store.accounts()
+        return not self._store.accounts.all()

@@ -91,7 +91,7 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
-        access = await asyncio.to_thread(self._store.access)
+        access = await asyncio.to_thread(self._store.keys.access)
         if access == "off":
             return await self._app(scope, receive, send)
         begun, shut = False, None
@@ -126,7 +126,7 @@ class Endpoint:
     def _shut(self, scope: Scope) -> ApiError | None:
         """Return why whoever was admitted would not be so now; None where they would."""
         try:
-            if (access := self._store.access()) == "off":
+            if (access := self._store.keys.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")
             authenticate(scope, access, self._store, self._is_local)
         except ApiError as error:

@@ -147,7 +147,7 @@ def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
     given = given or headers.get("x-api-key", "").strip()
-    key = store.find_key(given) if given else None
+    key = store.keys.find(given) if given else None
     if key is not None:
         return Caller(key)
     here = is_local(scope) and not any(name in headers for name in _HANDED_ON)

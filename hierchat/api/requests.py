@@ -134,8 +134,8 @@ class ApiReply:
             self.reply = service.completions.reply_to(alone, user, prompt, settings, stop, learns=False)
             return self.reply
         self.reply = service.completions.reply_to(served, user, prompt, settings, stop)
-        conversation = service.store.create_conversation(user)
-        question = service.store.add_message(user, conversation, None, "user", wanted.question)
+        conversation = service.store.chats.create(user)
+        question = service.store.messages.add(user, conversation, None, "user", wanted.question)
         return Record(service.store, self.reply, user, conversation, question)
 
 
@@ -374,7 +374,7 @@ class Serving:
             if leave and caller.key:
                 leave()
                 noting = asyncio.to_thread(
-                    self.service.store.note_use, caller.key.id, sum(tokens_used(asked))
+                    self.service.store.keys.note_use, caller.key.id, sum(tokens_used(asked))
                 )
                 task = asyncio.ensure_future(noting)
                 self._noting.add(task)  # the loop itself holds tasks weakly

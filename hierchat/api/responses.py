@@ -31,11 +31,7 @@ from hierchat.api.requests import (
 
 
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
-_GROWS = {
-    "reasoning": "reasoning_text",
-    "message": "output_text",
-    "function_call": "function_call_arguments",
-}
+_GROWS = {"reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments"}
 """What the events of their growth are called."""
 
 

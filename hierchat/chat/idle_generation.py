@@ -156,7 +156,7 @@ class IdleGeneration:
 
     def choose(self, user_id: int, chosen: IdleSettings) -> None:
         """What a user allows from now on."""
-        self._store.set_learning(user_id, chosen)
+        self._store.users.set_idle_settings(user_id, chosen)
         if chosen.on:
             self.wake()
         else:
@@ -173,18 +173,18 @@ class IdleGeneration:
             pass
 
     def delete(self, user_id: int) -> bool:
-        """Delete all that was written for a user; the answer is Store.rewrite's."""
+        """Delete all that was written for a user; the answer is Connection.rewrite's."""
         with self._ended():
-            return self._store.delete_self_texts(user_id)
+            return self._store.generated.delete(user_id)
 
     def state(self, user_id: int) -> IdleState:
         """What is being done for this user."""
-        chosen, served, writer = self._store.learning(user_id), self._slot.model, self._writer
+        chosen, served, writer = self._store.users.idle_settings(user_id), self._slot.model, self._writer
         local = served is not None and served.is_local
-        tokens = self._store.self_size(user_id, served.model_key).tokens if served and local else 0
+        tokens = self._store.generated.size(user_id, served.model_key).tokens if served and local else 0
         if not chosen.on:
             return IdleState("off", chosen, tokens)
-        if self._store.drafts_from(user_id) != "all":
+        if self._store.users.drafts_from(user_id) != "all":
             return IdleState("refused", chosen, tokens)
         if not local:
             return IdleState("no model", chosen)
@@ -230,7 +230,7 @@ class IdleGeneration:
 
     def _look(self) -> bool:
         """Write if the time has come; whether anybody allows it."""
-        learners, served = self._store.learners(), self._slot.model
+        learners, served = self._store.users.with_idle_generation(), self._slot.model
         if not learners:
             return False
         if served is None or not served.is_local:
@@ -244,9 +244,9 @@ class IdleGeneration:
         return True
 
     def _is_due(self, user: int, served: ServedModel) -> bool:
-        chosen = self._store.learning(user)
+        chosen = self._store.users.idle_settings(user)
         idle = min(self._slot.scheduler.idle_seconds, time.monotonic() - self._touched)
-        room = self._store.self_size(user, served.model_key).tokens < chosen.most_tokens
+        room = self._store.generated.size(user, served.model_key).tokens < chosen.most_tokens
         return idle >= chosen.after_minutes * 60 and room
 
     def _write(self, served: ServedModel, due: list[int]) -> None:
@@ -258,7 +258,7 @@ class IdleGeneration:
                     return
                 self._stop = wanted
                 while due and not wanted.is_set() and not self._closed.is_set():
-                    user = min(due, key=lambda one: self._store.self_size(one, served.model_key).tokens)
+                    user = min(due, key=lambda one: self._store.generated.size(one, served.model_key).tokens)
                     settings = self._slot.settings(served.name)
                     writer = Writer(self._store, served, user, settings, wanted)
                     self._user, self._writer = user, writer
@@ -274,7 +274,10 @@ class IdleGeneration:
 
     def _stretch(self, writer: Writer, served: ServedModel, user: int, seconds: float | None) -> bool:
         """Write for one user, at most so long; whether there may be more to write."""
-        room = self._store.learning(user).most_tokens - self._store.self_size(user, served.model_key).tokens
+        room = (
+            self._store.users.idle_settings(user).most_tokens
+            - self._store.generated.size(user, served.model_key).tokens
+        )
         began = indexed = time.monotonic()
 
         def goes_on() -> bool:

@@ -16,7 +16,7 @@ from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
-from hierchat.store import SelfText, Store
+from hierchat.store import GeneratedText, Store
 
 STREAMS = 8
 """Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""
@@ -57,7 +57,7 @@ class Writer:
         self._user = user_id
         self._settings = settings
         self._stop = stop
-        self._deletions = store.deletions(user_id)
+        self._deletions = store.users.deletions(user_id)
         self._talks: list[_Talk] = []
         self._kept = time.monotonic()
         self.streams = streams(served)
@@ -103,7 +103,7 @@ class Writer:
         for script in waiting:
             talk = _Talk(script)
             half: list[int] = []
-            for text in self._store.self_texts(self._user, self._served.model_key, script.key):
+            for text in self._store.generated.texts(self._user, self._served.model_key, script.key):
                 if text.done:
                     self._question(talk)
                     self._answered(talk, text.ids)
@@ -178,11 +178,11 @@ class Writer:
                 self._talks.remove(talk)
 
     def _keep(self, talk: _Talk, *, done: bool) -> None:
-        kept = self._store.keep_self_text(
+        kept = self._store.generated.keep(
             self._user,
             self._served.model_key,
             talk.script.key,
-            SelfText(talk.turn, tuple(talk.reply), done),
+            GeneratedText(talk.turn, tuple(talk.reply), done),
             talk.script.origin,
             deletions=self._deletions,
         )

@@ -109,7 +109,7 @@ class ReplyInProgress:
     below: int | None = None
     """The last stored message that stands above: above the question, where it is a new one."""
     held: int | None = None
-    """The question as the store holds it until its turn (Store.hold_question)."""
+    """The question as the store holds it until its turn (Messages.enqueue)."""
     resumed: str = ""
     """The text with which it begins, where a reply that was cut goes on."""
     compared: bool = False
@@ -293,7 +293,7 @@ class InProgress:
 
     def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
         try:
-            reply.held = self._store.hold_question(
+            reply.held = self._store.messages.enqueue(
                 reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
             )
         except Exception as error:
@@ -303,7 +303,7 @@ class InProgress:
         """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
         if reply.held is not None:
             with suppress(StoreError):
-                self._store.drop_question(reply.held)
+                self._store.messages.dequeue(reply.held)
 
     @staticmethod
     def _in_trouble(reply: ReplyInProgress, error: Exception) -> None:
@@ -344,7 +344,7 @@ class InProgress:
         """What waits there begins now, below the last message."""
         below, error = None, None
         try:
-            below = self._store.last_message(*place)
+            below = self._store.messages.last(*place)
         except Exception as caught:
             error = caught
         with self._lock:
@@ -364,7 +364,7 @@ class InProgress:
     def _mark(self, reply: ReplyInProgress) -> None:
         """A reply that comes while its conversation is not open is marked in the list."""
         if not self.pages.show(reply.user_id, reply.conversation_id):
-            self._store.mark_unread(reply.user_id, reply.conversation_id, True)
+            self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
 
     def _put_back(self, work: _Work) -> None:
         """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
@@ -386,11 +386,11 @@ class InProgress:
             text = "\n\n".join(one.text for one in left if one.text)
             files = [file for one in left for file in one.files]
             with suppress(StoreError):  # deleted: that was wanted
-                below = self._store.last_message(*place) if reply.begun else reply.below
+                below = self._store.messages.last(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
-                self._store.add_message(*place, below, "user", text, files, held)
+                self._store.messages.add(*place, below, "user", text, files, held)
         if not reply.begun:
-            reply.withdrawn = self._store.discard_conversation(*place)
+            reply.withdrawn = self._store.chats.discard(*place)
 
 
 # Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all

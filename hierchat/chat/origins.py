@@ -38,13 +38,13 @@ def runs_of(
     store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode
 ) -> list[SourceRun]:
     """The runs of a reply of these tokens; joined they are its whole text. Runs without text are left out."""
-    spans = store.spans(user_id, message_id)
+    spans = store.replies.spans(user_id, message_id)
     pieces = text_pieces(tokens, (span.length for span in spans), decode)
     edges = pairwise(accumulate(map(len, pieces), initial=0))
     whole = "".join(pieces)
-    conversation = store.message(user_id, message_id).conversation_id
-    before = store.messages(user_id, conversation, message_id)[-2::-1]
-    there = store.whereabouts(
+    conversation = store.messages.get(user_id, message_id).conversation_id
+    before = store.messages.path(user_id, conversation, message_id)[-2::-1]
+    there = store.messages.whereabouts(
         user_id, {*(span.origin.origin_id or 0 for span in spans), *(one.id for one in before)}
     )
     runs = []

@@ -200,7 +200,7 @@ def mixed(own: Iterable[Script], shipped: Iterable[Script]) -> Iterator[Script]:
 
 def waiting_scripts(store: Store, user_id: int, model_key: str) -> list[Script]:
     """What is left to be asked for a user and a model, what was begun before first."""
-    there = store.self_replies(user_id, model_key)
-    everything = mixed(own_scripts(store.own_questions(user_id)), shipped_scripts())
+    there = store.generated.replies(user_id, model_key)
+    everything = mixed(own_scripts(store.generated.questions(user_id)), shipped_scripts())
     left = [one for one in everything if there.get(one.key, 0) < len(one.turns)]
     return sorted(left, key=lambda one: one.key not in there)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
     """Have it forget all that was deleted since; whether nothing of that is left there."""
-    while told := store.to_forget(engine.place):
+    while told := store.outbox.pending(engine.place):
         by_user = defaultdict(list)
         for one in told:
             by_user[one.user].append(one.reply)
@@ -41,7 +41,7 @@ def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
         except ModelError as error:
             log.info("a drafter could not be told what was deleted: %s", logs.kind(error))
             return False
-        store.drafter_forgot(told)
+        store.outbox.remove(told)
     return True
 
 
@@ -149,7 +149,7 @@ class Record:
 
     def _begin(self) -> int:
         if self._resumed is not None:
-            self._store.resume_reply(self._place[0], self._resumed)
+            self._store.replies.resume(self._place[0], self._resumed)
             return self._resumed
         reply, settings = self.reply, self.reply.settings
         turn = NewTurn(
@@ -161,7 +161,7 @@ class Record:
             or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
         )
-        return self._store.begin_reply(*self._place, turn)
+        return self._store.replies.begin(*self._place, turn)
 
     def _tell(self, message_id: int | None) -> None:
         """Have an engine that keeps replies elsewhere draft from the user's, once nothing is left there of what was
@@ -171,9 +171,9 @@ class Record:
             return
         if forget_deleted(self._store, engine):
             self.reply.named = (
-                (self._store.called_by_drafters(user_id), "")
+                (self._store.outbox.name_of(user_id), "")
                 if message_id is None
-                else self._store.tell_drafter(engine.place, user_id, message_id, self.reply.statistics.begun)
+                else self._store.outbox.add(engine.place, user_id, message_id, self.reply.statistics.begun)
             )
 
     def _finish(self, message_id: int, failed: bool) -> None:
@@ -186,14 +186,14 @@ class Record:
             state = "stopped"
             statistics.finish = "stopped"
         statistics.plan = plan_of(self.reply.drafter)
-        self._store.finish_reply(message_id, statistics.text, state, statistics.record())
+        self._store.replies.finish(message_id, statistics.text, state, statistics.record())
 
     def _append(self, message_id: int) -> None:
         statistics, origins = self.reply.statistics, self.reply.origins
         new = slice(self._written, len(statistics.tokens))
         if statistics.tokens[new]:
             found = zip(statistics.matches[new], statistics.chances[new], strict=True)
-            self._store.append_reply(
+            self._store.replies.append(
                 message_id,
                 statistics.text,
                 statistics.tokens[new],

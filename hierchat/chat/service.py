@@ -64,10 +64,12 @@ class ChatService:
         self.in_progress = InProgress(store, self.changes)
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(slot, self._histories, self._learned, store, store.is_owner)
+        self._completions = Completions(
+            slot, self._histories, self._learned, store.learned, store.users.is_owner
+        )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
-        slot.costs = store
-        self.models = ModelManager(slot, store)
+        slot.costs = store.learned
+        self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.idle = IdleGeneration(store, slot, self._index)
         self.idle.wake()
@@ -91,10 +93,10 @@ class ChatService:
 
     def forget_user(self, user_id: int) -> bool:
         """End what is being written for a user, and delete all that there is of theirs, in memory, too. Whether
-        nothing is left in the file (Store.rewrite)."""
+        nothing is left in the file (Connection.rewrite)."""
         self.in_progress.end(user_id)
         self.idle.end()
-        whole = self.store.forget_user(user_id)
+        whole = self.store.users.forget(user_id)
         self._histories.forget(user_id)
         self._learned.forget(user_id)
         if self.slot.model and self.slot.model.is_local:
@@ -114,14 +116,14 @@ class ChatService:
         waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
         """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
-        message as Store.hold_question stored it when it was sent.
+        message as Messages.enqueue stored it when it was sent.
 
         `waited`: seconds that it has waited for the reply before.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
-        self.store.conversation(user_id, conversation_id)
+        self.store.chats.get(user_id, conversation_id)
         begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, held, settings, stop)
         try:
             yield from self._completions.answer(begin, stop, waited)
@@ -139,9 +141,9 @@ class ChatService:
     ) -> Generator[Frame, None, None]:
         """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
         settings give the same words, else with a new one. Raises as `send`."""
-        question = self.store.message(user_id, user_message_id)
+        question = self.store.messages.get(user_id, user_message_id)
         if settings.temperature > 0:
-            turn = None if seed_of is None else self.store.turn(user_id, seed_of)
+            turn = None if seed_of is None else self.store.replies.turn(user_id, seed_of)
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         yield from self._completions.answer(
@@ -154,7 +156,7 @@ class ChatService:
         """Go on writing a reply that was cut, with its own settings: the same as it would have been with a higher
         limit. One that was stopped may have `more` tokens in all, one that came to its limit as many again. Raises
         NotBegun, and as `send`."""
-        reply = self.store.message(user_id, message_id)
+        reply = self.store.messages.get(user_id, message_id)
         try:
             yield from self._completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
         finally:
@@ -177,7 +179,7 @@ class ChatService:
 
         Raises WrongConfiguration, and as `send`.
         """
-        self.store.conversation(user_id, conversation_id)
+        self.store.chats.get(user_id, conversation_id)
         first, second = (pair[arm].settings(settings) for arm in ARMS)
         question: Message | None = None
 
@@ -190,12 +192,12 @@ class ChatService:
                 return self._answer_again(user_id, question, chosen, stop, served, drafting, learns=learns)
             asked = (user_id, conversation_id, parent_id, text, files, held, chosen, stop, served, drafting)
             record = self._ask(*asked, learns=learns)
-            question = self.store.message(user_id, record.question)
+            question = self.store.messages.get(user_id, record.question)
             return record
 
         alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
         running = Comparing(self.slot, pair, text, begin, self._completions.keep, alone=alone)
-        kept = partial(self.store.keep_comparison, user_id, conversation_id)
+        kept = partial(self.store.comparisons.add, user_id, conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
                 for frame in frames:
@@ -249,13 +251,13 @@ class ChatService:
 
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
-        turn, served = self.store.turn(user_id, message_id), self.slot.model
+        turn, served = self.store.replies.turn(user_id, message_id), self.slot.model
         if turn is None or served is None or turn.begun.model_key != served.model_key:
             return []
-        tokens = self.store.reply_tokens(user_id, message_id)
-        text = self.store.message(user_id, message_id).text
+        tokens = self.store.replies.tokens(user_id, message_id)
+        text = self.store.messages.get(user_id, message_id).text
         if not served.prompts.knows_tokens:
-            return self._server_runs(served, self.store.spans(user_id, message_id), tokens, text)
+            return self._server_runs(served, self.store.replies.spans(user_id, message_id), tokens, text)
         opened = (
             bool(split_reasoning(text).answer_at)
             and not split_reasoning(reply_text(served, tokens)).answer_at
@@ -279,7 +281,7 @@ class ChatService:
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         """Figures of a stored reply; None where there are none."""
-        turn = self.store.turn(user_id, message_id)
+        turn = self.store.replies.turn(user_id, message_id)
         return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
 
     def read_in(self, user_id: int) -> Iterator[int]:
@@ -305,12 +307,12 @@ class ChatService:
 
     def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
         """What this model wrote last for this user, each with its prompt, the newest first."""
-        for id in self.store.last_replies(user_id, served.model_key, REPLIES):
+        for id in self.store.replies.last(user_id, served.model_key, REPLIES):
             with suppress(NotFound, PromptError):  # deleted meanwhile, or written with a longer context
-                reply = self.store.message(user_id, id)
-                path = self.store.messages(user_id, reply.conversation_id, reply.parent_id)
+                reply = self.store.messages.get(user_id, id)
+                path = self.store.messages.path(user_id, reply.conversation_id, reply.parent_id)
                 prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
-                yield prompt.ids, self.store.reply_tokens(user_id, id)
+                yield prompt.ids, self.store.replies.tokens(user_id, id)
 
     def _index(self, user_id: int, served: ServedModel) -> None:
         """Have what the model wrote for itself draft; while no reply is being written."""
@@ -332,15 +334,15 @@ class ChatService:
         learns: bool = True,
     ) -> Record:
         """A reply to a new message, which becomes one of the chat once nothing more can keep it from being answered."""
-        path = [] if parent_id is None else self.store.messages(user_id, conversation_id, parent_id)
+        path = [] if parent_id is None else self.store.messages.path(user_id, conversation_id, parent_id)
         system = self._system_prompt(user_id, conversation_id)
         said = [*self._said(served, user_id, path, system), PromptMessage("user", with_files(text, files))]
-        allowed = self.store.drafts_from(user_id, conversation_id)
+        allowed = self.store.users.drafts_from(user_id, conversation_id)
         reply = self._completions.reply(
             served, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
         )
         waited = [] if held is None else [held]
-        question = self.store.add_message(user_id, conversation_id, parent_id, "user", text, files, waited)
+        question = self.store.messages.add(user_id, conversation_id, parent_id, "user", text, files, waited)
         return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
 
     def _answer_again(
@@ -354,10 +356,10 @@ class ChatService:
         *,
         learns: bool = True,
     ) -> Record:
-        path = self.store.messages(user_id, question.conversation_id, question.id)
+        path = self.store.messages.path(user_id, question.conversation_id, question.id)
         system = self._system_prompt(user_id, question.conversation_id)
         said = self._said(served, user_id, path, system)
-        allowed = self.store.drafts_from(user_id, question.conversation_id)
+        allowed = self.store.users.drafts_from(user_id, question.conversation_id)
         reply = self._completions.reply(
             served, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
         )
@@ -366,14 +368,14 @@ class ChatService:
     def _take_up(
         self, user_id: int, message: Message, more: int, stop: threading.Event, served: ServedModel
     ) -> Record:
-        turn, question = self.store.turn(user_id, message.id), message.parent_id
+        turn, question = self.store.replies.turn(user_id, message.id), message.parent_id
         if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
             raise NotBegun(f"{writer} wrote this reply. Only the same model can continue it.")
         by_text = not served.prompts.knows_tokens
         if by_text and not (isinstance(served.engine, ContinuesText) and served.engine.continues):
             raise NotBegun(f"The server of {served.name} begins replies only. Ask for the rest in a message.")
-        tokens = self.store.reply_tokens(user_id, message.id)
+        tokens = self.store.replies.tokens(user_id, message.id)
         ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
         if not tokens or ended or tokens[-1] in served.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
@@ -381,12 +383,12 @@ class ChatService:
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
         most = min(len(tokens) + more if cut else more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
-        path = self.store.messages(user_id, message.conversation_id, question)
+        path = self.store.messages.path(user_id, message.conversation_id, question)
         said = self._said(served, user_id, path, turn.begun.system_prompt)
         if by_text:
             said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
-        allowed = self.store.drafts_from(user_id, message.conversation_id)
+        allowed = self.store.users.drafts_from(user_id, message.conversation_id)
         reply = self._completions.reply(
             served, user_id, said, settings, stop, before.max_new_tokens, question, allowed
         )
@@ -399,7 +401,7 @@ class ChatService:
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
         """What the chat sets; None where it leaves that to its messages and the model."""
-        settings = self.store.chat_settings(user_id, conversation_id)
+        settings = self.store.chats.settings(user_id, conversation_id)
         return settings.system_prompt if settings else None
 
     def _said_in_chat(
@@ -417,17 +419,19 @@ class ChatService:
         if system is not None:
             path = [message for message in path if message.role != "system"]
         written = (
-            self.store.tokens_by(user_id, path[0].conversation_id, served.model_key)
+            self.store.replies.tokens_by(user_id, path[0].conversation_id, served.model_key)
             if any(message.role == "assistant" for message in path)
             else {}
         )
         for message in path:
             tokens = written.get(message.id, [])
-            files = self.store.attachments(user_id, message.id) if message.attachments else []
+            files = self.store.messages.attachments(user_id, message.id) if message.attachments else []
             if (text := with_files(message.text, files)) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))
         return said
 
     def _sources(self, user_id: int, message_id: int) -> list[str]:
         """The source of each token of a stored reply."""
-        return [span.source for span in self.store.spans(user_id, message_id) for _ in range(span.length)]
+        return [
+            span.source for span in self.store.replies.spans(user_id, message_id) for _ in range(span.length)
+        ]

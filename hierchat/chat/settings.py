@@ -49,11 +49,11 @@ def settings_of(service: ChatService, user: int, conversation: int | None) -> Ch
     """What a chat sets, else what it begins with: a new one with the default preset. Raises NotFound."""
     own = own_settings(service)
     if conversation is None:
-        default = (preset.settings for preset in service.store.presets(user) if preset.is_default)
+        default = (preset.settings for preset in service.store.presets.all(user) if preset.is_default)
         return next(default, own)
-    if (stored := service.store.chat_settings(user, conversation)) is not None:
+    if (stored := service.store.chats.settings(user, conversation)) is not None:
         return stored
-    return replace(own, system_prompt="\n\n".join(service.store.system_prompts(user, conversation)))
+    return replace(own, system_prompt="\n\n".join(service.store.messages.system_prompts(user, conversation)))
 
 
 def keep_settings(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> bool:
@@ -61,7 +61,7 @@ def keep_settings(service: ChatService, user: int, conversation: int, settings: 
     Whether they are others than before."""
     changed = settings != settings_of(service, user, conversation)
     if changed:
-        service.store.set_chat_settings(user, conversation, settings)
+        service.store.chats.set_settings(user, conversation, settings)
     return changed
 
 

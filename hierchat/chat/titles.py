@@ -117,7 +117,7 @@ class TitleWriter:
             return False
         if self._slot.scheduler.idle_seconds < IDLE_SECONDS:
             return True
-        chats = self._store.untitled(served.model_key, time.time() - NEW_SECONDS)
+        chats = self._store.chats.untitled(served.model_key, time.time() - NEW_SECONDS)
         if not chats:
             return False
         with self._slot.scheduler.spare() as wanted:
@@ -126,10 +126,10 @@ class TitleWriter:
         return True
 
     def _name(self, served: ServedModel, chat: Untitled, wanted: threading.Event) -> None:
-        path = [one for one in self._store.messages(chat.user_id, chat.id) if one.role != "system"]
+        path = [one for one in self._store.messages.path(chat.user_id, chat.id) if one.role != "system"]
         prompt = self._prompt(served, chat.user_id, path)
         title = _written(served, prompt, wanted, chat.user_id) if prompt else None
-        if not wanted.is_set() and self._store.title_by_model(chat, served.model_key, title):
+        if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
             self._came[chat.user_id] += 1
 
     def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:

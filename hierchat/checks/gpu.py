@@ -19,16 +19,17 @@ from typing import Any
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous
 from hierchat.checks.exactness import Compared, check
-from hierchat.checks.gpu_backend import ANY
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS
-from hierchat.models.catalogue import read_catalogue
+from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.served_model import ServedModel
 
+ANY = "any"
+"""In place of an implementation: the first that works."""
 HEAD = (
     "model",
     "computed by",
@@ -144,13 +145,13 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
 
 
 def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
-    """Try one way by gpu_backend.py. A process that hangs or dies is a failure, too."""
+    """Try one way in a process of its own. One that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
         command = [
             sys.executable,
             "-m",
-            "hierchat.checks.gpu_backend",
+            "hierchat.checks.gpu",
             model,
             implementation,
             device,
@@ -276,3 +277,32 @@ def _forwards(served: ServedModel) -> dict[str, float]:
             times.append((time.perf_counter() - began) * 1e3)
         found[str(width)] = sorted(times[1:])[FORWARDS // 2]
     return found
+
+
+# One model on one way, in a process of its own: a way that hangs or breaks the device takes nothing else with it
+
+
+def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
+    """Return the figures of one model on one way; or `failed`, the reason."""
+    try:
+        entry = read_catalogue().entry(model)
+        from hierchat.runtime.loading import load_served_model  # this takes seconds
+
+        backend = _through_transformers(entry, device)
+        only = None if implementation == ANY else implementation
+        served = load_served_model(entry, backend, waits=False, device=device, implementation=only)
+        served.drafting_ready.wait()
+        return figures(served)
+    except ModelError as error:
+        return {"failed": str(error)}
+
+
+def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
+    """Return the backend that keeps our own kernels out, which would compute it on the processor."""
+    from hierchat.models.load.check import by_engine, through_modules
+
+    return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None
+
+
+if __name__ == "__main__":  # python -m hierchat.checks.gpu MODEL IMPLEMENTATION DEVICE OUT
+    Path(sys.argv[4]).write_text(json.dumps(try_one(*sys.argv[1:4])), encoding="utf-8")

@@ -132,15 +132,7 @@ def _revision() -> str:
     return commit.stdout.strip() + (" with changes" if changed.stdout.strip() else "")
 
 
-ERRORS = (
-    RequestError,
-    CorpusError,
-    ModelError,
-    UnsupportedModel,
-    BrokenLogits,
-    OutOfMemory,
-    MemoryError,
-)
+ERRORS = (RequestError, CorpusError, ModelError, UnsupportedModel, BrokenLogits, OutOfMemory, MemoryError)
 """What the user can do something about; anything else is a fault of the program."""
 STOPPED = "Stopped. What was measured is kept; the same command with --resume goes on."
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from hierchat.access.members import AccountError, hashed
 from hierchat.cli.options import Group, limit, with_store
 from hierchat.store import LOCAL_USER, Key, Store
-from hierchat.store.names import skeleton
+from hierchat.store.users import skeleton
 
 _GUEST = "guest"
 """How guests log in, and how the names of their users begin."""
@@ -41,14 +41,14 @@ def add_account(store: Store, name: str, owner: bool) -> None:
         raise AccountError(
             f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
         )
-    if store.account(name):  # before a password is typed for nothing
+    if store.accounts.find(name):  # before a password is typed for nothing
         raise AccountError(
             f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
         )
-    store.require_free(name)
-    account = store.add_account(name, hashed(_typed(name)), owner=owner)
+    store.accounts.require_free(name)
+    account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
-    chats, _ = store.held_of(store.ensure_user(account.name))
+    chats, _ = store.users.counts(store.users.ensure(account.name))
     if chats:
         print(f"Chats of {_whose(account.name)} are there already: {_chats(chats)}. They are this account's.")
     print(
@@ -60,7 +60,7 @@ def add_account(store: Store, name: str, owner: bool) -> None:
 @with_store
 def list_accounts(store: Store) -> None:
     """Print a table of the accounts."""
-    accounts, users = store.accounts(), store.users()
+    accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
         print(
             "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
@@ -70,7 +70,7 @@ def list_accounts(store: Store) -> None:
     for column in ("name", "", "since", "chats"):
         table.add_column(column, justify="right" if column == "chats" else "left", no_wrap=True)
     for account in accounts:
-        chats = store.held_of(users[account.name])[0] if account.name in users else 0
+        chats = store.users.counts(users[account.name])[0] if account.name in users else 0
         since = time.strftime("%Y-%m-%d", time.localtime(account.created_at))
         table.add_row(account.name, "owner" if account.owner else "", since, f"{chats:,}")
     Console(soft_wrap=True).print(table)
@@ -81,10 +81,10 @@ def list_accounts(store: Store) -> None:
 @with_store
 def remove_account(store: Store, name: str) -> None:
     """Remove an account. Raises StoreError."""
-    account = store.remove_account(name)
+    account = store.accounts.remove(name)
     print(f"{account.name} cannot log in any more, and is logged out within some seconds.")
-    user = store.users().get(account.name)
-    if user is not None and (chats := store.held_of(user)[0]):
+    user = store.users.ids().get(account.name)
+    if user is not None and (chats := store.users.counts(user)[0]):
         print(f"{_chats(chats)} stay in the database. To delete them: hierchat forget --user {account.name}")
 
 
@@ -93,9 +93,9 @@ def remove_account(store: Store, name: str) -> None:
 @with_store
 def change_password(store: Store, name: str) -> None:
     """Change the password of an account. Raises AccountError and StoreError."""
-    if (account := store.account(name)) is None:
+    if (account := store.accounts.find(name)) is None:
         raise AccountError(f"There is no account {name!r}. `hierchat users list` names those that there are.")
-    store.set_password(account.name, hashed(_typed(account.name)))
+    store.accounts.set_password(account.name, hashed(_typed(account.name)))
     print(f"{account.name} has another password. Whoever was logged in with the old one is logged out.")
 
 
@@ -137,7 +137,7 @@ def _chats(count: int) -> str:
 @with_store
 def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **limits: int | None) -> None:
     """Make a key. NAME is what it is for, such as the program's name. Raises StoreError."""
-    print(store.add_key(name, history=history, tokens_per_day=tokens_a_day, **limits))
+    print(store.keys.add(name, history=history, tokens_per_day=tokens_a_day, **limits))
     kept = "What it asks and gets is kept, for its own drafts." if history else "Nothing it asks is kept."
     Console(stderr=True).print(Text(f"The key of {name!r}, shown only now. {kept}"))
 
@@ -149,7 +149,7 @@ def list_keys(store: Store) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("name", "made", "last used", "tokens today", "limits", "history"):
         table.add_column(column)
-    for key in store.all_keys():
+    for key in store.keys.all():
         cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
         table.add_row(*map(Text, [*cells, "kept" if key.user_id else "none"]))
     Console().print(table if table.row_count else "No keys yet. `hierchat keys add NAME` makes one.")
@@ -160,8 +160,8 @@ def list_keys(store: Store) -> None:
 @with_store
 def remove_key(store: Store, name: str) -> None:
     """Remove a key. Raises StoreError."""
-    key = store.remove_key(name)
-    if key.user_id is not None and not store.forget_user(key.user_id):
+    key = store.keys.remove(name)
+    if key.user_id is not None and not store.users.forget(key.user_id):
         print("Its history is deleted; another program keeps bytes of it in the file until it closes.")
     print(f"The key {name!r} opens nothing any more.")
 
@@ -171,9 +171,5 @@ def _date(at: float | None) -> str:
 
 
 def _limits(key: Key) -> str:
-    limits = (
-        (key.at_once, "at once"),
-        (key.per_minute, "a minute"),
-        (key.tokens_per_day, "tokens a day"),
-    )
+    limits = ((key.at_once, "at once"), (key.per_minute, "a minute"), (key.tokens_per_day, "tokens a day"))
     return ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or "none"

@@ -20,14 +20,14 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
 from hierchat.chat.settings import reply_settings, settings_of
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
+from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
 from hierchat.cli.talk import (
-    CommandError,
-    StoredCopy,
+    CopiedTalk,
+    SettingsOverrides,
     StoredTalk,
     Talk,
     TalkInMemory,
-    earlier,
     last_chat,
     require,
 )
@@ -92,7 +92,7 @@ class OwnModel:
         self, user: int, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """A reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.drafts_from(user) == "none" else "chat"
+        allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
         yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)
 
 
@@ -297,20 +297,18 @@ class _StreamedReply:
 
 @contextmanager
 def open_talk(flags: ChatFlags) -> Iterator[Talk]:
-    """The chat of the flags, its model ready. Raises what keeps it from beginning."""
+    """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
     if flags.alone and flags.url:
         raise CommandError("--alone and --url are opposites. Give one of the two.")
     if flags.go_on and flags.no_history:
         raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
+    given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
+    changes = SettingsOverrides(
+        flags.system, {name: value for name, value in given.items() if value is not None}
+    )
     server = find_server(flags)
     with ExitStack() as stack:
-        talk = _over_server(server, flags, stack) if server else _by_itself(flags, stack)
-        talk.changes.system_prompt = flags.system
-        given = {
-            "temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens
-        }  # fmt: skip
-        talk.changes.sampling.update({name: value for name, value in given.items() if value is not None})
-        yield talk
+        yield _over_server(server, changes, flags, stack) if server else _by_itself(changes, flags, stack)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
@@ -329,38 +327,30 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     return server
 
 
-def _over_server(server: ServerModel, flags: ChatFlags, stack: ExitStack) -> Talk:
+def _over_server(server: ServerModel, changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
     if flags.no_history:
-        return TalkInMemory(server, server.complete, lambda number: ChatSettings("", {}))
-    store = _store(flags, stack)
-    user = store.ensure_user(LOCAL_USER)
-    kept = StoredCopy(store, user)
-    number = last_chat(store, user) if flags.go_on else None
-    chat = None if number is None else store.chat(user, number)
-    talk = TalkInMemory(server, server.complete, kept.settings, kept, chat, number)
-    talk.earlier = partial(earlier, store, user)
-    return talk
+        return TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+    store, user, number = _store(flags, stack)
+    return CopiedTalk(server, changes, server.complete, store, user, number)
 
 
-def _store(flags: ChatFlags, stack: ExitStack) -> Store:
+def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
+    """Open the database, and find its user and, with --continue, the last chat."""
     store = stack.enter_context(Store.open(database_file(flags.db)))
     if store.notice:
         print(store.notice, file=sys.stderr)
-    return store
+    user = store.users.ensure(LOCAL_USER)
+    return store, user, last_chat(store, user) if flags.go_on else None
 
 
-def _by_itself(flags: ChatFlags, stack: ExitStack) -> Talk:
+def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
     slot = ModelSlot(read_catalogue(), backend=flags.backend)
     name = flags.model or slot.names[0]
     require(name, slot.names)
-    store = _store(flags, stack)
-    user = store.ensure_user(LOCAL_USER)
-    number = last_chat(store, user) if flags.go_on else None
+    store, user, number = _store(flags, stack)
     service = stack.enter_context(closing(ChatService(store, slot)))
     model = OwnModel(service)
     model.choose(name)
     if not flags.no_history:
-        talk = StoredTalk(service, model, user, number)
-        talk.earlier = partial(earlier, store, user)
-        return talk
-    return TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))
+        return StoredTalk(model, changes, service, user, number)
+    return TalkInMemory(model, changes, partial(model.complete, user), settings_of(service, user, None))

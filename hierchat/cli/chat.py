@@ -1,16 +1,34 @@
-"""`hierchat chat`: from its flags to one answer, or to a chat in the terminal."""
+"""`hierchat chat` and `hierchat learn`: a chat in the terminal, and what the page writes while nobody needs it."""
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from hierchat.cli import options
-from hierchat.cli.options import Command, backend_option, catalogue_name, database_option, model_option
+from hierchat.cli.options import (
+    Command,
+    CommandError,
+    backend_option,
+    catalogue_name,
+    database_option,
+    minutes,
+    model_option,
+    with_store,
+)
 from hierchat.models.catalogue import Backend
+from hierchat.shutdown import stopped_by_signals
+
+if TYPE_CHECKING:
+    from hierchat.store import Store
 
 KEY_VARIABLE = "HIERCHAT_KEY"
 
@@ -66,3 +84,119 @@ def chat_command(model: str | None, url: str | None, **flags: Any) -> int:
     from hierchat.cli.interactive import run  # this takes a second
 
     return run(ChatFlags(model=model if url else catalogue_name(model), url=url, **flags))
+
+
+# `hierchat learn`
+
+
+FULL = "It has written as much for itself as is allowed. Allow more in Settings of the page, or delete what there is."
+LINE_SECONDS = 60.0
+"""Between two lines where there is no terminal."""
+
+
+@click.command(
+    "learn",
+    cls=Command,
+    help="The model answers questions like yours, and prompts that come with hierchat. What it writes drafts your "
+    "later replies; it stands in no chat. Ctrl-C stops it; the same command goes on.",
+)
+@click.option("--minutes", type=minutes, default="10", metavar="N", help="how long (10)")
+@model_option
+@click.option("--user", metavar="NAME", help="for whom: local (the default), or an account's name")
+@backend_option
+@with_store
+def learn_command(
+    store: Store, minutes: float, model: str | None, user: str | None, backend: Backend | None
+) -> None:
+    """Write for so many minutes, or until it is stopped. Raises CommandError."""
+    # These take seconds to import: only when they are needed
+    from hierchat.chat.idle_writer import Writer
+    from hierchat.chat.prompts import waiting_scripts
+    from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.load.loaded_model import makers_sampling
+    from hierchat.models.progress import terminal_progress
+    from hierchat.runtime.loading import load_served_model
+    from hierchat.runtime.model_slot import PLACES
+
+    entry = read_catalogue().entry(catalogue_name(model))
+    owner = _user(store, user)
+    with terminal_progress() as report:
+        served = load_served_model(entry, backend, report, places=PLACES, costs=store.learned)
+    room = store.users.idle_settings(owner).most_tokens - store.generated.size(owner, served.model_key).tokens
+    if room <= 0:
+        raise CommandError(FULL)
+    stop = Event()
+    with stopped_by_signals(stop):
+        writer = Writer(store, served, owner, makers_sampling(entry), stop)
+        began = time.monotonic()
+        with _Progress(minutes * 60) as progress:
+
+            def goes_on() -> bool:
+                seconds = time.monotonic() - began
+                progress.show(writer.tokens, writer.replies, seconds)
+                return seconds < minutes * 60 and writer.tokens < room
+
+            writer.write(waiting_scripts(store, owner, served.model_key), goes_on)
+        seconds = time.monotonic() - began
+        writer.keep()
+    size = store.generated.size(owner, served.model_key)
+    print(
+        f"{served.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
+        f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
+        f"There are {size.tokens:,} tokens of it now, {size.size / 1e6:.1f} MB. They draft from the next reply on; "
+        "Settings of the page, or `hierchat forget`, deletes them."
+    )
+
+
+def _user(store: Store, name: str | None) -> int:
+    """Return the id of a user who is there: a name that was mistyped would write for nobody. Raises CommandError."""
+    from hierchat.store import LOCAL_USER
+
+    if name is None or name == LOCAL_USER:
+        user = store.users.ensure(LOCAL_USER)
+    elif (found := store.users.ids().get(name)) is not None:
+        user = found
+    elif store.accounts.find(name) is not None:
+        user = store.users.ensure(name)
+    else:
+        raise CommandError(f"There is no user {name!r}. `hierchat users list` names the accounts.")
+    if store.users.drafts_from(user) != "all":
+        raise CommandError(
+            "Earlier texts may not make replies faster: that was chosen in Settings. Allow it there first; nothing "
+            "would come of what is written."
+        )
+    return user
+
+
+class _Progress:
+    """Draws a bar on a terminal, writes a line a minute elsewhere."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = 0.0
+        console = Console(stderr=True)
+        self._lines = not console.is_terminal
+        columns = (BarColumn(bar_width=30), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=console, transient=True, disable=self._lines)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        self._task = self._bar.add_task("", total=self._seconds)
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._bar.stop()
+
+    def show(self, tokens: int, replies: int, seconds: float) -> None:
+        """Show how far it is."""
+        if seconds - self._last < (LINE_SECONDS if self._lines else 0.5):
+            return
+        self._last = seconds
+        line = f"{tokens:,} tokens, {replies:,} replies, {_rate(tokens, seconds)} tokens a minute"
+        self._bar.update(self._task, completed=seconds, description=line)
+        if self._lines:
+            print(line, file=sys.stderr, flush=True)
+
+
+def _rate(tokens: int, seconds: float) -> str:
+    return f"{tokens / max(seconds, 1e-3) * 60:,.0f}"

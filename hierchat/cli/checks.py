@@ -57,11 +57,7 @@ def _drafters(text: str) -> list[str]:
     help="; ".join(f"{name}: {what}" for name, what in DRAFTERS.items()) + " (default)",
 )
 @click.option(
-    "--users",
-    type=positive,
-    default=1,
-    metavar="N",
-    help="so many ask at once, and share forwards (1)",
+    "--users", type=positive, default=1, metavar="N", help="so many ask at once, and share forwards (1)"
 )
 @click.option("--limit", type=positive, metavar="N", help="questions, evenly over the groups")
 @click.option("--max-new-tokens", type=int, default=256, metavar="N", help="per reply (256)")
@@ -84,11 +80,7 @@ def _drafters(text: str) -> list[str]:
     help="texts that draft beside those that ship, as for `corpus add`",
 )
 @click.option(
-    "--json",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="OUT",
-    help="where the figures go",
+    "--json", type=click.Path(path_type=Path), required=True, metavar="OUT", help="where the figures go"
 )
 @click.option("--resume", is_flag=True, help="go on from OUT")
 def verify_command(model: str | None, drafter: list[str], users: int, **flags: Any) -> int:
@@ -139,9 +131,7 @@ def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
 @click.command("doctor", cls=Command)
 @database_option
 @click.option(
-    "--gpu",
-    is_flag=True,
-    help="try every way to compute on the GPU, compare words, measure (three minutes)",
+    "--gpu", is_flag=True, help="try every way to compute on the GPU, compare words, measure (three minutes)"
 )
 @click.option("--model", metavar="NAME", help="with --gpu: measure this one, too")
 @click.option("--device", type=click.Choice(("cuda", "mps", "cpu")), help="with --gpu: try this one")

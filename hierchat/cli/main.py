@@ -35,7 +35,7 @@ _COMMANDS = {
     "models": _Entry("models_and_corpora", "what can answer, and what is on this machine"),
     "corpus": _Entry("models_and_corpora", "texts that draft, beside what the model has written"),
     "stats": _Entry("stats", "how drafting has fared from day to day"),
-    "learn": _Entry("learn", "let the model write for itself now: such texts make later replies faster"),
+    "learn": _Entry("chat", "let the model write for itself now: such texts make later replies faster"),
     "keys": _Entry("accounts", "keys with which other programs may use the model (serve --api)"),
     "import": _Entry("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": _Entry("transfer", "your chats as files"),

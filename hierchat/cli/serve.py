@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
 
     from hierchat.models.catalogue import Backend, ModelEntry
-    from hierchat.store import Store
+    from hierchat.store import Access, Store
 
 log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,9 +64,7 @@ def page_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--host",
-                default="127.0.0.1",
-                help="address to listen on; all but loopback need a login",
+                "--host", default="127.0.0.1", help="address to listen on; all but loopback need a login"
             ),
             click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
             click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
@@ -174,9 +172,11 @@ def serve(
     from hierchat.page.page_app import build_app
     from hierchat.store import Store
 
+    # Without these flags, the switch in Settings counts.
+    access: Access | None = "open" if flags.api_open else "keys" if flags.api else None
     with (
         none_outlives(_END_SECONDS),  # after the store: what was not finished is interrupted, not stopped
-        Store.open(database) as store,
+        Store.open(database, access=access) as store,
         closing(ChatService(store, slot)) as service,
         ExitStack() as ending,
     ):
@@ -185,8 +185,6 @@ def serve(
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
-        # Without these flags, the switch in Settings counts.
-        store.started_with = "open" if flags.api_open else "keys" if flags.api else None
 
         def before(page: ASGIApp, is_local: Callable[[Scope], bool]) -> ASGIApp:
             return Endpoint(page, service, is_local)
@@ -205,8 +203,8 @@ def serve(
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
         if store.notice:
             print(store.notice, flush=True)
-        if (access := store.access()) != "off":
-            keys = "" if store.all_keys() or access == "open" else " `hierchat keys add NAME` makes a key."
+        if (endpoint := store.keys.access()) != "off":
+            keys = "" if store.keys.all() or endpoint == "open" else " `hierchat keys add NAME` makes a key."
             print(f"Other programs: {local}v1{keys}", flush=True)
         if flags.share:
             print(f"Public link: {public or 'could not be made; the local address works'}")
@@ -227,13 +225,13 @@ def share_arenas() -> None:
 
 
 def _how_to_log_in(store: Store, guest_password: str) -> str:
-    if names := [account.name for account in store.accounts()]:
+    if names := [account.name for account in store.accounts.all()]:
         return f"Log in with an account: {', '.join(names)}."
     said = (
         f"Log in as 'guest' with the password {guest_password} (shown only once).\n"
         "Guests' chats are deleted when they log out. Accounts keep them: hierchat users add NAME"
     )
-    if (user := store.users().get(_EARLIER)) is not None and store.held_of(user)[0]:
+    if (user := store.users.ids().get(_EARLIER)) is not None and store.users.counts(user)[0]:
         said += f"\nChats of logins before there were accounts are kept: hierchat users add {_EARLIER} opens them."
     return said
 

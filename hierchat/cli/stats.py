@@ -36,8 +36,10 @@ def stats_command(db: Path | None, days: int) -> None:
     if not path.exists():
         raise StoreError(f"There is no {path}. Name the database with --db.")
     with Store.open(path) as store:
-        users = {name: store.figures_over_time(user, days=days).days for name, user in store.users().items()}
-        learned = {name: counted(store, user) for name, user in store.users().items()}
+        users = {
+            name: store.figures.over_time(user, days=days).days for name, user in store.users.ids().items()
+        }
+        learned = {name: counted(store, user) for name, user in store.users.ids().items()}
     measured = {name: figures for name, figures in users.items() if figures}
     for name, figures in measured.items():
         if len(users) > 1:

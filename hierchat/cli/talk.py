@@ -1,12 +1,14 @@
-"""A chat as the terminal leads it, and one whose messages lie in memory."""
+"""Chats of the terminal: in memory alone, stored by the service, or a stored copy of what a server answers."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
@@ -17,16 +19,7 @@ from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, 
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import (
-    Attachment,
-    Chat,
-    ChatMessage,
-    ChatSettings,
-    FinalState,
-    NotFound,
-    Store,
-    title_of,
-)
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, FinalState, NotFound, Store, title_of
 from hierchat.texts.attachments import with_files
 from hierchat.texts.exporting import open_branch
 
@@ -35,33 +28,33 @@ _STATES: dict[str | None, FinalState] = {"stopped": "stopped", "error": "interru
 
 
 class Model(Protocol):
-    """What answers: in this process, or a server."""
+    """The models that may answer: in this process, or of a server."""
 
     @property
     def name(self) -> str:
-        """The model that answers now."""
+        """Return the model that answers now."""
         ...
 
     @property
     def place(self) -> str:
-        """Where it answers, to stand behind its name; empty: in this process."""
+        """Return where it answers, to stand behind its name; empty: in this process."""
         ...
 
     def names(self) -> list[str]:
-        """Those that can be chosen. Raises CommandError."""
+        """Return those that can be chosen. Raises CommandError."""
         ...
 
     def about(self, name: str) -> str:
-        """What to know before one of them is chosen; mostly nothing."""
+        """Say what to know before one of them is chosen; mostly nothing."""
         ...
 
     def choose(self, name: str) -> None:
-        """Returns when it can answer. Raises CommandError; another one may go on answering then."""
+        """Have another model answer, and return when it can. Raises CommandError, and the present one goes on."""
         ...
 
 
 def require(name: str, names: Sequence[str]) -> None:
-    """Raises CommandError where no model has that name."""
+    """Raise CommandError where no model has that name."""
     if name not in names:
         raise CommandError(f"No model is called {name!r}. There are: {', '.join(names)}.")
 
@@ -69,128 +62,116 @@ def require(name: str, names: Sequence[str]) -> None:
 Complete = Callable[[Sequence[PromptMessage], Mapping[str, Any], Event], Generator[Frame, None, None]]
 """The reply to messages under sampling settings, as frames, the last one in phase "done"."""
 Earlier = Callable[[int], list[str]]
-"""What the user asked in earlier chats: so many at most, the oldest first."""
+"""Returns the questions of earlier chats: so many at most, the oldest first."""
 
 
-class Keeps(Protocol):
-    """Stores chats that another program answers."""
-
-    def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
-        """Store a question that waits for its reply; `number`: of its chat, if that is there. Raises NotFound."""
-        ...
-
-    def let_go(self) -> None:
-        """The question waits no more."""
-        ...
-
-    def keep(self, chat: Chat, settings: ChatSettings, number: int | None) -> int:
-        """Store a chat with what has come to it, and return its number, which is None before. Raises NotFound where it
-        was deleted."""
-        ...
+def nothing_earlier(most: int) -> list[str]:
+    """Return no question of earlier chats."""
+    return []
 
 
 @dataclass(slots=True)
 class SettingsOverrides:
-    """What the user set by flags and commands, over what the chat has."""
+    """Settings by flags and commands of this run, over those of the chat."""
 
     system_prompt: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
 
     def over(self, settings: ChatSettings) -> ChatSettings:
-        """The settings with them."""
+        """Return the settings of a chat with these over them."""
         prompt = settings.system_prompt if self.system_prompt is None else self.system_prompt
         return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
 
 
-class Talk(Protocol):
-    """One chat after the other."""
-
-    changes: SettingsOverrides
-    model: Model
-    number: int | None
-    """Of the chat in the store; None where it is not stored."""
-    earlier: Earlier
-
-    @property
-    def settings(self) -> ChatSettings:
-        """In force from the next reply on."""
-        ...
-
-    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """The frames of the reply. Raises what keeps it from beginning. The question is stored from the first frame on,
-        if the chat is, until `take_back`."""
-        ...
-
-    def take_back(self) -> None:
-        """The question was not asked, unless the reply has begun: then this changes nothing."""
-        ...
-
-    def new(self) -> None:
-        """Begin another chat, with the same changes."""
-        ...
-
-    def chat(self) -> Chat | None:
-        """All that was said; None where nothing was."""
-        ...
-
-    def runs(self) -> list[SourceRun]:
-        """Where the words of the last reply came from; empty where that is not known."""
-        ...
-
-
-class TalkInMemory:
-    """A chat whose messages are given to the model anew each time. `kept` stores it, if it is to be stored."""
+class Talk(ABC):
+    """Leads one chat after the other."""
 
     def __init__(
-        self,
-        model: Model,
-        complete: Complete,
-        own_settings: Callable[[int | None], ChatSettings],
-        kept: Keeps | None = None,
-        chat: Chat | None = None,
-        number: int | None = None,
+        self, model: Model, changes: SettingsOverrides, earlier: Earlier, number: int | None = None
     ) -> None:
-        """`own_settings`: of a chat, by its number in the store; `chat` and `number`: what goes on."""
+        """`number`: of the chat in the store that goes on."""
         self.model = model
-        self.changes = SettingsOverrides()
+        self.changes = changes
+        self.earlier = earlier
         self.number = number
-        self.earlier: Earlier = lambda most: []
-        self._complete = complete
-        self._own_settings = own_settings
-        self._kept = kept
-        self._chat = chat or _empty()
 
     @property
     def settings(self) -> ChatSettings:
-        return self.changes.over(self._own_settings(self.number))
+        """Return the settings in force from the next reply on."""
+        return self.changes.over(self._own_settings())
 
     def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        """Yield the frames of the reply. Raises what keeps it from beginning.
+
+        The question is stored from the first frame on, if the chat is, until `take_back`."""
         try:
             yield from self._ask(text, files, stop)
         except NotFound as error:
             self.new()
             raise CommandError(DELETED) from error
 
+    def take_back(self) -> None:  # noqa: B027
+        """Take the stored question back, unless the reply has begun: then this changes nothing."""
+
+    @abstractmethod
+    def new(self) -> None:
+        """Begin another chat, with the same changes."""
+
+    @abstractmethod
+    def chat(self) -> Chat | None:
+        """Return all messages; None where there are none."""
+
+    def runs(self) -> list[SourceRun]:
+        """Return where the words of the last reply came from; nothing where that is not known."""
+        return []
+
+    @abstractmethod
+    def _own_settings(self) -> ChatSettings:
+        """Return the settings of the chat, without the user's changes."""
+
+    @abstractmethod
+    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        """Yield the frames of the reply. Raises NotFound where the chat was deleted."""
+
+
+class TalkInMemory(Talk):
+    """A chat that is not stored: its messages are given to the model anew each time."""
+
+    def __init__(
+        self,
+        model: Model,
+        changes: SettingsOverrides,
+        complete: Complete,
+        own_settings: ChatSettings,
+        earlier: Earlier = nothing_earlier,
+    ) -> None:
+        super().__init__(model, changes, earlier)
+        self._complete = complete
+        self._usual = own_settings
+        self._chat = _empty()
+
+    def _own_settings(self) -> ChatSettings:
+        return self._usual
+
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, before = self.settings, open_branch(self._chat) if self._chat.messages else []
         question = _message("user", before[-1].name if before else None, text, attachments=tuple(files))
-        said = [PromptMessage("system", settings.system_prompt)] if settings.system_prompt else []
-        said += [
+        messages = [PromptMessage("system", settings.system_prompt)] if settings.system_prompt else []
+        messages += [
             PromptMessage(message.role, with_files(message.text, message.attachments))
             for message in (*before, question)
-            if message.role != "system" or not said
+            if message.role != "system" or not messages
         ]
         last: Frame | None = None
-        if self._kept:
-            self._kept.hold(text, files, self.number)
         try:
-            for last in self._complete(said, settings.sampling, stop):
+            for last in self._complete(messages, settings.sampling, stop):
                 yield last
         finally:
             if last is not None and last.phase != "waiting":
                 self._add(question, last, settings)
 
     def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
+        """Add the question and its reply to the chat."""
         state = "stopped" if last.phase != "done" else _STATES.get(last.finish, "complete")
         by = {"model": self.model.name}
         reply = _message("assistant", question.name, last.text, state=state, written_by=by)
@@ -201,22 +182,12 @@ class TalkInMemory:
             messages=[*self._chat.messages, question, reply],
             current=reply.name,
         )
-        if self._kept:
-            self.number = self._kept.keep(self._chat, settings, self.number)
-            self._kept.let_go()
-
-    def take_back(self) -> None:
-        if self._kept:
-            self._kept.let_go()
 
     def new(self) -> None:
         self._chat, self.number = _empty(), None
 
     def chat(self) -> Chat | None:
         return self._chat if self._chat.messages else None
-
-    def runs(self) -> list[SourceRun]:
-        return []
 
 
 def _empty() -> Chat:
@@ -236,7 +207,7 @@ _CHATS = 20
 
 
 class WaitingQuestion:
-    """The question that waits, as the store holds it: a crash leaves it in its chat, without a reply."""
+    """Keeps the question that waits in the store: a crash leaves it in its chat, without a reply."""
 
     def __init__(self, store: Store, user: int) -> None:
         self._store = store
@@ -245,53 +216,48 @@ class WaitingQuestion:
         self.id: int | None = None
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
-        """From now on; the chat's number, where that is None of a new one. Raises NotFound."""
+        """Store a question, and return the chat's number, where that is None of a new one. Raises NotFound."""
         if number is None:
-            number = self._began = self._store.create_conversation(self._user)
-        path = self._store.messages(self._user, number)
+            number = self._began = self._store.chats.create(self._user)
+        path = self._store.messages.path(self._user, number)
         below = path[-1].id if path else None
-        self.id = self._store.hold_question(self._user, number, below, text, files, at_end=True)
+        self.id = self._store.messages.enqueue(self._user, number, below, text, files, at_end=True)
         return number
 
     def let_go(self) -> bool:
-        """It waits no more; whether a new chat went with it, since nothing was asked there."""
+        """Remove the question, and tell whether a new chat went with it, since nothing was asked there."""
         held, began, self.id, self._began = self.id, self._began, None, None
         if held is not None:
-            self._store.drop_question(held)
-        return began is not None and self._store.discard_conversation(self._user, began)
+            self._store.messages.dequeue(held)
+        return began is not None and self._store.chats.discard(self._user, began)
 
 
-class StoredTalk:
+class StoredTalk(Talk):
     """A chat that the service answers and stores, as it does for the page."""
 
-    def __init__(self, service: ChatService, model: Model, user: int, number: int | None = None) -> None:
-        """`number`: the chat that goes on."""
-        self.model = model
-        self.changes = SettingsOverrides()
-        self.number = number
-        self.earlier: Earlier = lambda most: []
+    def __init__(
+        self,
+        model: Model,
+        changes: SettingsOverrides,
+        service: ChatService,
+        user: int,
+        number: int | None = None,
+    ) -> None:
+        super().__init__(model, changes, partial(earlier, service.store, user), number)
         self._service = service
         self._store = service.store
         self._user = user
         self._held = WaitingQuestion(service.store, user)
         self._reply: int | None = None
 
-    @property
-    def settings(self) -> ChatSettings:
-        return self.changes.over(settings_of(self._service, self._user, self.number))
-
-    def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        try:
-            yield from self._ask(text, files, stop)
-        except NotFound as error:
-            self.new()
-            raise CommandError(DELETED) from error
+    def _own_settings(self) -> ChatSettings:
+        return settings_of(self._service, self._user, self.number)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings = self.settings
         number = self.number = self._held.hold(text, files, self.number)
         keep_settings(self._service, self._user, number, settings)
-        path = self._store.messages(self._user, number, most=1)
+        path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
         asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
         with closing(self._service.send(*asked, self._held.id)) as frames:
@@ -307,60 +273,73 @@ class StoredTalk:
         self.number = self._reply = None
 
     def chat(self) -> Chat | None:
-        return None if self.number is None else self._store.chat(self._user, self.number)
+        return None if self.number is None else self._store.transfer.export_chat(self._user, self.number)
 
     def runs(self) -> list[SourceRun]:
         return [] if self._reply is None else self._service.runs(self._user, self._reply)
 
 
-class StoredCopy:
-    """Stores chats that another program answers. What was said drafts here, too, from the next reply on."""
+class CopiedTalk(TalkInMemory):
+    """A chat that another program answers, stored here as well: it drafts here, too, from the next reply on."""
 
-    def __init__(self, store: Store, user: int) -> None:
+    def __init__(
+        self,
+        model: Model,
+        changes: SettingsOverrides,
+        complete: Complete,
+        store: Store,
+        user: int,
+        number: int | None = None,
+    ) -> None:
+        super().__init__(model, changes, complete, ChatSettings("", {}), partial(earlier, store, user))
         self._store = store
         self._user = user
         self._held = WaitingQuestion(store, user)
+        if number is not None:
+            self.number, self._chat = number, store.transfer.export_chat(user, number)
 
-    def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> None:
-        self._held.hold(text, files, number)
+    def _own_settings(self) -> ChatSettings:
+        """Return what the chat sets; of a new one, what the default preset does. The rest is left to the server."""
+        if self.number is not None:
+            return self._store.chats.settings(self._user, self.number) or self._usual
+        default = (preset.settings for preset in self._store.presets.all(self._user) if preset.is_default)
+        return next(default, self._usual)
 
-    def let_go(self) -> None:
+    def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
+        self._held.hold(text, files, self.number)
+        yield from super()._ask(text, files, stop)
+
+    def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
+        """Add the question and its reply, and store the chat. Raises NotFound where it was deleted."""
+        super()._add(question, last, settings)
+        if self.number is not None:
+            self._store.chats.get(self._user, self.number)
+        self._store.transfer.import_chat(self._user, self._chat)
+        self.number = self._store.transfer.id_of(self._user, self._chat.source)
+        if settings != self._own_settings():
+            sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
+            self._store.chats.set_settings(self._user, self.number, replace(settings, sampling=sampling))
         self._held.let_go()
 
-    def settings(self, number: int | None) -> ChatSettings:
-        """What the chat sets; of a new one, what the default preset does. The rest is left to the server."""
-        if number is not None:
-            return self._store.chat_settings(self._user, number) or ChatSettings("", {})
-        default = (preset.settings for preset in self._store.presets(self._user) if preset.is_default)
-        return next(default, ChatSettings("", {}))
-
-    def keep(self, chat: Chat, settings: ChatSettings, number: int | None) -> int:
-        """Store what has come to it; its number. Raises NotFound where it was deleted."""
-        if number is not None:
-            self._store.conversation(self._user, number)
-        self._store.take_in(self._user, chat)
-        found = self._store.number_of(self._user, chat.source)
-        if settings != self.settings(found):
-            sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
-            self._store.set_chat_settings(self._user, found, replace(settings, sampling=sampling))
-        return found
+    def take_back(self) -> None:
+        self._held.let_go()
 
 
 def last_chat(store: Store, user: int) -> int:
-    """The chat in which something was said last. Raises CommandError where there is none."""
-    chats = sorted(store.conversations(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
+    """Return the chat with the last message. Raises CommandError where there is none."""
+    chats = sorted(store.chats.find(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
     for chat in chats:
-        if store.messages(user, chat.id, most=1):  # a page may have just opened one
+        if store.messages.path(user, chat.id, most=1):  # a page may have just opened one
             return chat.id
     raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
 
 def earlier(store: Store, user: int, most: int) -> list[str]:
-    """What the user asked in the last chats: so many at most, the oldest first. Nothing of deleted ones."""
+    """Return the questions of the user's last chats: so many at most, the oldest first."""
     asked = [
         message
-        for chat in store.conversations(user, limit=_CHATS)
-        for message in store.messages(user, chat.id)
+        for chat in store.chats.find(user, limit=_CHATS)
+        for message in store.messages.path(user, chat.id)
         if message.role == "user" and message.text.strip()
     ]
     asked.sort(key=lambda message: message.created_at)

@@ -33,7 +33,7 @@ user_option = click.option(
 @with_store
 def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> int:
     """Bring chats in: JSON as it was exported, its zip, or a folder. Raises TransferError and StoreError."""
-    importing = Import(store, store.ensure_user(user or LOCAL_USER), map(Path.expanduser, files))
+    importing = Import(store, store.users.ensure(user or LOCAL_USER), map(Path.expanduser, files))
     with _bar("importing", importing.total) as bar:
         for _ in importing:
             bar.update(bar.task_ids[0], completed=importing.done)
@@ -72,10 +72,7 @@ def _imported(importing: Import) -> str:
     help="json: everything, for `hierchat import` (the default); markdown: to read, a file for each chat",
 )
 @click.option(
-    "--conversation",
-    type=int,
-    metavar="ID",
-    help="this one alone: the number behind ?c= in its address",
+    "--conversation", type=int, metavar="ID", help="this one alone: the number behind ?c= in its address"
 )
 @user_option
 @database_option
@@ -88,14 +85,12 @@ def export_command(
         id = _user(store, user)
         if conversation is None:
             chats = [
-                one
-                for archived in (False, True)
-                for one in store.conversations(id, limit=-1, archived=archived)
+                one for archived in (False, True) for one in store.chats.find(id, limit=-1, archived=archived)
             ]
         else:
-            chats = [store.conversation(id, conversation)]
+            chats = [store.chats.get(id, conversation)]
         chosen = [one.id for one in chats]
-        presets = store.presets(id) if conversation is None else []
+        presets = store.presets.all(id) if conversation is None else []
         export = (
             export_json(store, id, chosen, out, presets)
             if format == "json"
@@ -115,7 +110,7 @@ def backup_command(out: Path, db: Path | None) -> None:
     """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
     out = out.expanduser().absolute()
     with _opened(db) as store:
-        store.backup(out)
+        store.connection.backup(out)
         path = store.path
     print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB, checked.")
     print(
@@ -131,18 +126,18 @@ def forget_command(yes: bool, user: str | None, db: Path | None) -> int:
     """Delete all chats of a user for good. Raises TransferError and StoreError."""
     name = user or LOCAL_USER
     with _opened(db) as store:
-        id = store.users().get(name)
+        id = store.users.ids().get(name)
         if id is None:
-            whole = store.rewrite()  # what an earlier run could not
+            whole = store.connection.rewrite()  # what an earlier run could not
             print(f"Nothing is stored of a user {name!r}.")
         else:
-            chats, messages = store.held_of(id)
+            chats, messages = store.users.counts(id)
             if not yes and not _sure(f"{_chats(chats)} with {messages:,} messages of {name!r}"):
                 print("Nothing was deleted.")
                 return 1
-            written = store.self_size(id).tokens
+            written = store.generated.size(id).tokens
             before = _on_disk(store.path)
-            whole = store.forget_user(id)
+            whole = store.users.forget(id)
             freed = max(0, before - _on_disk(store.path))
             print(f"Deleted: {_chats(chats)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
             if written:
@@ -175,7 +170,7 @@ def _opened(given: Path | None) -> Store:
 
 
 def _user(store: Store, given: str | None) -> int:
-    name, users = given or LOCAL_USER, store.users()
+    name, users = given or LOCAL_USER, store.users.ids()
     if name not in users:
         there = f"There are: {', '.join(users)}." if users else "There are none."
         raise TransferError(f"There is no user {name!r} in {store.path}. {there} Name one with --user.")

@@ -15,7 +15,7 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
-from hierchat.engine.sampling.sampler import Counts, top_tokens
+from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, verify
 from hierchat.models.progress import BrokenFileError
 
@@ -205,7 +205,7 @@ class FewerTokens:
         return self._numbers[np.asarray(tokens, np.int64)].tolist()
 
 
-class _AllTokens:
+class _AllTokens(Rows):
     """Rows over all of the target's tokens, of a model that knows only some."""
 
     def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
@@ -223,14 +223,5 @@ class _AllTokens:
     def wait(self, *, best: bool) -> None:
         self._rows.wait(best=False)
 
-    def best(self, node: int) -> int:
-        return -1
-
-    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        return np.array([top_tokens(self[node], count) for node in nodes])
-
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
         return self._rows.hidden(nodes)
-
-    def kept(self) -> Rows:
-        return _AllTokens(self._rows.kept(), self._known, self._vocabulary)

@@ -76,7 +76,7 @@ class Detokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GenerationRequest:
     """Asks for one reply. The last `begun` of `prompt_ids` are the reply so far, which goes on as it would have by
     itself; `settings.max_new_tokens` counts them, too."""
 
@@ -138,7 +138,7 @@ class Generation:
     def __init__(
         self,
         sequence: CachedSequence,
-        request: Request,
+        request: GenerationRequest,
         detokenizer: Detokenizer,
         latency: LatencyCurve | None = None,
         grammar: Grammar | None = None,

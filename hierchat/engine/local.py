@@ -11,7 +11,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import Step, clear_memory_errors
-from hierchat.engine.generation import Detokenizer, Generation, Request
+from hierchat.engine.generation import Detokenizer, Generation, GenerationRequest
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
@@ -89,7 +89,7 @@ class LocalEngine:
         """
         if not self.runner.drafts:
             drafter = None
-        request = Request(prompt_ids, settings, drafter, stop or threading.Event(), begun)
+        request = GenerationRequest(prompt_ids, settings, drafter, stop or threading.Event(), begun)
         with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
             reply = self._begin(sequence, request)
             try:
@@ -103,7 +103,7 @@ class LocalEngine:
         """Decode one reply plainly and exactly; yields each step with the rows that it chose from, valid until the
         next."""
         with self._pool.sequence(prompt_ids) as sequence:
-            reply = self._begin(sequence, Request(prompt_ids, settings))
+            reply = self._begin(sequence, GenerationRequest(prompt_ids, settings))
             for _ in reply.read():
                 pass
             while reply.finish is None:
@@ -156,12 +156,12 @@ class LocalEngine:
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Return the difference of two tokens' raw logits after `context`."""
         with self._pool.sequence(context) as sequence:
-            for _ in self._begin(sequence, Request(context, GenerationSettings())).read():
+            for _ in self._begin(sequence, GenerationRequest(context, GenerationSettings())).read():
                 pass
             rows = sequence.forward((context[-1],), (-1,))
             return abs(float(rows[0][first]) - float(rows[0][second]))
 
-    def _begin(self, sequence: CachedSequence, request: Request) -> Generation:
+    def _begin(self, sequence: CachedSequence, request: GenerationRequest) -> Generation:
         grammar = None
         if text := request.settings.grammar:
             if self.grammars is None:

@@ -20,32 +20,6 @@ class QueueFull(Exception):
     """Too many requests wait already. The message is for the user."""
 
 
-class Ticket:
-    """A place in the queue; later the engine, or a share of it."""
-
-    def __init__(self, scheduler: Scheduler, *, first: bool, shares: bool) -> None:
-        self._scheduler = scheduler
-        self.first = first
-        self.shares = shares
-
-    @property
-    def ahead(self) -> int:
-        """How many replies must end before."""
-        return self._scheduler.ahead(self)
-
-    def take(self, seconds: float | None = POLL_SECONDS) -> bool:
-        """Wait for the engine, at most so long (None: for ever). Returns whether it is this ticket's now."""
-        return self._scheduler.take(self, seconds)
-
-    def step_aside(self) -> None:
-        """Give the engine back, and be the next behind tickets that go first."""
-        self._scheduler.step_aside(self)
-
-    def leave(self) -> None:
-        """Give back the engine, or the place in the queue."""
-        self._scheduler.leave(self)
-
-
 class Scheduler:
     """Decides who uses the engine now, and who comes next. Loading another model goes ahead of replies that wait."""
 
@@ -53,54 +27,22 @@ class Scheduler:
         self.places = 1
         """Replies that the engine writes at once; whoever brings another engine sets it."""
         self._most = most
-        self._holders: list[Ticket] = []
-        self._waiting: list[Ticket] = []
-        self._changed = threading.Condition()
+        self.holders: list[Ticket] = []
+        self.waiting: list[Ticket] = []
+        self.changed = threading.Condition()
         self._wanted = threading.Event()
-        self._free_since = time.monotonic()
+        self.free_since = time.monotonic()
 
     def join(self, *, first: bool = False, shares: bool = False) -> Ticket:
         """Take a place at the end, or ahead of all replies; `shares`: others may hold the engine, too. Raises
         QueueFull."""
         ticket = Ticket(self, first=first, shares=shares)
-        with self._changed:
+        with self.changed:
             self._wanted.set()
-            if not first and len(self._waiting) >= self._most:
+            if not first and len(self.waiting) >= self._most:
                 raise QueueFull("Too many replies are waiting. Please try again in a moment.")
-            self._waiting.insert(self._firsts() if first else len(self._waiting), ticket)
+            self.waiting.insert(self.firsts() if first else len(self.waiting), ticket)
             return ticket
-
-    def ahead(self, ticket: Ticket) -> int:
-        with self._changed:
-            if ticket in self._holders:
-                return 0
-            before = self._waiting[: self._waiting.index(ticket)]
-            replies = sum(not one.first for one in self._holders)
-            if ticket.shares:  # all but one of those that hold it may go on
-                replies = min(replies, 1) if before or not self._has_room(ticket) else 0
-            return replies + sum(not one.first for one in before)
-
-    def take(self, ticket: Ticket, seconds: float | None) -> bool:
-        with self._changed:
-            if not self._changed.wait_for(
-                lambda: self._waiting[0] is ticket and self._has_room(ticket), seconds
-            ):
-                return False
-            self._holders.append(self._waiting.pop(0))
-            self._changed.notify_all()  # the next one may find room, too
-            return True
-
-    def step_aside(self, ticket: Ticket) -> None:
-        with self._changed:
-            self._holders.remove(ticket)
-            self._waiting.insert(self._firsts(), ticket)
-            self._changed.notify_all()
-
-    def leave(self, ticket: Ticket) -> None:
-        with self._changed:
-            (self._holders if ticket in self._holders else self._waiting).remove(ticket)
-            self._free_since = time.monotonic()
-            self._changed.notify_all()
 
     @contextmanager
     def turn(
@@ -115,30 +57,80 @@ class Scheduler:
 
     @property
     def idle_seconds(self) -> float:
-        """How long nobody has held the engine or waited for it."""
-        with self._changed:
-            return 0.0 if self._holders or self._waiting else time.monotonic() - self._free_since
+        """Seconds for which nobody has held the engine or waited for it."""
+        with self.changed:
+            return 0.0 if self.holders or self.waiting else time.monotonic() - self.free_since
 
     @contextmanager
     def spare(self) -> Iterator[threading.Event | None]:
         """Hold the engine as long as nobody else wants it: yields what is set once somebody does, and None where
         somebody does already."""
         ticket = Ticket(self, first=True, shares=False)  # no reply: who waits for it is not told so
-        with self._changed:
-            free = not self._holders and not self._waiting
+        with self.changed:
+            free = not self.holders and not self.waiting
             if free:
-                self._holders, self._wanted = [ticket], threading.Event()
+                self.holders, self._wanted = [ticket], threading.Event()
         try:
             yield self._wanted if free else None
         finally:
             if free:
-                self.leave(ticket)
+                ticket.leave()
 
-    def _has_room(self, ticket: Ticket) -> bool:
-        if not self._holders:
+    def has_room(self, ticket: Ticket) -> bool:
+        """Tell whether a ticket may hold the engine beside those that do; call it with `changed` held."""
+        if not self.holders:
             return True
-        shared = ticket.shares and all(one.shares for one in self._holders)
-        return shared and len(self._holders) < self.places
+        shared = ticket.shares and all(one.shares for one in self.holders)
+        return shared and len(self.holders) < self.places
 
-    def _firsts(self) -> int:
-        return sum(ticket.first for ticket in self._waiting)
+    def firsts(self) -> int:
+        """Count the tickets that wait ahead of all replies; call it with `changed` held."""
+        return sum(ticket.first for ticket in self.waiting)
+
+
+class Ticket:
+    """A place in the queue; later the engine, or a share of it."""
+
+    def __init__(self, queue: Scheduler, *, first: bool, shares: bool) -> None:
+        self._queue = queue
+        self.first = first
+        self.shares = shares
+
+    @property
+    def ahead(self) -> int:
+        """How many replies must end before."""
+        queue = self._queue
+        with queue.changed:
+            if self in queue.holders:
+                return 0
+            before = queue.waiting[: queue.waiting.index(self)]
+            replies = sum(not one.first for one in queue.holders)
+            if self.shares:  # all but one of those that hold it may go on
+                replies = min(replies, 1) if before or not queue.has_room(self) else 0
+            return replies + sum(not one.first for one in before)
+
+    def take(self, seconds: float | None = POLL_SECONDS) -> bool:
+        """Wait for the engine, at most so long (None: for ever). Returns whether it is this ticket's now."""
+        queue = self._queue
+        with queue.changed:
+            if not queue.changed.wait_for(lambda: queue.waiting[0] is self and queue.has_room(self), seconds):
+                return False
+            queue.holders.append(queue.waiting.pop(0))
+            queue.changed.notify_all()  # the next one may find room, too
+            return True
+
+    def step_aside(self) -> None:
+        """Give the engine back, and be the next behind tickets that go first."""
+        queue = self._queue
+        with queue.changed:
+            queue.holders.remove(self)
+            queue.waiting.insert(queue.firsts(), self)
+            queue.changed.notify_all()
+
+    def leave(self) -> None:
+        """Give back the engine, or the place in the queue."""
+        queue = self._queue
+        with queue.changed:
+            (queue.holders if self in queue.holders else queue.waiting).remove(self)
+            queue.free_since = time.monotonic()
+            queue.changed.notify_all()

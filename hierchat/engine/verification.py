@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,50 +14,44 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts, choose, top_tokens
 
-# Logits of a segment's nodes: an array, or values on a device that are copied at the first use.
 
-
-class Rows(Protocol):
+class Rows:
     """Logits of a segment's nodes, float32; valid until the sequence's next forward."""
 
-    @property
-    def recorded(self) -> bool:
-        """Whether the forward did work that later ones reuse, such as recording a graph: its time is no measure."""
-        ...
+    recorded = False
+    """Whether the forward did work that later ones reuse, such as recording a graph: its time is no measure."""
 
-    def __getitem__(self, node: int, /) -> NDArray[np.float32]:
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
         """[vocabulary]"""
-        ...
+        raise NotImplementedError
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def wait(self, *, best: bool) -> None:
         """Wait until the forward is done. `best`: only best() will be read, so that less need be brought."""
-        ...
 
     def best(self, node: int) -> int:
         """Return the node's likeliest token, the first of equals, if it is known without going through its logits; else
         -1."""
-        ...
+        return -1
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         """Return the likeliest tokens in order, as top_tokens does: [nodes, count]."""
-        ...
+        return np.array([top_tokens(self[node], count) for node in nodes])
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
         """Return what the head read, behind the last norm: [nodes, hidden], valid until the runner's next forward. None
         if the runner does not keep it."""
-        ...
+        return None
 
     def kept(self) -> Rows:
         """Copy the logits, so that they stay valid beyond the next forward."""
-        ...
+        return ArrayRows(np.array([self[node] for node in range(len(self))]))
 
 
-class ArrayRows:
+class ArrayRows(Rows):
     """Rows in main memory: [nodes, vocabulary]."""
-
-    recorded = False
 
     def __init__(self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None) -> None:
         """`hidden` [nodes, hidden], where it is known."""
@@ -73,15 +67,6 @@ class ArrayRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._logits, dtype, copy=copy)
 
-    def wait(self, *, best: bool) -> None:
-        pass
-
-    def best(self, node: int) -> int:
-        return -1
-
-    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        return np.array([top_tokens(self._logits[node], count) for node in nodes])
-
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
         return None if self._hidden is None else self._hidden[list(nodes)]
 
@@ -89,7 +74,7 @@ class ArrayRows:
         return ArrayRows(self._logits)
 
 
-class LateRows:
+class LateRows(Rows):
     """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
 
     `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
@@ -137,18 +122,12 @@ class LateRows:
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
         """Return the likeliest tokens [nodes, count], as top_tokens does; whole rows stay where they are."""
         if self._fetch_top is None or self._rows is not None:
-            return np.array([top_tokens(self[node], count) for node in nodes])
+            return super().likeliest(nodes, count)
         self._require_fresh()
         return self._fetch_top(nodes, count)
 
-    def hidden(self, nodes: Sequence[int]) -> None:
-        """Return nothing: they stay on the device, where a graph uses their memory again."""
-
     def wait(self, *, best: bool) -> None:
         self.best(0) if best else self[0]
-
-    def kept(self) -> Rows:
-        return ArrayRows(np.array([self[node] for node in range(self._count)]))
 
     def expire(self) -> None:
         """Refuse to be read from now on: the memory behind the rows is used again."""

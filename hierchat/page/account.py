@@ -68,10 +68,10 @@ def forget_guest(service: ChatService, kept: KeptFiles, member: Member) -> None:
     if member.account is not None:
         return
     files.forget(member.name)
-    if (user := service.store.users().get(member.name)) is not None:
+    if (user := service.store.users.ids().get(member.name)) is not None:
         kept.forget(user)
         whole = service.forget_user(user)
     else:  # tried before, or never here
-        whole = service.store.rewrite()
+        whole = service.store.connection.rewrite()
     if not whole:
         raise StoreError(_("Another program keeps what a guest wrote in the file."))

@@ -244,7 +244,7 @@ def thread(
         if message.role == "user":
             question = message.id
             open_files = {
-                file.id: service.store.attachment(user_id, file.id)
+                file.id: service.store.messages.attachment(user_id, file.id)
                 for file in message.attachments
                 if file.id in shown
             }
@@ -289,7 +289,7 @@ def above(
     """The last `most` messages above it, its question at their end."""
     path = []
     if reply.below is not None:
-        path = service.store.messages(reply.user_id, reply.conversation_id, reply.below, most + 1)
+        path = service.store.messages.path(reply.user_id, reply.conversation_id, reply.below, most + 1)
     drawn = thread(service, reply.user_id, path, marked, shown, most, replying=True)
     return drawn + (user_message(reply.text, files=files(reply.files)) if reply.asks else "")
 

@@ -73,8 +73,8 @@ class GoingOn:
         if session.conversation is None:
             return
         with suppress(NotFound, StoreError):  # the next time it is opened, then
-            if self._service.store.conversation(user, session.conversation).unread:
-                self._service.store.mark_unread(user, session.conversation, False)
+            if self._service.store.chats.get(user, session.conversation).unread:
+                self._service.store.chats.mark_unread(user, session.conversation, False)
                 self._service.changes.notify(user)
 
     def left(self, session: Session | None) -> None:
@@ -83,7 +83,7 @@ class GoingOn:
             return
         if self._sessions.any_of(user) or not self._service.in_progress.all_of(user):
             return
-        if not self._service.store.keeps_writing(user):
+        if not self._service.store.users.keeps_writing(user):
             timer = threading.Timer(GRACE_SECONDS, self._stop, [user])
             timer.daemon = True
             timer.start()

@@ -168,7 +168,7 @@ class OwnerOnly(Exception):
 
 def require_owner(store: Store, user_id: int) -> None:
     """Raises OwnerOnly. The user is that of the request, never one that the page names."""
-    if not store.is_owner(user_id):
+    if not store.users.is_owner(user_id):
         raise OwnerOnly(_("Only the owner of this hierchat can do that."))
 
 

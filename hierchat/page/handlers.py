@@ -66,7 +66,7 @@ class Handlers:
     def _user(self, name: str) -> int:
         # Known ones without the store: Stop works while the file is locked.
         if name not in self._users:
-            self._users[name] = self._service.store.ensure_user(name)
+            self._users[name] = self._service.store.users.ensure(name)
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
@@ -87,7 +87,7 @@ class Handlers:
             **self.poll(),
             **self.going_on.load(),
         }
-        if (note := self._service.store.notice) and self._service.store.is_owner(user):
+        if (note := self._service.store.notice) and self._service.store.users.is_owner(user):
             update |= self.views.tell(session, user, status.notice(note))
         if wanted and session.conversation is None:
             update |= self.views.tell(
@@ -114,7 +114,7 @@ class Handlers:
         """The open chat is kept after all."""
         session, user = self.session_of(request)
         if (kept := session.incognito_chat) is not None:
-            self._service.store.restore_conversation(user, kept)
+            self._service.store.chats.restore(user, kept)
             session.incognito_chat = None
             self._service.changes.notify(user, kept)
         return self.views.heading(session, user) | self.views.chats(session, user, query)
@@ -133,21 +133,21 @@ class Handlers:
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
-        self._service.store.conversation(user, wanted)
+        self._service.store.chats.get(user, wanted)
         session.leave()
         session.conversation = wanted
         self.going_on.seen(session, user)
         if hit and self.views.now(session, user) is None:
             path = self._path(user, wanted)
             if whole(hit) not in path:
-                self._service.store.select_branch(user, whole(hit))
+                self._service.store.messages.select_branch(user, whole(hit))
                 self._service.changes.notify(user, wanted)
                 path = self._path(user, wanted)
             session.draw_around(whole(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def _path(self, user: int, conversation: int) -> list[int]:
-        return [message.id for message in self._service.store.messages(user, conversation)]
+        return [message.id for message in self._service.store.messages.path(user, conversation)]
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A panel in place of the conversation, whose reply goes on."""
@@ -196,7 +196,7 @@ class Handlers:
         """All that is stored of this user, and what went."""
         session, user = self.session_of(request)
         session.conversation = None  # what is stopped before its turn goes, too
-        chats, messages = self._service.store.held_of(user)
+        chats, messages = self._service.store.users.counts(user)
         whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
@@ -226,7 +226,7 @@ class Handlers:
         """Another version of a question or a reply."""
         session, user = self.session_of(request)
         if self.views.now(session, user) is None:
-            self._service.store.select_branch(user, int(event._data["id"]))
+            self._service.store.messages.select_branch(user, int(event._data["id"]))
             self._service.changes.notify(user, session.conversation)
             session.until = None
         return self._drawn(session, user)

@@ -46,23 +46,21 @@ class OrganisingHandlers:
     def rename(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """A new title."""
         session, user = self._session_of(request)
-        self._store.rename_conversation(
-            user, int(event._data["id"]), str(event._data["text"])[:_LONGEST_TITLE]
-        )
+        self._store.chats.rename(user, int(event._data["id"]), str(event._data["text"])[:_LONGEST_TITLE])
         self._changes.notify(user)
         return self._views.chats(session, user, query) | self._views.heading(session, user)
 
     def pin(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """To the top of the list, or back to its date."""
         session, user = self._session_of(request)
-        self._store.pin_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        self._store.chats.pin(user, int(event._data["id"]), bool(event._data["on"]))
         self._changes.notify(user)
         return self._views.chats(session, user, query)
 
     def archive(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
         """Out of the list, or back into it."""
         session, user = self._session_of(request)
-        self._store.archive_conversation(user, int(event._data["id"]), bool(event._data["on"]))
+        self._store.chats.archive(user, int(event._data["id"]), bool(event._data["on"]))
         self._changes.notify(user)
         return self._views.chats(session, user, query)
 
@@ -80,7 +78,7 @@ class OrganisingHandlers:
         with suppress(NotFound):  # deleted elsewhere: that was wanted
             title = self._views.title_of(user, gone)
             self._delete_for_good(user)
-            self._store.hide_conversation(user, gone)
+            self._store.chats.hide(user, gone)
             self._delete_later(user, gone)
             session.undo = sidebar.undo_line(gone, title, UNDO_SECONDS)
             self._changes.notify(user, gone)
@@ -95,7 +93,7 @@ class OrganisingHandlers:
         session, user = self._session_of(request)
         wanted = int(event._data["id"])
         try:
-            self._store.restore_conversation(user, wanted)
+            self._store.chats.restore(user, wanted)
         except NotFound:
             session.undo = ""
             return self._views.chats(session, user, query) | self._views.tell(
@@ -117,7 +115,7 @@ class OrganisingHandlers:
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(status.LATER)))
         session.leave()
-        session.conversation = self._store.fork_conversation(user, int(event._data["id"]))
+        session.conversation = self._store.chats.fork(user, int(event._data["id"]))
         session.archived = False
         self._changes.notify(user)
         return self._all(session, user, query) | self._views.tell(session, user, status.notice(_(_FORKED)))
@@ -146,7 +144,7 @@ class OrganisingHandlers:
             if self._hidden.pop(conversation, None) is None:  # taken back
                 return
         try:
-            self._store.delete_hidden([conversation])
+            self._store.chats.delete_hidden([conversation])
         except StoreError as error:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
 
@@ -180,7 +178,7 @@ class NamingHandlers:
         session, user = self._session_of(request)
         given = event._data["tags"]
         names = [str(name) for name in given] if isinstance(given, list) else []
-        self._service.store.set_tags(user, int(event._data["id"]), names)
+        self._service.store.chats.set_tags(user, int(event._data["id"]), names)
         self._service.changes.notify(user)
         return self._views.chats(session, user, query)
 
@@ -199,6 +197,6 @@ class NamingHandlers:
         session, user = self._session_of(request)
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(_WRITING)))
-        self._service.store.edit_reply(user, int(event._data["id"]), str(event._data["text"]))
+        self._service.store.messages.edit_reply(user, int(event._data["id"]), str(event._data["text"]))
         self._service.changes.notify(user, session.conversation)
         return self._views.conversation(session, user) | self._views.chats(session, user, query)

@@ -241,8 +241,8 @@ def line(session: Session) -> str:
 def begin(service: ChatService, session: Session, user_id: int) -> int:
     """A new conversation, incognito where that is switched on."""
     if not session.incognito:
-        return service.store.create_conversation(user_id)
-    session.incognito_chat, session.incognito = service.store.begin_incognito(user_id), False
+        return service.store.chats.create(user_id)
+    session.incognito_chat, session.incognito = service.store.chats.begin_incognito(user_id), False
     return session.incognito_chat
 
 
@@ -262,6 +262,6 @@ def left(service: ChatService, session: Session) -> None:
 def _end(service: ChatService, user_id: int, conversation: int) -> None:
     service.in_progress.end(user_id, conversation)
     try:
-        service.store.end_incognito(user_id, conversation)
+        service.store.chats.end_incognito(user_id, conversation)
     except StoreError as error:
         log.warning("An incognito chat stays in the file, out of sight, until hierchat ends: %s", error)

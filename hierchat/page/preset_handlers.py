@@ -48,7 +48,9 @@ class PresetHandlers:
         settings = chat_settings.noted(str(event._data["text"]))
         if settings is None or session.conversation is not None:
             return self._nothing()
-        return chat_settings.drawn(self._parts.settings, self._store.presets(user), settings, stored=False)
+        return chat_settings.drawn(
+            self._parts.settings, self._store.presets.all(user), settings, stored=False
+        )
 
     def choose(self, shown: str, request: gr.Request, *values: Any) -> Update:
         """A preset for this chat, or none: then the model's own values."""
@@ -56,14 +58,14 @@ class PresetHandlers:
         wanted = whole(values[0] or 0)
         settings = own_settings(self._service)
         if wanted:
-            settings = self._store.preset(user, wanted).settings
+            settings = self._store.presets.get(user, wanted).settings
         return self._done(user, shown, settings, request, fields=True)
 
     def create(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
         """What the panel shows as a new preset, which the chat has from now on."""
         _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
-        preset = self._store.create_preset(user, str(event._data["text"]), settings)
+        preset = self._store.presets.create(user, str(event._data["text"]), settings)
         return self._done(user, shown, replace(settings, preset_id=preset), request)
 
     def save(self, shown: str, request: gr.Request, *values: Any) -> Update:
@@ -71,7 +73,7 @@ class PresetHandlers:
         _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
-            self._store.change_preset(user, settings.preset_id, settings)
+            self._store.presets.change(user, settings.preset_id, settings)
         return self._done(user, shown, settings, request)
 
     def rename(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
@@ -79,7 +81,7 @@ class PresetHandlers:
         _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
-            self._store.rename_preset(user, settings.preset_id, str(event._data["text"]))
+            self._store.presets.rename(user, settings.preset_id, str(event._data["text"]))
         return self._done(user, shown, settings, request)
 
     def delete(self, shown: str, request: gr.Request, *values: Any) -> Update:
@@ -87,14 +89,14 @@ class PresetHandlers:
         _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
         if settings.preset_id is not None:
-            self._store.delete_preset(user, settings.preset_id)
+            self._store.presets.delete(user, settings.preset_id)
         return self._done(user, shown, replace(settings, preset_id=None), request)
 
     def default(self, shown: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
         """New chats begin with it, or no longer."""
         _, user = self._session_of(request)
         settings = chat_settings.read(list(values))
-        self._store.set_default_preset(user, settings.preset_id if event._data["on"] else None)
+        self._store.presets.set_default(user, settings.preset_id if event._data["on"] else None)
         return self._done(user, shown, settings, request)
 
     def _done(
@@ -117,7 +119,7 @@ class PresetHandlers:
         if chat != (session.conversation or 0):
             return self._nothing()
         return chat_settings.drawn(
-            self._parts.settings, self._store.presets(user), settings, fields=fields, stored=bool(chat)
+            self._parts.settings, self._store.presets.all(user), settings, fields=fields, stored=bool(chat)
         ) | self._views.live(session, user)
 
     def _nothing(self) -> Update:

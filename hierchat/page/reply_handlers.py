@@ -121,7 +121,7 @@ class ReplyHandlers:
             yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         session.unsent = ""
-        files = self._service.store.attachments(user, path[place].id)
+        files = self._service.store.messages.attachments(user, path[place].id)
         yield from self._ask(
             session, user, path[place].parent_id, text, compare, query, settings, files
         )  # fmt: skip
@@ -175,13 +175,15 @@ class ReplyHandlers:
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
-        return [m for m in self._service.store.messages(user, session.conversation) if m.role != "system"]
+        return [
+            m for m in self._service.store.messages.path(user, session.conversation) if m.role != "system"
+        ]
 
     def _below(self, session: Session, user: int) -> int | None:
         """The last message of the open conversation."""
         if session.conversation is None:
             return None
-        return self._service.store.last_message(user, session.conversation)
+        return self._service.store.messages.last(user, session.conversation)
 
     def _conversation(self, session: Session, user: int) -> int:
         """The open conversation; a new one is stored."""

@@ -112,13 +112,13 @@ class Views:
         store, session.query = self._service.store, query
         session.list_seen = self._service.changes.count(user_id)
         writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
-        archived = store.archived_conversations(user_id)
+        archived = store.chats.count_archived(user_id)
         session.archived = session.archived and archived > 0
         searched = bool(query.strip())
         most = session.listed + 1
         found = [
             c if c.title or c.id not in writing else replace(c, title=writing[c.id].title)
-            for c in store.conversations(user_id, query or None, most, archived=session.archived)
+            for c in store.chats.find(user_id, query or None, most, archived=session.archived)
         ]
         shown, more = found[: session.listed], len(found) > session.listed
         drawn = sidebar.conversation_list(
@@ -132,9 +132,9 @@ class Views:
             writing,
         )
         return {
-            self._parts.list: sidebar.filters(store.tags(user_id), query) + drawn,
+            self._parts.list: sidebar.filters(store.chats.tags(user_id), query) + drawn,
             self._parts.undo: session.undo,
-            self._parts.footer: sidebar.footer(store.totals(user_id)),
+            self._parts.footer: sidebar.footer(store.figures.totals(user_id)),
         }
 
     def heading(self, session: Session, user_id: int) -> Update:
@@ -167,7 +167,7 @@ class Views:
         """A conversation's title for the eye."""
         if conversation is None:
             return _(sidebar.UNTITLED)
-        if title := self._service.store.conversation(user_id, conversation).title:
+        if title := self._service.store.chats.get(user_id, conversation).title:
             return title
         reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
         return (reply and reply.title) or _(sidebar.UNTITLED)
@@ -237,7 +237,7 @@ class Views:
         settings = settings_of(self._service, user_id, session.conversation)
         session.settings_of = session.conversation
         session.settings_seen = self._service.changes.count(user_id)
-        return chat_settings.drawn(self._parts.settings, self._service.store.presets(user_id), settings)
+        return chat_settings.drawn(self._parts.settings, self._service.store.presets.all(user_id), settings)
 
     def settings_news(self, session: Session, user_id: int) -> Update:
         """The same where another page changed them, or the presets."""
@@ -248,7 +248,7 @@ class Views:
             return self.settings(session, user_id)
         if changes.settings_changed(user_id) <= seen:
             return {}
-        presets = self._service.store.presets(user_id)
+        presets = self._service.store.presets.all(user_id)
         if chat is None:  # what it shall set, the page alone knows
             return {self._parts.settings.preset: gr.update(choices=chat_settings.choices(presets))}
         settings = settings_of(self._service, user_id, chat)
@@ -278,7 +278,7 @@ class Views:
     def exists(self, user_id: int, conversation: int) -> bool:
         """Whether this user has that conversation."""
         try:
-            self._service.store.conversation(user_id, conversation)
+            self._service.store.chats.get(user_id, conversation)
         except NotFound:
             return False
         return True
@@ -286,7 +286,9 @@ class Views:
     def _path(self, session: Session, user_id: int) -> list[Any]:
         if session.conversation is None:
             return []
-        return self._service.store.messages(user_id, session.conversation, session.until, session.drawn + 1)
+        return self._service.store.messages.path(
+            user_id, session.conversation, session.until, session.drawn + 1
+        )
 
     def columns(
         self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, GrowingReply] | None = None

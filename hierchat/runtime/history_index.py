@@ -37,14 +37,14 @@ class IndexedTexts:
         """Everything that is there, with the orders that were stored."""
         self._store = store
         self._key = (user_id, model_key, kind)
-        self._deletions = store.deletions(user_id)
-        texts, self._mark = store.drafting_texts(*self._key, Mark())
+        self._deletions = store.users.deletions(user_id)
+        texts, self._mark = store.history.texts(*self._key, Mark())
         log = dict(texts)
         parts: list[bytes] = []
         ids: list[int] = []
         holes: list[int] = []
         orders = []
-        for run in sorted(store.suffix_runs(*self._key), key=lambda run: int(run.texts[0, 0])):
+        for run in sorted(store.history.suffix_runs(*self._key), key=lambda run: int(run.texts[0, 0])):
             covered = run.texts.tolist()
             if any(id in log and len(log[id]) != size * _TOKEN.itemsize for id, size in covered):
                 _log.warning("A stored part of the draft index did not fit its texts and is made anew.")
@@ -84,9 +84,9 @@ class IndexedTexts:
 
     def follow(self) -> None:
         """Take out what was deleted, add what is new, and what came back."""
-        deletions = self._store.deletions(self._key[0])
+        deletions = self._store.users.deletions(self._key[0])
         if deletions != self._deletions:
-            there = self._store.drafting_ids(*self._key)
+            there = self._store.history.ids(*self._key)
             # What is stored went with the deletion in the same way.
             self.index.remove([self._places.pop(id) for id in self._places.keys() - there])
             self._deletions = deletions
@@ -95,7 +95,7 @@ class IndexedTexts:
                 self._starts, self._ids = [], []
             if there - self._places.keys():  # the mark may lie behind what came back: read all once more
                 self._mark = Mark()
-        texts, self._mark = self._store.drafting_texts(*self._key, self._mark)
+        texts, self._mark = self._store.history.texts(*self._key, self._mark)
         found = {id: np.frombuffer(ids, _TOKEN) for id, ids in texts}
         new = {id: ids for id, ids in found.items() if self._places.get(id, (0, -1))[1] != ids.size}
         if grown := self._places.keys() & new.keys():  # a reply that was continued
@@ -127,7 +127,7 @@ class IndexedTexts:
         runs = [_stored(run, order, places) for run, order in found]
         if not all(run.sound for run in runs):  # a text was removed or added while this was made
             return
-        if self._store.keep_suffix_runs(*self._key, runs, deletions=deletions):
+        if self._store.history.keep_suffix_runs(*self._key, runs, deletions=deletions):
             self._stored |= {(run.start, run.length) for run, _ in found}
 
     def _storable(self, runs: Iterable[SortedRun]) -> list[SortedRun]:
@@ -231,7 +231,7 @@ class UserHistory:
 
     def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
         """Keep the tokens of texts that have none yet, up to `most` characters, if any; whether there may be more."""
-        found = self._store.texts_without_tokens(*self._key, self._tokenised, before, _BATCH)
+        found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
         for id, text in found:
             if most is not None and len(text) > most:
@@ -239,7 +239,7 @@ class UserHistory:
             texts.append((id, text))
             most = None if most is None else most - len(text)
         if texts:
-            self._store.keep_tokens(self._key[1], ((id, tokenize(text)) for id, text in texts))
+            self._store.history.keep_tokens(self._key[1], ((id, tokenize(text)) for id, text in texts))
             self._tokenised = texts[-1][0]
         more = len(texts) < len(found) or len(found) == _BATCH
         if not more and before is not None:  # all that came before it was looked through
@@ -279,12 +279,12 @@ class Histories:
     def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
         """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
         yields how many tokens of this user's can draft so far, in the end all of them. From any thread."""
-        total = self._store.drafting_tokens(user_id, model_key)
+        total = self._store.history.count_tokens(user_id, model_key)
         yield total
         after = 0
-        while found := self._store.texts_without_tokens(user_id, model_key, after, None, _BATCH):
+        while found := self._store.history.without_tokens(user_id, model_key, after, None, _BATCH):
             texts = [(id, tokenize(text)) for id, text in found]
-            self._store.keep_tokens(model_key, texts)
+            self._store.history.keep_tokens(model_key, texts)
             after = found[-1][0]
             total += sum(len(ids) for _, ids in texts)
             yield total

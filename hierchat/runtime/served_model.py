@@ -147,7 +147,7 @@ class Learned:
         """The state to learn in during the next reply."""
         key = (user_id, model_key)
         with self._lock:
-            deletions = self._store.deletions(user_id)
+            deletions = self._store.users.deletions(user_id)
             state = self._held.pop(key, None)
             if state is None or state.deletions != deletions:
                 state = self._load(key, deletions)
@@ -193,7 +193,7 @@ class Learned:
     def _read(self, key: tuple[int, str], kind: str, make: Callable[[bytes], T]) -> T | None:
         """None where there is none, or it is damaged or of another version."""
         with suppress(ValueError, StoreError):
-            if value := self._store.learned(*key, kind):
+            if value := self._store.learned.get(*key, kind):
                 return make(value)
         return None
 
@@ -208,7 +208,7 @@ class Learned:
                 (SUCCESSORS, state.successors.to_bytes()),
                 *([(LEVELS, _levels_to_bytes(state.levels))] if state.levels else []),
             ):
-                self._store.learn(*key, kind, value, deletions=state.deletions)
+                self._store.learned.keep(*key, kind, value, deletions=state.deletions)
 
 
 def _levels_to_bytes(levels: Mapping[str, Acceptance]) -> bytes:
@@ -226,7 +226,7 @@ def counted(store: Store, user_id: int, model_key: str | None = None) -> Accepta
     """What acceptance models counted of their estimates, of one model or of all, as it was written down last. Nothing
     else of it is learned."""
     found = Acceptance()
-    for key, value in store.all_learned(user_id, ACCEPTANCE).items():
+    for key, value in store.learned.by_model(user_id, ACCEPTANCE).items():
         if model_key in (None, key):
             with suppress(ValueError):  # of another version: it is learned anew
                 found.add(Acceptance.from_bytes(value))

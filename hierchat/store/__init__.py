@@ -3,8 +3,6 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
-from hierchat.store.chats import LOCAL_USER
-from hierchat.store.comparisons import StoredComparison
 from hierchat.store.connection import (
     FOUND_BEGINS,
     FOUND_ENDS,
@@ -17,8 +15,8 @@ from hierchat.store.connection import (
     storable,
     title_of,
 )
-from hierchat.store.deletion import DraftsFrom
-from hierchat.store.generated import IdleSettings, SelfDrafted, SelfSize, SelfText
+from hierchat.store.figures import StoredComparison
+from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText
 from hierchat.store.history import Mark, SuffixRun, TextKind
 from hierchat.store.portable import Chat, ChatMessage
 from hierchat.store.records import (
@@ -29,8 +27,10 @@ from hierchat.store.records import (
     ChatSettings,
     Conversation,
     DraftingFigures,
+    DraftsFrom,
     FinalState,
     HistorySize,
+    IdleSettings,
     LoggedReply,
     Message,
     NewTurn,
@@ -47,7 +47,7 @@ from hierchat.store.records import (
     Whereabouts,
 )
 from hierchat.store.store import Store
-from hierchat.store.users import Access, Account, Key
+from hierchat.store.users import LOCAL_USER, Access, Account, Key
 
 __all__ = [
     "FOUND_BEGINS",
@@ -70,6 +70,9 @@ __all__ = [
     "DraftingFigures",
     "DraftsFrom",
     "FinalState",
+    "GeneratedDrafts",
+    "GeneratedSize",
+    "GeneratedText",
     "HistorySize",
     "IdleSettings",
     "Key",
@@ -82,9 +85,6 @@ __all__ = [
     "OverTimeFigures",
     "Preset",
     "Role",
-    "SelfDrafted",
-    "SelfSize",
-    "SelfText",
     "SourceCount",
     "SourceSpan",
     "State",

@@ -1,4 +1,4 @@
-"""Users and their conversations: create, list, search, rename, pin, archive."""
+"""Conversations: create, list, search, title, tag, copy, hide and delete."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from sqlite_utils import Database
@@ -13,84 +14,34 @@ from sqlite_utils import Database
 from hierchat.store.connection import (
     FOUND_BEGINS,
     FOUND_ENDS,
-    Connected,
+    NUMBER,
+    Connection,
+    NotFound,
+    Repository,
+    drop_words,
+    is_running,
     match_expression,
     owned_conversation,
+    owned_message,
     require_user,
     split_tags,
     storable,
+    this_process,
     title_of,
 )
-from hierchat.store.records import Conversation
+from hierchat.store.history import forget_learned, forget_texts
+from hierchat.store.messages import PATH
+from hierchat.store.presets import copy_settings, put_settings, settings_of
+from hierchat.store.records import ChatSettings, Conversation
 
-# Tags of conversations: short names by which the user groups them.
-
-
+_ABANDONED_SECONDS = 86_400.0
+"""A conversation that waited so long for its first message was left behind by a crash."""
 TAG_CHARACTERS = 40
 MOST_TAGS = 32
 """Of one conversation."""
 
-
-class Tags(Connected):
-    """The part of Store that knows tags."""
-
-    def tags(self, user_id: int) -> list[str]:
-        """All tags of this user's conversations, in the order of the alphabet."""
-        with self._read() as db:
-            return user_tags(db, user_id)
-
-    def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-        """Give a conversation these tags in place of those that it had. Raises NotFound.
-
-        A tag that differs from one in use by its case alone is that one.
-        """
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
-            add_tags(db, user_id, conversation_id, names)
-
-
-def tag_name(text: str) -> str:
-    """One line without quotes and leading #, which would be part of no search; empty where nothing is left."""
-    line = " ".join(storable(text).replace('"', " ").replace("\0", " ").split()).lstrip("# ")
-    return line[:TAG_CHARACTERS].strip()
-
-
-def add_tags(db: Database, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-    """As part of a transaction."""
-    known = {name.casefold(): name for name in user_tags(db, user_id)}
-    for name in filter(None, map(tag_name, list(names)[:MOST_TAGS])):
-        db.execute(
-            "INSERT OR IGNORE INTO tags (conversation_id, name) VALUES (?, ?)",
-            [conversation_id, known.setdefault(name.casefold(), name)],
-        )
-
-
-def user_tags(db: Database, user_id: int) -> list[str]:
-    rows = db.execute(
-        "SELECT DISTINCT name FROM tags JOIN conversations ON id = conversation_id"
-        " WHERE user_id = ? AND hidden_by IS NULL",
-        [user_id],
-    )
-    return sorted((name for (name,) in rows), key=str.casefold)
-
-
-def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
-    """The same tags as they are stored, whatever their case, as JSON for a query."""
-    known = {name.casefold(): name for name in user_tags(db, user_id)}
-    return json.dumps([known.get(tag_name(name).casefold(), name) for name in names])
-
-
-def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
-    """The tags of one conversation, in the order of the alphabet."""
-    rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
-    return tuple(sorted((name for (name,) in rows), key=str.casefold))
-
-
 _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread")
-LOCAL_USER = "local"
-"""Whose chats a page without a login shows."""
-EMPTY = (
+_EMPTY = (
     "NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)"
     " AND NOT EXISTS (SELECT 1 FROM waiting WHERE conversation_id = conversations.id)"
 )
@@ -142,124 +93,6 @@ _SEARCH = f"""
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 
-
-class Conversations(Connected):
-    """The part of Store that knows users and conversations."""
-
-    def ensure_user(self, name: str) -> int:
-        """The id of the user of that name, who is created if new."""
-        with self._write() as db:
-            db.execute(
-                "INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [storable(name), time.time()],
-            )
-            return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
-
-    def users(self) -> dict[str, int]:
-        """The ids of all users, by name."""
-        with self._read() as db:
-            return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
-
-    def create_conversation(self, user_id: int, title: str = "") -> int:
-        """The id of a new, empty conversation. An empty title is filled by the first user message.
-
-        Raises StoreError where the user was forgotten.
-        """
-        now = time.time()
-        with self._write() as db:
-            require_user(db, user_id)
-            return db.execute(
-                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-                [user_id, storable(title), now, now],
-            ).lastrowid
-
-    def conversations(
-        self, user_id: int, query: str | None = None, limit: int = 200, *, archived: bool = False
-    ) -> list[Conversation]:
-        """This user's conversations, or the archived ones: pinned ones first, then the latest changed.
-
-        With a query, all whose title, or one of whose messages, holds all its words, archived ones last; the
-        last word may be the beginning of one; case, accents and punctuation do not count. A blank query is none; one
-        without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or `tag:"two words"`,
-        asks for those with that tag.
-        """
-        words, tags = split_tags(query or "")
-        with self._read() as db:
-            parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
-            if not words.strip():
-                which = {"archived": None if tags else archived}
-                return [_conversation(row) for row in db.query(_LIST, parameters | which)]
-            if not (match := match_expression(words)):
-                return []
-            return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
-
-    def archived_conversations(self, user_id: int) -> int:
-        """How many of this user's conversations are archived."""
-        with self._read() as db:
-            return db.execute(
-                "SELECT count(*) FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL",
-                [user_id],
-            ).fetchone()[0]
-
-    def conversation(self, user_id: int, conversation_id: int) -> Conversation:
-        """One conversation. Raises NotFound."""
-        with self._read() as db:
-            row = owned_conversation(db, user_id, conversation_id)
-            tags = json.dumps(tags_of(db, conversation_id))
-            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags})
-
-    def discard_conversation(self, user_id: int, conversation_id: int) -> bool:
-        """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
-        with self._write() as db:
-            db.execute(
-                f"DELETE FROM conversations WHERE id = ? AND user_id = ? AND {EMPTY}",
-                [conversation_id, user_id],
-            )
-            found = db.execute("SELECT 1 FROM conversations WHERE id = ?", [conversation_id]).fetchone()
-            return found is None
-
-    def rename_conversation(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Give it another title, which no model replaces. Raises NotFound."""
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute(
-                "UPDATE conversations SET title = ?, title_given = 1 WHERE id = ?",
-                [storable(title), conversation_id],
-            )
-
-    def pin_conversation(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        """Keep it at the top of the list, or no longer. Raises NotFound."""
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute("UPDATE conversations SET pinned = ? WHERE id = ?", [pinned, conversation_id])
-
-    def archive_conversation(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        """Put it away from the list, or bring it back; it is not pinned then. It drafts as before. Raises NotFound."""
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute(
-                "UPDATE conversations SET archived = ?, pinned = 0 WHERE id = ?", [archived, conversation_id]
-            )
-
-    def held_of(self, user_id: int) -> tuple[int, int]:
-        """How many conversations and messages there are of a user."""
-        with self._read() as db:
-            return db.execute(
-                "SELECT count(DISTINCT conversations.id), count(messages.id)"
-                " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
-                [user_id],
-            ).fetchone()
-
-
-def _conversation(row: dict[str, Any]) -> Conversation:
-    tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
-    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread")}
-    return Conversation(**row | flags | {"tags": tags})
-
-
-# Titles that a model writes, in place of a conversation's first words.
-
-
 _NEW = """
     SELECT conversations.id, user_id, title FROM conversations JOIN users ON users.id = user_id
     WHERE conversations.created_at > :since AND model_titles AND NOT title_given AND title <> ''
@@ -272,6 +105,15 @@ _NEW = """
     ORDER BY updated_at
 """
 _FIRST_WORDS = "SELECT text FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY id LIMIT 1"
+# Of several copies of a message that goes, the first becomes the original of the others.
+_BEQUEATH = """
+    UPDATE messages SET copy_of = nullif(heirs.first, messages.id)
+    FROM (
+        SELECT copy_of AS original, min(id) AS first FROM messages
+        WHERE copy_of IN (SELECT id FROM messages WHERE conversation_id = ?) GROUP BY copy_of
+    ) AS heirs
+    WHERE messages.copy_of = heirs.original
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +125,122 @@ class Untitled:
     title: str
 
 
-class Titles(Connected):
-    """The part of Store that knows who gave a title."""
+class Chats(Repository):
+    """Conversations: list, search, title, tags, pin, archive, settings, copies, and deletion that can be taken back.
+
+    What is hidden counts as missing everywhere, and no draft comes from it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._hidden: set[int] = set()  # conversations that this store hid and has to delete in the end
+
+    def create(self, user_id: int, title: str = "") -> int:
+        """The id of a new, empty conversation. An empty title is filled by the first user message.
+
+        Raises StoreError where the user was forgotten.
+        """
+        now = time.time()
+        with self._connection.write() as db:
+            require_user(db, user_id)
+            return db.execute(
+                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+                [user_id, storable(title), now, now],
+            ).lastrowid
+
+    def find(
+        self, user_id: int, query: str | None = None, limit: int = 200, *, archived: bool = False
+    ) -> list[Conversation]:
+        """This user's conversations, or the archived ones: pinned ones first, then the latest changed.
+
+        With a query, all whose title, or one of whose messages, holds all its words, archived ones last; the
+        last word may be the beginning of one; case, accents and punctuation do not count. A blank query is none; one
+        without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or `tag:"two words"`,
+        asks for those with that tag.
+        """
+        words, tags = split_tags(query or "")
+        with self._connection.read() as db:
+            parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
+            if not words.strip():
+                which = {"archived": None if tags else archived}
+                return [_conversation(row) for row in db.query(_LIST, parameters | which)]
+            if not (match := match_expression(words)):
+                return []
+            return [_conversation(row) for row in db.query(_SEARCH, parameters | {"match": match})]
+
+    def count_archived(self, user_id: int) -> int:
+        """How many of this user's conversations are archived."""
+        with self._connection.read() as db:
+            return db.execute(
+                "SELECT count(*) FROM conversations WHERE user_id = ? AND archived AND hidden_by IS NULL",
+                [user_id],
+            ).fetchone()[0]
+
+    def get(self, user_id: int, conversation_id: int) -> Conversation:
+        """One conversation. Raises NotFound."""
+        with self._connection.read() as db:
+            row = owned_conversation(db, user_id, conversation_id)
+            tags = json.dumps(tags_of(db, conversation_id))
+            return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags})
+
+    def discard(self, user_id: int, conversation_id: int) -> bool:
+        """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
+        with self._connection.write() as db:
+            db.execute(
+                f"DELETE FROM conversations WHERE id = ? AND user_id = ? AND {_EMPTY}",
+                [conversation_id, user_id],
+            )
+            found = db.execute("SELECT 1 FROM conversations WHERE id = ?", [conversation_id]).fetchone()
+            return found is None
+
+    def rename(self, user_id: int, conversation_id: int, title: str) -> None:
+        """Give it another title, which no model replaces. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute(
+                "UPDATE conversations SET title = ?, title_given = 1 WHERE id = ?",
+                [storable(title), conversation_id],
+            )
+
+    def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
+        """Keep it at the top of the list, or no longer. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute("UPDATE conversations SET pinned = ? WHERE id = ?", [pinned, conversation_id])
+
+    def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
+        """Put it away from the list, or bring it back; it is not pinned then. It drafts as before. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute(
+                "UPDATE conversations SET archived = ?, pinned = 0 WHERE id = ?", [archived, conversation_id]
+            )
+
+    def mark_unread(self, user_id: int, conversation_id: int, unread: bool) -> None:
+        """Whether a reply came there that was not seen yet. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute("UPDATE conversations SET unread = ? WHERE id = ?", [unread, conversation_id])
+
+    def tags(self, user_id: int) -> list[str]:
+        """All tags of this user's conversations, in the order of the alphabet."""
+        with self._connection.read() as db:
+            return user_tags(db, user_id)
+
+    def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
+        """Give a conversation these tags in place of those that it had. Raises NotFound.
+
+        A tag that differs from one in use by its case alone is that one.
+        """
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
+            add_tags(db, user_id, conversation_id, names)
 
     def untitled(self, model_key: str, since: float) -> list[Untitled]:
         """Conversations begun after that time, with a reply, that this model did not try to name: of all users who
         want that. The one that was changed last stands last."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute(_NEW, {"model": model_key, "since": since}).fetchall()
             firsts = {id: db.execute(_FIRST_WORDS, [id]).fetchone() for id, _, _ in rows}
         return [Untitled(*row) for row in rows if firsts[row[0]] and title_of(firsts[row[0]][0]) == row[2]]
@@ -297,7 +248,7 @@ class Titles(Connected):
     def title_by_model(self, chat: Untitled, model_key: str, title: str | None) -> bool:
         """That this model tried, and what came of it (None: nothing). Whether the title changed: not where the user
         gave one, or deleted the chat, meanwhile."""
-        with self._write() as db:
+        with self._connection.write() as db:
             db.execute(
                 "INSERT OR IGNORE INTO title_tries (conversation_id, model_key)"
                 " SELECT id, ? FROM conversations WHERE id = ?",
@@ -310,13 +261,213 @@ class Titles(Connected):
             ).rowcount
         return bool(title and changed)
 
-    def model_titles(self, user_id: int) -> bool:
-        """Whether a model may name this user's new chats."""
-        with self._read() as db:
-            row = db.execute("SELECT model_titles FROM users WHERE id = ?", [user_id]).fetchone()
-            return bool(row and row[0])
+    def settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
+        """What this chat sets; None where it takes the model's own values. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_conversation(db, user_id, conversation_id)
+            return settings_of(db, conversation_id)
 
-    def allow_model_titles(self, user_id: int, allowed: bool) -> None:
-        """Let a model name this user's new chats, or no longer. Titles that are there stay."""
-        with self._write() as db:
-            db.execute("UPDATE users SET model_titles = ? WHERE id = ?", [allowed, user_id])
+    def set_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
+        """They hold from the next reply on. Raises NotFound; a preset that is gone by now is none."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            put_settings(db, user_id, conversation_id, settings)
+
+    def fork(self, user_id: int, message_id: int) -> int:
+        """A new conversation that holds copies of the messages from the root to this one; its id. Raises NotFound.
+
+        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
+        copy neither drafts nor counts while its original is there.
+        """
+        with self._connection.write() as db:
+            source = owned_message(db, user_id, message_id)["conversation_id"]
+            title = _another_title(db, user_id, owned_conversation(db, user_id, source)["title"])
+            now = time.time()
+            fork: int = db.execute(
+                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+                [user_id, title, now, now],
+            ).lastrowid
+            tags = (
+                "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
+            )
+            db.execute(tags, [fork, source])
+            copy_settings(db, source, fork)
+            parent = None
+            for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
+                parent = _copy(db, id, fork, parent)
+            db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [parent, fork])
+            return fork
+
+    def hide(self, user_id: int, conversation_id: int) -> None:
+        """Delete it, but so that `restore` can take it back until `delete_hidden`. Raises NotFound.
+
+        All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
+        store closes first, it is deleted then; if the process dies, when the file is opened next.
+        """
+        with self._connection.write() as db:
+            _forget(db, user_id, conversation_id)
+            db.execute(
+                "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
+                [*this_process(), conversation_id],
+            )
+        self._hidden.add(conversation_id)
+
+    def restore(self, user_id: int, conversation_id: int) -> None:
+        """Take back what `hide` did; it drafts again. Raises NotFound where it is deleted by now."""
+        with self._connection.write() as db:
+            if not show_again(db, user_id, conversation_id):
+                raise NotFound("This chat was deleted for good.")
+        self._hidden.discard(conversation_id)
+
+    def delete_hidden(self, conversation_ids: Iterable[int] | None = None) -> None:
+        """Delete for good what this store hid, all of it or these, from the files too; what was restored stays.
+
+        Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
+        another connection is reading at this moment, the log beside the database keeps deleted pages until the next
+        checkpoint.
+        """
+        mine = self._hidden.intersection(self._hidden if conversation_ids is None else conversation_ids)
+        if mine:
+            self._delete(mine)
+            self._hidden -= mine
+
+    def recover(self) -> None:
+        """Delete what processes hid that no longer run, and conversations that a crash left without a message."""
+        with self._connection.write() as db:
+            db.execute(
+                f"DELETE FROM conversations WHERE title = '' AND created_at < ? AND {_EMPTY}",
+                [time.time() - _ABANDONED_SECONDS],
+            )
+            rows = db.execute(
+                "SELECT id, hidden_by, hider_started FROM conversations WHERE hidden_by IS NOT NULL"
+            ).fetchall()
+        if gone := {id for id, pid, started in rows if not is_running(pid, started)}:
+            self._delete(gone)
+
+    def _delete(self, hidden: Iterable[int]) -> None:
+        with self._connection.write() as db:
+            for id in hidden:
+                db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
+            drop_words(db)
+        self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
+
+    def begin_incognito(self, user_id: int) -> int:
+        """The id of a new conversation that stands in no list and drafts for no other, until `end_incognito`.
+
+        Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
+        file is opened next. Raises StoreError where the user was forgotten.
+        """
+        now = time.time()
+        with self._connection.write() as db:
+            require_user(db, user_id)
+            conversation = db.execute(
+                "INSERT INTO conversations"
+                " (user_id, title, created_at, updated_at, hidden_by, hider_started, incognito)"
+                " VALUES (?, '', ?, ?, ?, ?, 1)",
+                [user_id, now, now, *this_process()],
+            ).lastrowid
+        self._hidden.add(conversation)
+        return int(conversation)
+
+    def end_incognito(self, user_id: int, conversation_id: int) -> None:
+        """Delete it for good, from the files too; one that is none, or gone, stays as it is.
+
+        Takes the time of rewriting the file.
+        """
+        with self._connection.write() as db:
+            ended = db.execute(
+                "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",
+                [conversation_id, user_id],
+            ).rowcount
+        if ended:
+            self.delete_hidden([conversation_id])
+
+
+def _conversation(row: dict[str, Any]) -> Conversation:
+    tags = tuple(sorted(json.loads(row["tags"]), key=str.casefold))
+    flags = {name: bool(row[name]) for name in ("pinned", "archived", "unread")}
+    return Conversation(**row | flags | {"tags": tags})
+
+
+def tag_name(text: str) -> str:
+    """One line without quotes and leading #, which would be part of no search; empty where nothing is left."""
+    line = " ".join(storable(text).replace('"', " ").replace("\0", " ").split()).lstrip("# ")
+    return line[:TAG_CHARACTERS].strip()
+
+
+def add_tags(db: Database, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
+    """As part of a transaction."""
+    known = {name.casefold(): name for name in user_tags(db, user_id)}
+    for name in filter(None, map(tag_name, list(names)[:MOST_TAGS])):
+        db.execute(
+            "INSERT OR IGNORE INTO tags (conversation_id, name) VALUES (?, ?)",
+            [conversation_id, known.setdefault(name.casefold(), name)],
+        )
+
+
+def user_tags(db: Database, user_id: int) -> list[str]:
+    rows = db.execute(
+        "SELECT DISTINCT name FROM tags JOIN conversations ON id = conversation_id"
+        " WHERE user_id = ? AND hidden_by IS NULL",
+        [user_id],
+    )
+    return sorted((name for (name,) in rows), key=str.casefold)
+
+
+def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
+    """The same tags as they are stored, whatever their case, as JSON for a query."""
+    known = {name.casefold(): name for name in user_tags(db, user_id)}
+    return json.dumps([known.get(tag_name(name).casefold(), name) for name in names])
+
+
+def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
+    """The tags of one conversation, in the order of the alphabet."""
+    rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
+    return tuple(sorted((name for (name,) in rows), key=str.casefold))
+
+
+def _another_title(db: Database, user_id: int, title: str) -> str:
+    """The title with the next number behind it: two of the same name could not be told apart in the list."""
+    if not title:
+        return ""
+    base = NUMBER.sub("", title)
+    rows = db.execute("SELECT title FROM conversations WHERE user_id = ? AND title <> ''", [user_id])
+    taken = {title for (title,) in rows}
+    return next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
+
+
+def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:
+    copy: int = db.execute(
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, copy_of)"
+        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, ifnull(copy_of, id)"
+        " FROM messages WHERE id = ?",
+        [conversation_id, parent_id, message_id],
+    ).lastrowid
+    for table in ("turns", "token_log", "spans", "attachments", "imported_messages"):
+        columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
+        db.execute(
+            f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",
+            [copy, message_id],
+        )
+    return copy
+
+
+def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
+    """Take back that a conversation was hidden; False where none of this user's is."""
+    found = db.execute(
+        "UPDATE conversations SET hidden_by = NULL, hider_started = NULL, incognito = 0"
+        " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
+        [conversation_id, user_id],
+    ).rowcount
+    if found:
+        # Whatever holds texts in memory looks for what is there.
+        db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+    return bool(found)
+
+
+def _forget(db: Database, user_id: int, conversation_id: int) -> None:
+    """Out of all that is derived from it. Raises NotFound."""
+    owned_conversation(db, user_id, conversation_id)
+    forget_texts(db, user_id, conversation_id)
+    forget_learned(db, user_id)
+    db.execute(_BEQUEATH, [conversation_id])

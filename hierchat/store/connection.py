@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,8 +153,8 @@ IDLE = 4
 anew all the time, and SQLite keeps the file of one that is closed open as long as there is any other."""
 
 
-class Connected:
-    """What every part of the store is built on: transactions, each on a connection of its own."""
+class Connection:
+    """Transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
         """Open `path`, create it if missing, bring its schema up to date. Raises the errors of errors.py."""
@@ -166,6 +167,8 @@ class Connected:
         self._closed = False
         self.notice = ""
         """What the user should know of the file."""
+        self.ended: set[int] = set()
+        """Replies that ended while the file could not be written, which still says that they are being written."""
         if self.path.exists() and not self.path.is_file():
             raise no_file(self.path)
         with translated(self.path):
@@ -176,11 +179,11 @@ class Connected:
             _check(self.path, busy_seconds)
             self._file = self.path.stat()
         # The schema before the log: so a file that has a log, or had one, is never empty itself.
-        with self._write() as db:
+        with self.write() as db:
             migrations.apply(db)
         with translated(self.path), self._connected() as db:
             db.enable_wal()
-        with self._write() as db:
+        with self.write() as db:
             if _close_abandoned(db, alone):
                 self.notice = (
                     f"{self.path} is a copy that was made while hierchat used the file, and {_log_of(self.path).name} "
@@ -222,16 +225,22 @@ class Connected:
         return db
 
     @contextmanager
-    def _read(self) -> Iterator[Database]:
+    def read(self) -> Iterator[Database]:
         """All queries inside see one moment of the database."""
         with self._transaction("BEGIN") as db:
             yield db
 
     @contextmanager
-    def _write(self) -> Iterator[Database]:
-        """All or nothing. IMMEDIATE: a reader that turns writer would not wait for the busy timeout."""
+    def write(self) -> Iterator[Database]:
+        """Commit all that is done inside, or nothing. The first transaction after the file could not be written marks
+        the replies that ended meanwhile."""
+        ended = set(self.ended)
+        # IMMEDIATE: a reader that turns writer would not wait for the busy timeout.
         with self._transaction("BEGIN IMMEDIATE") as db:
+            if ended:
+                interrupt(db, ended)
             yield db
+        self.ended -= ended
         self._fold_later()
 
     @contextmanager
@@ -287,11 +296,47 @@ class Connected:
         if not self.fold():  # somebody reads for long
             self._fold_later()
 
+    def rewrite(self) -> bool:
+        """Rewrite the file without what was deleted. False where a full disk or another program that reads or
+        writes keeps bytes of it there."""
+        try:
+            with translated(self.path), self._connected() as db:
+                # secure_delete misses what moved between pages before (ran: one word in some thousands).
+                db.execute("VACUUM")
+                (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except (DatabaseLocked, DatabaseUnwritable):
+            return False
+        if busy:
+            self._fold_later()
+        return not busy
+
+    def backup(self, path: Path) -> None:
+        """Write a copy of the whole database, all users', readable by its owner only. The chat can go on meanwhile.
+
+        Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable if it cannot be written.
+        """
+        with new_file(path) as part, translated(path), self._connected() as db:
+            with closing(sqlite3.connect(part)) as copy:
+                # In one step: a reply that is written meanwhile would have it begin again between two.
+                db.conn.backup(copy)
+                copy.execute("DELETE FROM openings")
+                copy.commit()
+                # A file that is carried elsewhere must need no others beside it.
+                copy.execute("PRAGMA journal_mode = DELETE").fetchone()
+                (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise corrupt(self.path)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def close(self) -> None:
         """Write the log into the file, and close the connections; those in use are waited for."""
         if not self._closed:
             with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
-                with self._write() as db:
+                with self.write() as db:
                     db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
                 self.fold()
         with self._pool:
@@ -302,6 +347,29 @@ class Connected:
                 self._idle.pop().close()
             # One that is busy for longer closes when it is done; what it writes is whole or not there.
             self._pool.wait_for(lambda: not self._used, CLOSE_SECONDS)
+
+
+class Repository:
+    """Base of the classes that read and write one kind of thing."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+
+def interrupt(db: Database, message_ids: Iterable[int]) -> None:
+    """Mark replies as interrupted."""
+    # One statement even for no message: on opening, it is what finds out that a file is read-only.
+    db.execute(
+        "UPDATE messages SET state = 'interrupted' WHERE id IN (SELECT value FROM json_each(?))",
+        [json.dumps(list(message_ids))],
+    )
+
+
+def drop_words(db: Database) -> None:
+    """Take the words of deleted texts out of the search, as part of the transaction that deletes them."""
+    # Only a merge of the whole index drops the words of what was deleted.
+    for index in ("messages_fts", "titles_fts", "attachments_fts"):
+        db.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
 
 
 def _connect(path: Path, mode: str, busy_seconds: float) -> Database:

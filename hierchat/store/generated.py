@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hierchat.store.connection import Connected, owned_conversation
-from hierchat.store.deletion import Deletion
+from hierchat.store.connection import Repository
 from hierchat.store.replies import TOKEN
 
 LONGEST = 400
@@ -37,10 +36,6 @@ _KEEP = """
         WHERE messages.id = :origin AND user_id = users.id
     ))
 """
-_LEARNERS = """
-    SELECT id FROM users
-    WHERE learns AND drafts_from = 'all' AND name NOT IN (SELECT name FROM guests) ORDER BY id
-"""
 _DRAFTED = f"""
     SELECT
         ifnull(sum(tokens), 0), ifnull(sum(forwards), 0),
@@ -59,17 +54,7 @@ _DRAFTED = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class IdleSettings:
-    """What a user allows: whether, after how many minutes in which nobody asked for a reply, and up to how many tokens
-    for each model."""
-
-    on: bool = False
-    after_minutes: float = 10.0
-    most_tokens: int = 500_000
-
-
-@dataclass(frozen=True, slots=True)
-class SelfText:
+class GeneratedText:
     """A reply that a model wrote for itself; of one that is not `done`, what there is so far."""
 
     turn: int
@@ -78,7 +63,7 @@ class SelfText:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfSize:
+class GeneratedSize:
     """How much a model wrote for itself. `size`: bytes in the database, with the index."""
 
     texts: int = 0
@@ -87,7 +72,7 @@ class SelfSize:
 
 
 @dataclass(frozen=True, slots=True)
-class SelfDrafted:
+class GeneratedDrafts:
     """Of the drafted replies since the first text that was written so: their tokens and forwards, and the tokens whose
     draft was found in such texts. Other texts may have held the same."""
 
@@ -96,46 +81,17 @@ class SelfDrafted:
     found: int
 
 
-class SelfTexts(Deletion):
-    """The part of Store that keeps them. They stand in no list, no search and no export, but in backups."""
+class GeneratedTexts(Repository):
+    """Texts that a model generated while idle. They stand in no list, no search and no export, but in backups."""
 
-    def learning(self, user_id: int) -> IdleSettings:
-        """What the user allows."""
-        with self._read() as db:
-            row = db.execute(
-                "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
-            ).fetchone()
-        return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
-
-    def set_learning(self, user_id: int, learning: IdleSettings) -> None:
-        """Allow it, or do so no more; what was written stays."""
-        with self._write() as db:
-            db.execute(
-                "UPDATE users SET learns = ?, learns_after = ?, learns_most = ? WHERE id = ?",
-                [learning.on, learning.after_minutes, learning.most_tokens, user_id],
-            )
-
-    def learners(self) -> list[int]:
-        """The users who allow it and whose earlier texts may draft; no guests."""
-        with self._read() as db:
-            return [id for (id,) in db.execute(_LEARNERS)]
-
-    def is_guest(self, user_id: int) -> bool:
-        """Whether nothing of this user's stays when the login ends."""
-        with self._read() as db:
-            found = db.execute(
-                "SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id]
-            )
-            return found.fetchone() is not None
-
-    def own_questions(self, user_id: int) -> list[tuple[int, str]]:
+    def questions(self, user_id: int) -> list[tuple[int, str]]:
         """Message and text of questions that open a chat of this user, the latest first."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return list(db.execute(_QUESTIONS, [user_id, LONGEST, MOST_QUESTIONS]).fetchall())
 
-    def self_replies(self, user_id: int, model_key: str) -> dict[str, int]:
+    def replies(self, user_id: int, model_key: str) -> dict[str, int]:
         """By conversation, how many finished replies there are; 0 where the first one is half there."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return dict(
                 db.execute(
                     "SELECT key, sum(done) FROM self_texts WHERE user_id = ? AND model_key = ? GROUP BY key",
@@ -143,20 +99,28 @@ class SelfTexts(Deletion):
                 ).fetchall()
             )
 
-    def self_texts(self, user_id: int, model_key: str, key: str) -> list[SelfText]:
+    def texts(self, user_id: int, model_key: str, key: str) -> list[GeneratedText]:
         """The replies of one conversation, in order."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute(
                 "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ?"
                 " ORDER BY turn",
                 [user_id, model_key, key],
             ).fetchall()
         return [
-            SelfText(turn, tuple(np.frombuffer(ids, TOKEN).tolist()), bool(done)) for turn, ids, done in rows
+            GeneratedText(turn, tuple(np.frombuffer(ids, TOKEN).tolist()), bool(done))
+            for turn, ids, done in rows
         ]
 
-    def keep_self_text(
-        self, user_id: int, model_key: str, key: str, reply: SelfText, origin: int | None, *, deletions: int
+    def keep(
+        self,
+        user_id: int,
+        model_key: str,
+        key: str,
+        reply: GeneratedText,
+        origin: int | None,
+        *,
+        deletions: int,
     ) -> bool:
         """Keep a reply in place of what there was of it. `origin`: the user's message from which its question was made.
 
@@ -174,12 +138,12 @@ class SelfTexts(Deletion):
             "now": time.time(),
             "deletions": deletions,
         }
-        with self._write() as db:
+        with self._connection.write() as db:
             return bool(db.execute(_KEEP, values).rowcount > 0)
 
-    def self_size(self, user_id: int, model_key: str | None = None) -> SelfSize:
+    def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
         """How much there is of this user's, of one model or of all."""
-        with self._read() as db:
+        with self._connection.read() as db:
             texts, size = db.execute(
                 "SELECT count(*), ifnull(sum(length(ids)), 0) FROM self_texts"
                 " WHERE user_id = ? AND model_key = ifnull(?, model_key)",
@@ -190,42 +154,18 @@ class SelfTexts(Deletion):
                 " WHERE user_id = ? AND kind = 'self' AND model_key = ifnull(?, model_key)",
                 [user_id, model_key],
             ).fetchone()
-        return SelfSize(texts, size // TOKEN.itemsize, size + indexed)
+        return GeneratedSize(texts, size // TOKEN.itemsize, size + indexed)
 
-    def drafted_from_self(self, user_id: int, model_key: str | None = None) -> SelfDrafted:
+    def drafted(self, user_id: int, model_key: str | None = None) -> GeneratedDrafts:
         """What the texts have been worth so far, for one model or for all."""
-        with self._read() as db:
-            return SelfDrafted(*db.execute(_DRAFTED, [user_id, model_key, user_id]).fetchone())
+        with self._connection.read() as db:
+            return GeneratedDrafts(*db.execute(_DRAFTED, [user_id, model_key, user_id]).fetchone())
 
-    def delete_self_texts(self, user_id: int) -> bool:
+    def delete(self, user_id: int) -> bool:
         """Delete all of this user's, from the file too. The answer is `rewrite`'s."""
-        with self._write() as db:
+        with self._connection.write() as db:
             db.execute("DELETE FROM self_texts WHERE user_id = ?", [user_id])
             db.execute("DELETE FROM suffix_runs WHERE user_id = ? AND kind = 'self'", [user_id])
             # Whatever holds them in memory looks for what is there.
             db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
-        return self.rewrite()
-
-
-# What happens while no page looks on: whether replies go on then, and in which chats one came.
-
-
-class WhileAway(Connected):
-    """The part of Store that knows this."""
-
-    def keeps_writing(self, user_id: int) -> bool:
-        """Whether this user's replies go on when the last page was closed."""
-        with self._read() as db:
-            row = db.execute("SELECT keep_writing FROM users WHERE id = ?", [user_id]).fetchone()
-            return row is None or bool(row[0])
-
-    def keep_writing(self, user_id: int, on: bool) -> None:
-        """Let replies go on when the last page was closed, or stop them then."""
-        with self._write() as db:
-            db.execute("UPDATE users SET keep_writing = ? WHERE id = ?", [on, user_id])
-
-    def mark_unread(self, user_id: int, conversation_id: int, unread: bool) -> None:
-        """Whether a reply came there that was not seen yet. Raises NotFound."""
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            db.execute("UPDATE conversations SET unread = ? WHERE id = ?", [unread, conversation_id])
+        return self._connection.rewrite()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connected, owned_message
+from hierchat.store.connection import Repository, owned_message
 from hierchat.store.replies import TOKEN
 
 # Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
@@ -156,15 +156,15 @@ class Mark:
     tokenised: int = 0
 
 
-class DraftingTexts(Connected):
-    """The part of Store that drafts are made from."""
+class History(Repository):
+    """The texts that draft for a user, as tokens, and the stored orders of their suffixes."""
 
-    def drafting_texts(
+    def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
     ) -> tuple[list[tuple[int, bytes]], Mark]:
         """Name and tokens (TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
-        with self._read() as db:
+        with self._connection.read() as db:
             texts = db.execute(
                 f"SELECT message_id, ids {_LOGGED} UNION ALL SELECT message_id, ids {_TOKENISED}"
                 f" UNION ALL SELECT self_texts.id, ids {_SELF}",
@@ -180,10 +180,10 @@ class DraftingTexts(Connected):
         texts.sort(key=lambda text: text[0])
         return texts, Mark(message, tokenised)
 
-    def drafting_ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
+    def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
         """The names of all texts that are there."""
         values = _values(user_id, model_key, kind, Mark())
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute(
                 f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}"
                 f" UNION ALL SELECT self_texts.id {_SELF}",
@@ -191,11 +191,11 @@ class DraftingTexts(Connected):
             )
             return {id for (id,) in rows}
 
-    def drafting_tokens(self, user_id: int, model_key: str) -> int:
+    def count_tokens(self, user_id: int, model_key: str) -> int:
         """How many tokens all texts have that can draft for this model."""
         parts = []
         kinds: tuple[TextKind, TextKind] = ("written", "asked")
-        with self._read() as db:
+        with self._connection.read() as db:
             for kind in kinds:
                 values = _values(user_id, model_key, kind, Mark())
                 for texts in (_LOGGED, _TOKENISED):
@@ -204,19 +204,19 @@ class DraftingTexts(Connected):
                     )
         return sum(parts) // TOKEN.itemsize
 
-    def texts_without_tokens(
+    def without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:
         """Message and text of what the user wrote or imported and `keep_tokens` was not told of, oldest first;
         of the messages between two, or to the last."""
         values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
-        with self._read() as db:
+        with self._connection.read() as db:
             return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
 
     def keep_tokens(self, model_key: str, texts: Iterable[tuple[int, Sequence[int]]]) -> None:
         """The tokens of messages that no model wrote here; those that were deleted meanwhile are left out."""
         rows = [(model_key, np.asarray(ids, TOKEN).tobytes(), id) for id, ids in texts]
-        with self._write() as db:
+        with self._connection.write() as db:
             db.conn.executemany(
                 "INSERT OR IGNORE INTO message_tokens (message_id, model_key, ids)"
                 " SELECT id, ?, ? FROM messages WHERE id = ?",
@@ -225,7 +225,7 @@ class DraftingTexts(Connected):
 
     def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
         """The orders that were kept. A damaged one is dropped: the texts are there to sort them again."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute(
                 "SELECT id, texts, positions, checksum FROM suffix_runs"
                 " WHERE user_id = ? AND model_key = ? AND kind = ?",
@@ -235,7 +235,7 @@ class DraftingTexts(Connected):
         damaged = [id for id, run in runs.items() if run is None]
         if damaged:
             _log.warning("%d stored parts of the draft index were damaged and are made anew.", len(damaged))
-            with self._write() as db:
+            with self._connection.write() as db:
                 db.conn.executemany("DELETE FROM suffix_runs WHERE id = ?", [[id] for id in damaged])
         return [run for run in runs.values() if run is not None]
 
@@ -249,7 +249,7 @@ class DraftingTexts(Connected):
         """
         new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
         key = {"user_id": user_id, "model_key": model_key, "kind": kind}
-        with self._write() as db:
+        with self._connection.write() as db:
             now = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
             if now is None or now[0] != deletions:
                 return False
@@ -275,31 +275,28 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
     }
 
 
-# What was learned from replies: per user and model, and what a model's steps cost on a machine.
+class LearnedValues(Repository):
+    """What was learned from replies, and what steps cost. It is derived data: losing it costs speed alone."""
 
-
-class LearnedValues(Connected):
-    """The part of Store that keeps what was learned. It is derived data: losing it costs speed alone."""
-
-    def learned(self, user_id: int, model_key: str, kind: str) -> bytes | None:
+    def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
         """What `learn` kept last."""
-        with self._read() as db:
+        with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
                 [user_id, model_key, kind],
             ).fetchone()
             return row and row[0]
 
-    def all_learned(self, user_id: int, kind: str) -> dict[str, bytes]:
+    def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
         """The values of one kind, by model_key."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute(
                 "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",
                 [user_id, kind],
             )
             return dict(rows.fetchall())
 
-    def learn(
+    def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:
         """Keep a value of one kind in place of the last.
@@ -307,7 +304,7 @@ class LearnedValues(Connected):
         `deletions`: how many there were when learning began. Where there have been more since, nothing is written,
         and the answer is False: the value may hold traces of what was deleted.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             changed = db.execute(
                 "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"
                 " SELECT id, ?, ?, ?, ? FROM users WHERE id = ? AND deletions = ifnull(?, deletions)"
@@ -316,21 +313,14 @@ class LearnedValues(Connected):
             ).rowcount
         return changed > 0
 
-    def deletions(self, user_id: int) -> int:
-        """How often something of this user's was deleted: after one more, what was learned is to be dropped.
-        -1 where the user was forgotten."""
-        with self._read() as db:
-            row = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
-            return row[0] if row else -1
-
-    def forget_learned(self, user_id: int) -> None:
+    def forget(self, user_id: int) -> None:
         """Drop all that was learned from this user's replies, with every model."""
-        with self._write() as db:
+        with self._connection.write() as db:
             forget_learned(db, user_id)
 
     def latency(self, model_key: str, machine: str) -> bytes | None:
         """The costs that `keep_latency` kept last."""
-        with self._read() as db:
+        with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM latency WHERE model_key = ? AND machine = ?", [model_key, machine]
             ).fetchone()
@@ -338,7 +328,7 @@ class LearnedValues(Connected):
 
     def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
         """Keep what steps of a model cost on a machine. It tells nothing of what was written."""
-        with self._write() as db:
+        with self._connection.write() as db:
             db.execute(
                 "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
                 [model_key, machine, value, time.time()],
@@ -349,10 +339,6 @@ def forget_learned(db: Database, user_id: int) -> None:
     """As part of a transaction that deletes something of this user's."""
     db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
     db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
-
-
-# What drafters outside of this program were told of, so that they forget what is deleted here, even if they
-# cannot be reached at that moment.
 
 
 _AT_ONCE = 1000
@@ -366,7 +352,7 @@ _GONE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentReply:
     """One reply, as the drafter calls it and its user."""
 
     id: int
@@ -374,18 +360,18 @@ class Told:
     reply: str
 
 
-class ToldDrafters(Connected):
-    """The part of Store that knows what stands elsewhere."""
+class DeletionOutbox(Repository):
+    """Replies that were sent to a drafter in another process, until that has forgotten them."""
 
-    def called_by_drafters(self, user_id: int) -> str:
+    def name_of(self, user_id: int) -> str:
         """What drafters call a user."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return _called(db, user_id)
 
-    def tell_drafter(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
+    def add(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
         """Note that the drafter there is told of a reply, or of what follows its first `begun` tokens; what it calls
         the user and the reply. Raises NotFound."""
-        with self._write() as db:
+        with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
             db.execute(
@@ -394,14 +380,14 @@ class ToldDrafters(Connected):
             )
         return names
 
-    def to_forget(self, place: str) -> list[Told]:
+    def pending(self, place: str) -> list[SentReply]:
         """What the drafter there has to forget: it was deleted here, or hidden until then. Some thousand at most."""
-        with self._read() as db:
-            return [Told(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
+        with self._connection.read() as db:
+            return [SentReply(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
 
-    def drafter_forgot(self, told: Iterable[Told]) -> None:
-        """It has."""
-        with self._write() as db:
+    def remove(self, told: Iterable[SentReply]) -> None:
+        """Take replies out that the drafter has forgotten."""
+        with self._connection.write() as db:
             db.execute(
                 "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",
                 [str([one.id for one in told])],

@@ -9,76 +9,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from sqlite_utils import Database
 
 from hierchat.store.connection import (
-    Connected,
+    Connection,
     NotFound,
+    Repository,
     StoreError,
+    is_running,
     owned_conversation,
     owned_message,
     storable,
     this_process,
     title_of,
 )
-from hierchat.store.records import Attachment, AttachmentHead, Message, Role, State
-
-# Files that were sent with messages. They go with their message.
-
-
-class Attachments(Connected):
-    """The part of Store that reads them."""
-
-    def attachments(self, user_id: int, message_id: int) -> list[Attachment]:
-        """The files of a message, in their order. Raises NotFound."""
-        with self._read() as db:
-            owned_message(db, user_id, message_id)
-            return attachments_of(db, message_id)
-
-    def attachment(self, user_id: int, attachment_id: int) -> Attachment:
-        """One file. Raises NotFound."""
-        with self._read() as db:
-            row = db.execute(
-                "SELECT message_id, name, size, text FROM attachments WHERE id = ?", [attachment_id]
-            ).fetchone()
-            if row is None:
-                raise NotFound(f"There is no attachment {attachment_id}.")
-            owned_message(db, user_id, row[0])
-            return Attachment(*row[1:])
-
-
-def attachments_of(db: Database, message_id: int) -> list[Attachment]:
-    """The files of a message, whoever's."""
-    rows = db.execute(
-        "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
-    )
-    return [Attachment(*row) for row in rows.fetchall()]
-
-
-def heads(db: Database, conversation_id: int) -> Mapping[int, tuple[AttachmentHead, ...]]:
-    """What is attached in a conversation, by message."""
-    found: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
-    rows = db.execute(
-        "SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id"
-        " WHERE conversation_id = ? ORDER BY attachments.id",
-        [conversation_id],
-    )
-    for message_id, *head in rows.fetchall():
-        found[message_id] += (AttachmentHead(*head),)
-    return found
-
-
-def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
-    """Add files to a message."""
-    for file in files:
-        db.execute(
-            "INSERT INTO attachments (message_id, name, size, text) VALUES (?, ?, ?, ?)",
-            [message_id, storable(file.name), file.size, storable(file.text)],
-        )
-
+from hierchat.store.records import Attachment, AttachmentHead, Message, Role, State, Whereabouts
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
 PATH = """
@@ -117,17 +64,22 @@ _NEWEST_LEAF = """
 
 
 _COLUMNS = ("id", "conversation_id", "parent_id", "role", "text", "state", "created_at")
+_WHEREABOUTS = """
+    SELECT messages.id, conversation_id, title, role
+    FROM messages
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE messages.id IN (SELECT value FROM json_each(?)) AND user_id = ? AND hidden_by IS NULL
+"""
 
 
-class Messages(Attachments):
-    """The part of Store that knows messages."""
+class Messages(Repository):
+    """The messages of a conversation, their files, and questions that wait until they become messages."""
 
-    def __init__(self, path: Path, busy_seconds: float) -> None:
-        # Questions that this store holds: at most those.
-        self._held: set[int] = set()
-        super().__init__(path, busy_seconds)
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._queued: set[int] = set()  # questions that this store queued: at most those wait
 
-    def add_message(
+    def add(
         self,
         user_id: int,
         conversation_id: int,
@@ -135,22 +87,22 @@ class Messages(Attachments):
         role: Role,
         text: str,
         files: Sequence[Attachment] = (),
-        held: Collection[int] = (),
+        queued: Collection[int] = (),
     ) -> int:
         """Add a complete message below `parent_id` (None: a root) and make its branch current.
 
-        The first user message, or else its first file, gives an untitled conversation its title. `held`: the questions
-        that it is, as `hold_question` named them; they wait no more. Raises NotFound, also where one of them does not
-        wait any longer.
+        The first user message, or else its first file, gives an untitled conversation its title. `queued`: the
+        questions that it is, as `enqueue` named them; they wait no more. Raises NotFound, also where one of them waits
+        no longer.
         """
-        with self._write() as db:
-            if _let_go(db, held) != len(held):
+        with self._connection.write() as db:
+            if _let_go(db, queued) != len(queued):
                 raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
             added = self._add_with_files(db, user_id, conversation_id, parent_id, role, text, files)
-        self._held.difference_update(held)
+        self._queued.difference_update(queued)
         return added
 
-    def hold_question(
+    def enqueue(
         self,
         user_id: int,
         conversation_id: int,
@@ -162,14 +114,14 @@ class Messages(Attachments):
     ) -> int | None:
         """Store a question that was sent and waits for its turn: below `parent_id`, or `at_end` of the conversation.
 
-        It is no message yet. `add_message` makes it one, and so does closing this store, or the next one that is opened
-        after the process died; `drop_question` takes it back. Nothing is stored (None) where the conversation
+        It is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened
+        after the process died; `dequeue` takes it back. Nothing is stored (None) where the conversation
         itself would not outlive the process. Raises NotFound.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return None
-            held: int = db.execute(
+            queued: int = db.execute(
                 "INSERT INTO waiting (conversation_id, parent_id, at_end, text, files, pid, started)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -178,18 +130,30 @@ class Messages(Attachments):
                     *this_process(),
                 ],
             ).lastrowid
-        self._held.add(held)
-        return held
+        self._queued.add(queued)
+        return queued
 
-    def drop_question(self, held: int) -> None:
-        """It is not asked. One that waits no more stays as it is."""
-        with self._write() as db:
-            dropped = _let_go(db, [held])
-        self._held.discard(held)
+    def dequeue(self, queued: int) -> None:
+        """Take back a question that waits; one that waits no more stays as it is."""
+        with self._connection.write() as db:
+            dropped = _let_go(db, [queued])
+        self._queued.discard(queued)
         if dropped:
-            self.fold()  # its text stands in the log until then
+            self._connection.fold()  # its text stands in the log until then
 
-    def _ask_unanswered(self, db: Database, held: Iterable[int]) -> None:
+    def recover(self) -> None:
+        """Make messages, without a reply, of questions that waited in a process that no longer runs."""
+        with self._connection.write() as db:
+            waiting = db.execute("SELECT id, pid, started FROM waiting").fetchall()
+            self._ask_unanswered(db, [id for id, *process in waiting if not is_running(*process)])
+
+    def end(self) -> None:
+        """Make messages of this store's questions that wait."""
+        if self._queued:
+            with self._connection.write() as db:
+                self._ask_unanswered(db, self._queued)
+
+    def _ask_unanswered(self, db: Database, queued: Iterable[int]) -> None:
         """Make messages of questions that wait: those of one conversation become one."""
         rows = db.query(
             "SELECT waiting.*, user_id,"
@@ -197,7 +161,7 @@ class Messages(Attachments):
             " FROM waiting JOIN conversations ON conversations.id = conversation_id"
             " WHERE waiting.id IN (SELECT value FROM json_each(?)) AND hidden_by IS NULL"
             " ORDER BY conversation_id, waiting.id",
-            [json.dumps(list(held))],
+            [json.dumps(list(queued))],
         )
         for conversation_id, of_one in groupby(list(rows), key=itemgetter("conversation_id")):
             first, *more = of_one
@@ -212,54 +176,54 @@ class Messages(Attachments):
         The reply stays as it is. The version is the user's text: no model's, and without figures. Raises NotFound,
         StoreError where the message is no reply.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             reply = owned_message(db, user_id, message_id)
             if reply["role"] != "assistant":
                 raise StoreError("Only a reply can be edited so.")
-            edited = self._add(
+            edited = self.insert(
                 db, user_id, reply["conversation_id"], reply["parent_id"], "assistant", text, "complete"
             )
             db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
             return edited
 
-    def messages(
+    def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
         """The path from the root to `leaf_id`, else to the current leaf; its last `most` messages, if that is no
         negative number. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
                 leaf = leaf_id
                 if owned_message(db, user_id, leaf_id)["conversation_id"] != conversation_id:
                     raise NotFound(f"Message {leaf_id} is not in conversation {conversation_id}.")
             rows = list(db.query(_END_OF_PATH, {"leaf": leaf, "most": most}))
-            return _with_siblings(db, conversation_id, rows)
+            return self._messages(db, conversation_id, rows)
 
-    def last_message(self, user_id: int, conversation_id: int) -> int | None:
+    def last(self, user_id: int, conversation_id: int) -> int | None:
         """Return the id of the last message of a conversation that is no system prompt. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             found = db.execute(_LAST, [leaf]).fetchone()
             return found[0] if found else None
 
     def system_prompts(self, user_id: int, conversation_id: int) -> list[str]:
         """Return the system prompts that a conversation brought along, as an imported one may. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if not db.execute(_HAS_SYSTEM, [conversation_id]).fetchone():
                 return []
             return [row["text"] for row in db.query(PATH, [leaf]) if row["role"] == "system"]
 
-    def message(self, user_id: int, message_id: int) -> Message:
+    def get(self, user_id: int, message_id: int) -> Message:
         """One message. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             row = owned_message(db, user_id, message_id)
-            return _with_siblings(db, row["conversation_id"], [row])[0]
+            return self._messages(db, row["conversation_id"], [row])[0]
 
     def select_branch(self, user_id: int, message_id: int) -> int:
         """Make the newest leaf at or below `message_id` current, and return its id. Raises NotFound."""
-        with self._write() as db:
+        with self._connection.write() as db:
             conversation_id = owned_message(db, user_id, message_id)["conversation_id"]
             (leaf,) = db.execute(_NEWEST_LEAF, [message_id]).fetchone()
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [leaf, conversation_id])
@@ -276,11 +240,31 @@ class Messages(Attachments):
         files: Sequence[Attachment],
     ) -> int:
         title = text if text.strip() or not files else files[0].name
-        message_id = self._add(db, user_id, conversation_id, parent_id, role, text, "complete", title)
+        message_id = self.insert(db, user_id, conversation_id, parent_id, role, text, "complete", title)
         attach(db, message_id, files)
         return message_id
 
-    def _add(
+    def _messages(self, db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:
+        children = defaultdict(list)
+        for id, parent_id in db.execute(
+            "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
+        ):
+            children[parent_id].append(id)
+        attached = heads(db, conversation_id)
+        models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
+        return [
+            Message(
+                **{name: row[name] for name in _COLUMNS if name != "state"},
+                state="interrupted" if row["id"] in self._connection.ended else row["state"],
+                siblings=tuple(children[row["parent_id"]]),
+                attachments=attached.get(row["id"], ()),
+                edited=bool(row["edited"]),
+                model=models.get(row["id"], ""),
+            )
+            for row in rows
+        ]
+
+    def insert(
         self,
         db: Database,
         user_id: int,
@@ -291,6 +275,7 @@ class Messages(Attachments):
         state: State,
         title: str = "",
     ) -> int:
+        """Add a message as part of a transaction, and make its branch current. Raises NotFound."""
         conversation = owned_conversation(db, user_id, conversation_id)
         if (
             parent_id is not None
@@ -311,30 +296,63 @@ class Messages(Attachments):
             db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(title), conversation_id])
         return message_id
 
+    def attachments(self, user_id: int, message_id: int) -> list[Attachment]:
+        """The files of a message, in their order. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_message(db, user_id, message_id)
+            return attachments_of(db, message_id)
 
-def _let_go(db: Database, held: Collection[int]) -> int:
+    def attachment(self, user_id: int, attachment_id: int) -> Attachment:
+        """One file. Raises NotFound."""
+        with self._connection.read() as db:
+            row = db.execute(
+                "SELECT message_id, name, size, text FROM attachments WHERE id = ?", [attachment_id]
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"There is no attachment {attachment_id}.")
+            owned_message(db, user_id, row[0])
+            return Attachment(*row[1:])
+
+    def whereabouts(self, user_id: int, message_ids: Iterable[int]) -> dict[int, Whereabouts]:
+        """Where these messages stand; those that are gone, or another user's, are left out."""
+        with self._connection.read() as db:
+            rows = db.execute(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
+            return {id: Whereabouts(*rest) for id, *rest in rows}
+
+
+def attachments_of(db: Database, message_id: int) -> list[Attachment]:
+    """The files of a message, whoever's."""
+    rows = db.execute(
+        "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
+    )
+    return [Attachment(*row) for row in rows.fetchall()]
+
+
+def heads(db: Database, conversation_id: int) -> Mapping[int, tuple[AttachmentHead, ...]]:
+    """What is attached in a conversation, by message."""
+    found: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
+    rows = db.execute(
+        "SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id"
+        " WHERE conversation_id = ? ORDER BY attachments.id",
+        [conversation_id],
+    )
+    for message_id, *head in rows.fetchall():
+        found[message_id] += (AttachmentHead(*head),)
+    return found
+
+
+def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
+    """Add files to a message."""
+    for file in files:
+        db.execute(
+            "INSERT INTO attachments (message_id, name, size, text) VALUES (?, ?, ?, ?)",
+            [message_id, storable(file.name), file.size, storable(file.text)],
+        )
+
+
+def _let_go(db: Database, queued: Collection[int]) -> int:
     """Remove questions that wait; how many of them still did."""
     removed: int = db.execute(
-        "DELETE FROM waiting WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(held))]
+        "DELETE FROM waiting WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(queued))]
     ).rowcount
     return removed
-
-
-def _with_siblings(db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:
-    children = defaultdict(list)
-    for id, parent_id in db.execute(
-        "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
-    ):
-        children[parent_id].append(id)
-    attached = heads(db, conversation_id)
-    models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
-    return [
-        Message(
-            **{name: row[name] for name in _COLUMNS},
-            siblings=tuple(children[row["parent_id"]]),
-            attachments=attached.get(row["id"], ()),
-            edited=bool(row["edited"]),
-            model=models.get(row["id"], ""),
-        )
-        for row in rows
-    ]

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, Literal
 
 from sqlite_utils import Database
 
-from hierchat.store.chats import add_tags, tags_of
+from hierchat.store.chats import add_tags, show_again, tags_of
 from hierchat.store.connection import (
-    NUMBER,
-    Connected,
     NotFound,
+    Repository,
     owned_conversation,
-    owned_message,
     storable,
     title_of,
 )
-from hierchat.store.deletion import show_again
-from hierchat.store.messages import PATH, attach, attachments_of
-from hierchat.store.presets import copy_settings, preset_name, put_settings, settings_of
+from hierchat.store.messages import attach, attachments_of
+from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Role
 
 HERE = "hierchat:"
@@ -79,12 +74,12 @@ class Chat:
     """but the name of the preset does."""
 
 
-class Portable(Connected):
-    """The part of Store that takes conversations in and gives them out."""
+class ChatTransfer(Repository):
+    """Whole conversations, given out and taken in."""
 
-    def chat(self, user_id: int, conversation_id: int) -> Chat:
+    def export_chat(self, user_id: int, conversation_id: int) -> Chat:
         """All of a conversation; a reply that is being written as an interrupted one. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             found = db.execute("SELECT source FROM imports WHERE conversation_id = ?", [conversation_id])
             imported = found.fetchone()
@@ -119,12 +114,12 @@ class Portable(Connected):
             preset=preset,
         )
 
-    def take_in(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
+    def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
         """Add a conversation, or what is new of one that is here; and the messages that were added.
 
         What is here stays as it is. The open branch moves on where the conversation grew behind it.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             conversation_id = _find(db, user_id, chat.source)
             outcome: Outcome = "new" if conversation_id is None else "grown"
             ids: dict[str, int] = {}
@@ -141,9 +136,9 @@ class Portable(Connected):
             _move_on(db, conversation_id, ids, chat)
         return outcome, added
 
-    def number_of(self, user_id: int, source: str) -> int:
+    def id_of(self, user_id: int, source: str) -> int:
         """The conversation of that source. Raises NotFound."""
-        with self._read() as db:
+        with self._connection.read() as db:
             number = _find(db, user_id, source)
         if number is None:
             raise NotFound(f"There is no conversation {source}.")
@@ -247,61 +242,3 @@ def _written_by(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
         "seed": message["seed"],
         "drafted": bool(message["drafted"]),
     }
-
-
-# Conversations that go on from a message of another one.
-
-
-class Forks(Connected):
-    """The part of Store that copies conversations."""
-
-    def fork_conversation(self, user_id: int, message_id: int) -> int:
-        """A new conversation that holds copies of the messages from the root to this one; its id. Raises NotFound.
-
-        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
-        copy neither drafts nor counts while its original is there.
-        """
-        with self._write() as db:
-            source = owned_message(db, user_id, message_id)["conversation_id"]
-            title = _another_title(db, user_id, owned_conversation(db, user_id, source)["title"])
-            now = time.time()
-            fork: int = db.execute(
-                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-                [user_id, title, now, now],
-            ).lastrowid
-            tags = (
-                "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
-            )
-            db.execute(tags, [fork, source])
-            copy_settings(db, source, fork)
-            parent = None
-            for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
-                parent = _copy(db, id, fork, parent)
-            db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [parent, fork])
-            return fork
-
-
-def _another_title(db: Database, user_id: int, title: str) -> str:
-    """The title with the next number behind it: two of the same name could not be told apart in the list."""
-    if not title:
-        return ""
-    base = NUMBER.sub("", title)
-    rows = db.execute("SELECT title FROM conversations WHERE user_id = ? AND title <> ''", [user_id])
-    taken = {title for (title,) in rows}
-    return next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
-
-
-def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:
-    copy: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, copy_of)"
-        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, ifnull(copy_of, id)"
-        " FROM messages WHERE id = ?",
-        [conversation_id, parent_id, message_id],
-    ).lastrowid
-    for table in ("turns", "token_log", "spans", "attachments", "imported_messages"):
-        columns = ", ".join(name for name in db.table(table).columns_dict if name not in ("id", "message_id"))
-        db.execute(
-            f"INSERT INTO {table} (message_id, {columns}) SELECT ?, {columns} FROM {table} WHERE message_id = ?",
-            [copy, message_id],
-        )
-    return copy

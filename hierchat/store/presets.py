@@ -7,74 +7,71 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connected, StoreError, owned_conversation, storable
+from hierchat.store.connection import Repository, StoreError, storable
 from hierchat.store.records import ChatSettings, Preset
 
 
-class Presets(Connected):
-    """The part of Store that knows presets and the settings of chats.
+class Presets(Repository):
+    """Settings with a name, which a chat copies when it takes them: a preset that changes later changes no chat."""
 
-    A chat holds a copy of the preset that was chosen for it: what becomes of the preset later does not change the chat.
-    """
-
-    def presets(self, user_id: int) -> list[Preset]:
+    def all(self, user_id: int) -> list[Preset]:
         """All of this user's, by name."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
             return [_preset(row) for row in rows]
 
-    def preset(self, user_id: int, preset_id: int) -> Preset:
+    def get(self, user_id: int, preset_id: int) -> Preset:
         """One of them. Raises StoreError where it is gone."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return _preset(_owned(db, user_id, preset_id))
 
-    def create_preset(self, user_id: int, name: str, settings: ChatSettings) -> int:
+    def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
         """The id of a new preset. Raises StoreError where there is one of that name."""
-        with self._write() as db:
+        with self._connection.write() as db:
             _require_free(db, user_id, name)
             return db.execute(
                 "INSERT INTO presets (user_id, name, system_prompt, sampling) VALUES (?, ?, ?, ?)",
                 [user_id, storable(name), *_values(settings)],
             ).lastrowid
 
-    def change_preset(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
+    def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
         """Let it hold these settings. Raises StoreError where it is gone."""
-        with self._write() as db:
+        with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute(
                 "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
                 [*_values(settings), preset_id],
             )
 
-    def rename_preset(self, user_id: int, preset_id: int, name: str) -> None:
+    def rename(self, user_id: int, preset_id: int, name: str) -> None:
         """Give it another name. Raises StoreError where it is gone, or another one has that name."""
-        with self._write() as db:
+        with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             _require_free(db, user_id, name, preset_id)
             db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
 
-    def delete_preset(self, user_id: int, preset_id: int) -> None:
+    def delete(self, user_id: int, preset_id: int) -> None:
         """Chats that took their settings from it keep them. Raises StoreError where it is gone."""
-        with self._write() as db:
+        with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
 
-    def set_default_preset(self, user_id: int, preset_id: int | None) -> None:
+    def set_default(self, user_id: int, preset_id: int | None) -> None:
         """The preset that new chats begin with; None: they begin with the model's own values.
 
         Raises StoreError where it is gone.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             if preset_id is not None:
                 _owned(db, user_id, preset_id)
             # Two statements: at no moment may there be two defaults.
             db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
             db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
 
-    def take_in_preset(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
+    def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
         """Add a preset out of a file; whether it is new. One of that name that is here stays as it is. It becomes the
         default where none is."""
-        with self._write() as db:
+        with self._connection.write() as db:
             if _named(db, user_id, name) is not None:
                 return False
             none = not db.execute(
@@ -85,18 +82,6 @@ class Presets(Connected):
                 [user_id, storable(name), *_values(settings), is_default and none],
             )
             return True
-
-    def chat_settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
-        """What this chat sets; None where it takes the model's own values. Raises NotFound."""
-        with self._read() as db:
-            owned_conversation(db, user_id, conversation_id)
-            return settings_of(db, conversation_id)
-
-    def set_chat_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
-        """They hold from the next reply on. Raises NotFound; a preset that is gone by now is none."""
-        with self._write() as db:
-            owned_conversation(db, user_id, conversation_id)
-            put_settings(db, user_id, conversation_id, settings)
 
 
 def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:

@@ -16,6 +16,9 @@ FinalState = Literal["complete", "stopped", "interrupted"]
 """How a message ended: by itself, by the user's Stop, or by a crash or an error."""
 State = Literal["complete", "stopped", "interrupted", "writing"]
 Baseline = Literal["measured", "estimated"]
+DraftsFrom = Literal["all", "chat", "none"]
+"""All that is stored of this user and all corpora; the chat itself alone, and draft models; no text: the model writes
+alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,3 +302,13 @@ class HistorySize:
     """Of the stored draft index."""
     file_bytes: int
     """Of the whole database, all users'."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSettings:
+    """What a user allows: whether, after how many minutes in which nobody asked for a reply, and up to how many tokens
+    for each model."""
+
+    on: bool = False
+    after_minutes: float = 10.0
+    most_tokens: int = 500_000

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlite_utils import Database
 
-from hierchat.store.chats import EMPTY
-from hierchat.store.connection import NotFound, StoreError, is_running, owned_message, storable, this_process
+from hierchat.store.connection import (
+    Connection,
+    NotFound,
+    Repository,
+    StoreError,
+    interrupt,
+    is_running,
+    owned_conversation,
+    owned_message,
+    storable,
+    this_process,
+)
 from hierchat.store.messages import Messages
 from hierchat.store.records import (
     UNKNOWN,
     FinalState,
-    Message,
+    LoggedReply,
     NewTurn,
     Origin,
     SourceCount,
     SourceSpan,
     State,
+    Turn,
     TurnFigures,
 )
 
@@ -66,51 +74,48 @@ def _mean(mean: float | None, count: int, value: float | None) -> float | None:
 
 TOKEN = np.dtype("<i4")
 """How the token log keeps a token id: 4 bytes, little endian, on every machine."""
-_ABANDONED_SECONDS = 86_400.0
-"""A conversation that waited so long for its first message was left behind by a crash."""
+
+# Replies fetched per query of the token log, so that no transaction stays open while the caller works.
+_BATCH = 256
+
+_FINISHED = """
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
+"""
+_LOGGED = f"{_FINISHED} AND model_key = ? AND length(ids) > 0"
+_LOG = f"""
+    SELECT message_id, conversation_id, ids {_LOGGED} AND message_id > ? ORDER BY message_id LIMIT ?
+"""
+_WRITTEN = """
+    SELECT message_id, ids FROM messages
+    JOIN turns ON turns.message_id = messages.id
+    JOIN token_log USING (message_id)
+    WHERE conversation_id = ? AND model_key = ?
+"""
+_LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 
 
-class Replies(Messages):
-    """The part of Store that writes replies."""
+class Replies(Repository):
+    """Replies: written in pieces, then read with what was measured of them."""
 
-    def __init__(self, path: Path, busy_seconds: float) -> None:
-        # Replies that this store began and has not finished.
-        self._writing: set[int] = set()
-        # Replies that ended while the file could not be written: it still says that they are being written.
-        self._unfinished: set[int] = set()
-        super().__init__(path, busy_seconds)
+    def __init__(self, connection: Connection, messages: Messages) -> None:
+        super().__init__(connection)
+        self._messages = messages
+        self._writing: set[int] = set()  # replies that this store began and has not finished
 
-    @contextmanager
-    def _write(self) -> Iterator[Database]:
-        """Whoever can write again writes first which replies ended while nobody could."""
-        ended = set(self._unfinished)
-        with super()._write() as db:
-            if ended:
-                self._interrupt(db, ended)
-            yield db
-        self._unfinished -= ended
-
-    def messages(
-        self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
-    ) -> list[Message]:
-        """As Messages.messages."""
-        return [self._known(message) for message in super().messages(user_id, conversation_id, leaf_id, most)]
-
-    def message(self, user_id: int, message_id: int) -> Message:
-        """One message. Raises NotFound."""
-        return self._known(super().message(user_id, message_id))
-
-    def _known(self, message: Message) -> Message:
-        return replace(message, state="interrupted") if message.id in self._unfinished else message
-
-    def begin_reply(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
+    def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
         """Add an empty reply in state 'writing' below `parent_id` and make its branch current.
 
         Returns its message id; raises NotFound. Only this store may append to it and finish it; if
         it closes first, the reply is marked interrupted.
         """
-        with self._write() as db:
-            message_id = self._add(db, user_id, conversation_id, parent_id, "assistant", "", "writing")
+        with self._connection.write() as db:
+            message_id = self._messages.insert(
+                db, user_id, conversation_id, parent_id, "assistant", "", "writing"
+            )
             pid, started = this_process()
             db.table("turns").insert(
                 _columns(turn)
@@ -121,13 +126,13 @@ class Replies(Messages):
         self._writing.add(message_id)
         return message_id
 
-    def resume_reply(self, user_id: int, message_id: int) -> None:
+    def resume(self, user_id: int, message_id: int) -> None:
         """Take up a reply that had ended: it is being written again, and what was measured of it is taken back.
 
         Raises NotFound, StoreError where it has not ended.
         """
         cleared = ", ".join(f"{field.name} = NULL" for field in fields(TurnFigures))
-        with self._write() as db:
+        with self._connection.write() as db:
             if owned_message(db, user_id, message_id)["state"] == "writing":
                 raise StoreError("This reply is still being written.")
             pid, started = this_process()
@@ -139,7 +144,7 @@ class Replies(Messages):
             db.execute("UPDATE messages SET state = 'writing', copy_of = NULL WHERE id = ?", [message_id])
         self._writing.add(message_id)
 
-    def append_reply(
+    def append(
         self,
         message_id: int,
         text: str,
@@ -156,7 +161,7 @@ class Replies(Messages):
         if not len(tokens) == len(sources) == len(origins):
             raise ValueError(f"{len(tokens)} tokens but {len(sources)} sources and {len(origins)} origins")
         new = np.asarray(tokens, dtype=TOKEN)
-        with self._write() as db:
+        with self._connection.write() as db:
             self._set(db, message_id, text, "writing")
             (ids,) = db.execute("SELECT ids FROM token_log WHERE message_id = ?", [message_id]).fetchone()
             db.execute("UPDATE token_log SET ids = ? WHERE message_id = ?", [ids + new.tobytes(), message_id])
@@ -171,7 +176,7 @@ class Replies(Messages):
                 [[message_id, span.start, span.length, span.source, *astuple(span.origin)] for span in spans],
             )
 
-    def finish_reply(self, message_id: int, text: str, state: FinalState, figures: TurnFigures) -> None:
+    def finish(self, message_id: int, text: str, state: FinalState, figures: TurnFigures) -> None:
         """Record the final text, how the reply ended and what was measured. Raises NotFound.
 
         A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
@@ -182,7 +187,7 @@ class Replies(Messages):
         values = _columns(figures) | {"sources": sources, "plan": plan}
         assignments = ", ".join(f"{name} = :{name}" for name in values)
         try:
-            with self._write() as db:
+            with self._connection.write() as db:
                 self._set(db, message_id, text, state)
                 db.execute(
                     f"UPDATE turns SET {assignments} WHERE message_id = :message_id",
@@ -191,14 +196,13 @@ class Replies(Messages):
         except NotFound:
             raise
         except StoreError:
-            self._unfinished.add(message_id)
+            self._connection.ended.add(message_id)
             raise
         self._writing.discard(message_id)
 
     def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; how many there were. Questions that waited there
-        are messages now, without a reply. Conversations that a crash left without a message go."""
-        with self._write() as db:
+        """Mark replies as interrupted whose process no longer runs; how many there were."""
+        with self._connection.write() as db:
             lost = [
                 row["id"]
                 for row in db.query(
@@ -207,28 +211,14 @@ class Replies(Messages):
                 )
                 if not is_running(row["writer_pid"], row["writer_started"])
             ]
-            self._interrupt(db, lost)
-            waiting = db.execute("SELECT id, pid, started FROM waiting").fetchall()
-            self._ask_unanswered(db, [id for id, *process in waiting if not is_running(*process)])
-            db.execute(
-                f"DELETE FROM conversations WHERE title = '' AND created_at < ? AND {EMPTY}",
-                [time.time() - _ABANDONED_SECONDS],
-            )
+            interrupt(db, lost)
         return len(lost)
 
-    def close(self) -> None:
-        """Mark this store's unfinished replies as interrupted, make messages of the questions that wait, and close the
-        connections of all threads."""
-        try:
-            unfinished = self._writing | self._unfinished
-            if (unfinished or self._held) and not self._closed:
-                with self._write() as db:
-                    self._interrupt(db, unfinished)
-                    self._ask_unanswered(db, self._held)
-        except StoreError:
-            pass  # a disk that cannot be written: the next open will mark them
-        finally:
-            super().close()
+    def end(self) -> None:
+        """Mark this store's unfinished replies as interrupted."""
+        if unfinished := self._writing | self._connection.ended:
+            with self._connection.write() as db:
+                interrupt(db, unfinished)
 
     def _set(self, db: Database, message_id: int, text: str, state: State) -> None:
         changed = (
@@ -243,14 +233,75 @@ class Replies(Messages):
                 f"Reply {message_id} is not being written. Its conversation may have been deleted."
             )
 
-    def _interrupt(self, db: Database, message_ids: Iterable[int]) -> None:
-        # One statement even for no message: on opening, it is what finds out that a file is read-only.
-        db.execute(
-            "UPDATE messages SET state = 'interrupted' WHERE id IN (SELECT value FROM json_each(?))",
-            [json.dumps(list(message_ids))],
-        )
+    def turn(self, user_id: int, message_id: int) -> Turn | None:
+        """The record of a reply; None for a message that no model wrote here. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_message(db, user_id, message_id)
+            for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
+                row |= {"settings": json.loads(row["settings"]), "drafted": bool(row["drafted"])}
+                return Turn(
+                    message_id=message_id,
+                    begun=NewTurn(**_only(NewTurn, row)),
+                    reply_tokens=len(_tokens(db, message_id)),
+                    figures=None if row["sources"] is None else _figures(row),
+                )
+            return None
+
+    def spans(self, user_id: int, message_id: int) -> list[SourceSpan]:
+        """Where the reply's tokens came from, in order and without gaps. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_message(db, user_id, message_id)
+            rows = db.query(f"{SPANS} WHERE message_id = ? ORDER BY start", [message_id])
+            return [span_of(row) for row in rows]
+
+    def tokens(self, user_id: int, message_id: int) -> list[int]:
+        """The reply's token ids; empty for a message that no model wrote here. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_message(db, user_id, message_id)
+            return _tokens(db, message_id).tolist()
+
+    def tokens_by(self, user_id: int, conversation_id: int, model_key: str) -> dict[int, list[int]]:
+        """Return the token ids of every reply that this model wrote in a conversation, by message. Raises NotFound."""
+        with self._connection.read() as db:
+            owned_conversation(db, user_id, conversation_id)
+            rows = db.execute(_WRITTEN, [conversation_id, model_key])
+            return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
+
+    def log(self, user_id: int, model_key: str, after_message_id: int = 0) -> Iterator[LoggedReply]:
+        """Every reply that this model wrote for this user, oldest first, from after `after_message_id` on.
+
+        Interrupted and stopped ones are among them; those still being written, and empty ones, are not.
+        """
+        while True:
+            with self._connection.read() as db:
+                batch = db.execute(_LOG, [user_id, model_key, after_message_id, _BATCH]).fetchall()
+            for message_id, conversation_id, ids in batch:
+                yield LoggedReply(message_id, conversation_id, np.frombuffer(ids, dtype=TOKEN))
+            if len(batch) < _BATCH:
+                return
+            after_message_id = batch[-1][0]
+
+    def last(self, user_id: int, model_key: str, most: int) -> list[int]:
+        """The messages that this model wrote last for this user, the newest first, as `token_log` has them."""
+        with self._connection.read() as db:
+            return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
 
 
 def _columns(record: NewTurn | TurnFigures | SourceCount) -> dict[str, Any]:
     # Not dataclasses.asdict: it copies deeply, which a read-only mapping does not allow.
     return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _tokens(db: Database, message_id: int) -> np.ndarray:
+    row = db.execute("SELECT ids FROM token_log WHERE message_id = ?", [message_id]).fetchone()
+    return np.frombuffer(row[0] if row else b"", dtype=TOKEN)
+
+
+def _figures(row: dict[str, Any]) -> TurnFigures:
+    sources = {name: SourceCount(**count) for name, count in json.loads(row["sources"]).items()}
+    plan = None if row["plan"] is None else tuple((name, length) for name, length in json.loads(row["plan"]))
+    return TurnFigures(**_only(TurnFigures, row) | {"sources": sources, "plan": plan})
+
+
+def _only(record: type, row: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: row[field.name] for field in fields(record)}

@@ -1,26 +1,154 @@
-"""Accounts: names with which people log in, each the name of a user. And who the owner is."""
+# ruff: noqa: RUF001
+"""Users and what they chose; accounts, guests, and keys of other programs."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 import time
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from sqlite_utils import Database
 
-from hierchat.store.chats import LOCAL_USER
-from hierchat.store.connection import Connected, StoreError, is_running, storable, this_process
-from hierchat.store.deletion import Deletion, drop_words
-from hierchat.store.names import mixes_scripts, normal, skeleton
+from hierchat.store.connection import (
+    Connection,
+    Repository,
+    StoreError,
+    drop_words,
+    is_running,
+    owned_conversation,
+    storable,
+    this_process,
+)
+from hierchat.store.records import DraftsFrom, IdleSettings
 
+LOCAL_USER = "local"
+"""Whose chats a page without a login shows."""
 _OWNER = """
     SELECT users.name = ? OR ifnull(owner, 0) FROM users LEFT JOIN accounts ON accounts.name = users.name COLLATE BINARY
     WHERE users.id = ?
 """
+_LEARNERS = """
+    SELECT id FROM users
+    WHERE learns AND drafts_from = 'all' AND name NOT IN (SELECT name FROM guests) ORDER BY id
+"""
+
+
+class Users(Repository):
+    """Users by id: who they are, what they chose, and how all of theirs is deleted."""
+
+    def ensure(self, name: str) -> int:
+        """The id of the user of that name, who is created if new."""
+        with self._connection.write() as db:
+            db.execute(
+                "INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [storable(name), time.time()],
+            )
+            return db.execute("SELECT id FROM users WHERE name = ?", [storable(name)]).fetchone()[0]
+
+    def ids(self) -> dict[str, int]:
+        """The ids of all users, by name."""
+        with self._connection.read() as db:
+            return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
+
+    def is_owner(self, user_id: int) -> bool:
+        """Whether this user decides about models, backups and other users: an account that is marked so, or whoever
+        uses the page on this machine without a login."""
+        with self._connection.read() as db:
+            row = db.execute(_OWNER, [LOCAL_USER, user_id]).fetchone()
+            return bool(row and row[0])
+
+    def is_guest(self, user_id: int) -> bool:
+        """Whether nothing of this user's stays when the login ends."""
+        with self._connection.read() as db:
+            found = db.execute(
+                "SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id]
+            )
+            return found.fetchone() is not None
+
+    def counts(self, user_id: int) -> tuple[int, int]:
+        """How many conversations and messages there are of a user."""
+        with self._connection.read() as db:
+            return db.execute(
+                "SELECT count(DISTINCT conversations.id), count(messages.id)"
+                " FROM conversations LEFT JOIN messages ON conversation_id = conversations.id WHERE user_id = ?",
+                [user_id],
+            ).fetchone()
+
+    def forget(self, user_id: int) -> bool:
+        """Delete a user, all conversations and all that came of them, from the file too. The answer is `rewrite`'s."""
+        with self._connection.write() as db:
+            db.execute("DELETE FROM users WHERE id = ?", [user_id])
+            drop_words(db)
+        return self._connection.rewrite()
+
+    def deletions(self, user_id: int) -> int:
+        """How often something of this user's was deleted: after one more, what was learned is to be dropped.
+        -1 where the user was forgotten."""
+        with self._connection.read() as db:
+            row = db.execute("SELECT deletions FROM users WHERE id = ?", [user_id]).fetchone()
+            return row[0] if row else -1
+
+    def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
+        """What may draft a reply, in this conversation where one is named: an incognito one takes from no other."""
+        with self._connection.read() as db:
+            row = db.execute("SELECT drafts_from FROM users WHERE id = ?", [user_id]).fetchone()
+            chosen: DraftsFrom = row[0] if row else "all"
+            if chosen == "all" and conversation_id is not None:
+                incognito = owned_conversation(db, user_id, conversation_id)["incognito"]
+                return "chat" if incognito else "all"
+        return chosen
+
+    def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
+        """Choose it for all replies to come."""
+        with self._connection.write() as db:
+            db.execute("UPDATE users SET drafts_from = ? WHERE id = ?", [chosen, user_id])
+
+    def idle_settings(self, user_id: int) -> IdleSettings:
+        """What the user allows."""
+        with self._connection.read() as db:
+            row = db.execute(
+                "SELECT learns, learns_after, learns_most FROM users WHERE id = ?", [user_id]
+            ).fetchone()
+        return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
+
+    def set_idle_settings(self, user_id: int, chosen: IdleSettings) -> None:
+        """Allow it, or do so no more; what was written stays."""
+        with self._connection.write() as db:
+            db.execute(
+                "UPDATE users SET learns = ?, learns_after = ?, learns_most = ? WHERE id = ?",
+                [chosen.on, chosen.after_minutes, chosen.most_tokens, user_id],
+            )
+
+    def with_idle_generation(self) -> list[int]:
+        """The users who allow it and whose earlier texts may draft; no guests."""
+        with self._connection.read() as db:
+            return [id for (id,) in db.execute(_LEARNERS)]
+
+    def model_titles(self, user_id: int) -> bool:
+        """Whether a model may name this user's new chats."""
+        with self._connection.read() as db:
+            row = db.execute("SELECT model_titles FROM users WHERE id = ?", [user_id]).fetchone()
+            return bool(row and row[0])
+
+    def set_model_titles(self, user_id: int, allowed: bool) -> None:
+        """Let a model name this user's new chats, or no longer. Titles that are there stay."""
+        with self._connection.write() as db:
+            db.execute("UPDATE users SET model_titles = ? WHERE id = ?", [allowed, user_id])
+
+    def keeps_writing(self, user_id: int) -> bool:
+        """Whether this user's replies go on when the last page was closed."""
+        with self._connection.read() as db:
+            row = db.execute("SELECT keep_writing FROM users WHERE id = ?", [user_id]).fetchone()
+            return row is None or bool(row[0])
+
+    def set_keeps_writing(self, user_id: int, on: bool) -> None:
+        """Let replies go on when the last page was closed, or stop them then."""
+        with self._connection.write() as db:
+            db.execute("UPDATE users SET keep_writing = ? WHERE id = ?", [on, user_id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +161,26 @@ class Account:
     created_at: float
 
 
-class Accounts(Connected):
-    """The part of Store that knows who may log in. What users have stored is none of its business."""
+class Accounts(Repository):
+    """Who may log in. An account stays when its user deletes all chats."""
 
-    def accounts(self) -> list[Account]:
+    def all(self) -> list[Account]:
         """All of them, the oldest first."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return [_account(row) for row in db.query("SELECT * FROM accounts ORDER BY created_at, rowid")]
 
-    def account(self, name: str) -> Account | None:
+    def find(self, name: str) -> Account | None:
         """The account of that name, however it is capitalised."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return _find(db, name)
 
-    def add_account(self, name: str, password: str, *, owner: bool = False) -> Account:
+    def add(self, name: str, password: str, *, owner: bool = False) -> Account:
         """A new one. The first becomes the owner, and so does one for the page without a login. Chats of a user of
         that name are theirs from now on.
 
         Raises StoreError where there is one of that name, or of a name that looks like it.
         """
-        with self._write() as db:
+        with self._connection.write() as db:
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
             account = Account(name, password, owner or first or name == LOCAL_USER, time.time())
@@ -64,20 +192,20 @@ class Accounts(Connected):
 
     def require_free(self, name: str) -> None:
         """Raises StoreError where no account can have this name: there is one, or it can be taken for another's."""
-        with self._read() as db:
+        with self._connection.read() as db:
             _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
         """Another one from now on; the account as it is now. Raises StoreError where there is none of that name."""
-        with self._write() as db:
+        with self._connection.write() as db:
             account = _required(db, name)
             db.execute("UPDATE accounts SET password = ? WHERE name = ?", [password, account.name])
             return _required(db, name)
 
-    def remove_account(self, name: str) -> Account:
+    def remove(self, name: str) -> Account:
         """Nobody logs in with it any more; what its user has stored stays. Raises StoreError where there is none of
         that name, or others would be left without an owner."""
-        with self._write() as db:
+        with self._connection.write() as db:
             account = _required(db, name)
             left = [
                 _account(row) for row in db.query("SELECT * FROM accounts") if row["name"] != account.name
@@ -89,13 +217,6 @@ class Accounts(Connected):
                 )
             db.execute("DELETE FROM accounts WHERE name = ?", [account.name])
             return account
-
-    def is_owner(self, user_id: int) -> bool:
-        """Whether this user decides about models, backups and other users: an account that is marked so, or whoever
-        uses the page on this machine without a login."""
-        with self._read() as db:
-            row = db.execute(_OWNER, [LOCAL_USER, user_id]).fetchone()
-            return bool(row and row[0])
 
 
 def _find(db: Database, name: str) -> Account | None:
@@ -134,54 +255,45 @@ def _account(row: dict[str, object]) -> Account:
     return Account(**row | {"owner": bool(row["owner"])})  # type: ignore[arg-type]
 
 
-# Guests: users who have no account, and of whom nothing stays when their login ends.
+class Guests(Repository):
+    """Users without an account, of whom nothing stays when their login ends."""
 
-
-class Guests(Deletion):
-    """The part of Store that knows guests."""
-
-    def __init__(self, path: Path, busy_seconds: float) -> None:
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
         self._guests: set[str] = set()
-        super().__init__(path, busy_seconds)
 
-    def begin_guest(self) -> str:
+    def begin(self) -> str:
         """The name of a new guest. If this store closes, they are forgotten; if the process dies, when the file is
         opened next."""
         name = f"guest-{secrets.token_hex(8)}"
-        with self._write() as db:
+        with self._connection.write() as db:
             db.execute("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
         self._guests.add(name)
         return name
 
-    def forget_abandoned_guests(self) -> None:
+    def recover(self) -> None:
         """Delete what is left of guests whose process no longer runs."""
-        with self._read() as db:
+        with self._connection.read() as db:
             rows = db.execute("SELECT name, pid, started FROM guests").fetchall()
-        self._forget_guests(name for name, pid, started in rows if not is_running(pid, started))
+        self._forget(name for name, pid, started in rows if not is_running(pid, started))
 
-    def close(self) -> None:
-        """Forget this store's guests, and close the connections of all threads."""
-        try:
-            if not self._closed:
-                self._forget_guests(self._guests)
-        except StoreError:
-            pass  # a disk that cannot be written: the next open will forget them
-        finally:
-            super().close()
+    def end(self) -> None:
+        """Forget this store's guests."""
+        self._forget(self._guests)
 
-    def _forget_guests(self, names: Iterable[str]) -> None:
-        """From the file, too. Of those who left earlier there is nothing any more, so the file is not rewritten."""
-        names, left = list(names), 0
+    def _forget(self, guests: Iterable[str]) -> None:
+        """Delete guests from the file, too, which is not rewritten where nothing of them is left."""
+        names, left = list(guests), 0
         if not names:
             return
-        with self._write() as db:
+        with self._connection.write() as db:
             for name in names:
                 left += db.execute("DELETE FROM users WHERE name = ?", [name]).rowcount
                 db.execute("DELETE FROM guests WHERE name = ?", [name])
             if left:
                 drop_words(db)
         if left:
-            self.rewrite()
+            self._connection.rewrite()
 
 
 # Keys of other programs, what each may use, and whether there is an endpoint at all.
@@ -216,26 +328,28 @@ class Key:
     """Tokens so far today."""
 
 
-class Keys(Connected):
-    """The part of Store that knows who may use the endpoint. A key is random: its SHA-256 is all that is kept."""
+class Keys(Repository):
+    """Keys of other programs. A key is random: its SHA-256 is all that is kept."""
 
-    started_with: Access | None = None
-    """What holds in place of what is kept, as long as this program runs and nothing else is chosen."""
+    def __init__(self, connection: Connection, access: Access | None) -> None:
+        """`access`: what holds in place of what is kept, until something else is chosen."""
+        super().__init__(connection)
+        self._access = access
 
     def access(self) -> Access:
         """Who may ask."""
-        if self.started_with:
-            return self.started_with
-        with self._read() as db:
+        if self._access:
+            return self._access
+        with self._connection.read() as db:
             return db.execute("SELECT access FROM endpoint").fetchone()[0]
 
     def set_access(self, access: Access) -> None:
         """Let others ask from now on, or no longer."""
-        self.started_with = None
-        with self._write() as db:
+        self._access = None
+        with self._connection.write() as db:
             db.execute("UPDATE endpoint SET access = ?", [access])
 
-    def add_key(
+    def add(
         self,
         name: str,
         *,
@@ -249,7 +363,7 @@ class Keys(Connected):
         Raises StoreError where there is one of that name.
         """
         key = MARK + secrets.token_urlsafe(32)
-        with self._write() as db:
+        with self._connection.write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():
                 raise StoreError(
                     f"There is a key called {name!r} already. Take another name, or remove that key."
@@ -269,21 +383,21 @@ class Keys(Connected):
                 db.execute("UPDATE keys SET user_id = ? WHERE id = ?", [user, number])
         return key
 
-    def all_keys(self) -> list[Key]:
+    def all(self) -> list[Key]:
         """All of them, by name."""
-        with self._read() as db:
+        with self._connection.read() as db:
             return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]
 
-    def find_key(self, key: str) -> Key | None:
+    def find(self, key: str) -> Key | None:
         """The one that this is; None where it is none."""
-        with self._read() as db:
+        with self._connection.read() as db:
             for row in db.query(f"{_WITH_TODAY} WHERE hash = ?", [_today(), _hash(key)]):
                 return _key(row)
         return None
 
     def note_use(self, key_id: int, tokens: int) -> None:
         """So many tokens more today. A key that was removed meanwhile is passed over."""
-        with self._write() as db:
+        with self._connection.write() as db:
             db.execute("UPDATE keys SET used_at = ? WHERE id = ?", [time.time(), key_id])
             db.execute(
                 "INSERT INTO key_days (key_id, day, tokens) SELECT id, ?, ? FROM keys WHERE id = ?"
@@ -291,9 +405,9 @@ class Keys(Connected):
                 [_today(), tokens, key_id],
             )
 
-    def remove_key(self, name: str) -> Key:
+    def remove(self, name: str) -> Key:
         """It opens nothing from now on. Its history is left to `forget_user`. Raises StoreError where there is none."""
-        with self._write() as db:
+        with self._connection.write() as db:
             key = _named(db, name)
             db.execute("DELETE FROM keys WHERE id = ?", [key.id])
         return key
@@ -316,3 +430,45 @@ def _hash(key: str) -> bytes:
 
 def _today() -> str:
     return time.strftime("%Y-%m-%d")
+
+
+# Names of accounts
+
+_LETTERS = {
+    "Cyrillic capitals": ("АВЕКМНОРСТУХІЈЅҮԌԚԜӀ", "ABEKMHOPCTYXlJSYGQWl"),
+    "Cyrillic": ("аеорсухікјѕһԁԛԝүӏ", "aeopcyxikjshdqwyl"),
+    "Greek capitals": ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϹ", "ABEZHlKMNOPTYXC"),
+    "Greek": ("αηικνορυωϲϳ", "anikvopuwcj"),
+    "Armenian": ("ՕՏԼՍօսոհցզ", "OSLUounhgq"),
+    "Cherokee": ("ᎪᏴᏟᎠᎬᏀᎻᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᎽᏃ", "ABCDEGHJKLMPRSTVWYZ"),
+    "Latin, and digits": ("ıɑɡI01", "iaglol"),
+}
+"""Letters, and those that they are taken for."""
+_LOOK_ALIKE = {
+    ord(one): other for these, those in _LETTERS.values() for one, other in zip(these, those, strict=True)
+}
+_TOGETHER = [
+    {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "LATIN"},
+    {"CJK", "HANGUL", "LATIN"},
+    {"CJK", "BOPOMOFO", "LATIN"},
+]
+"""Scripts that are written beside each other, and whose letters nobody takes for each other's."""
+
+
+def normal(name: str) -> str:
+    """One spelling of a name: however it is capitalised, and however a device composes its letters."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def skeleton(name: str) -> str:
+    """What is the same for names that look alike."""
+    return normal(unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKE))
+
+
+def mixes_scripts(name: str) -> bool:
+    """Whether letters of several scripts stand in it, as in a Latin name with a Cyrillic letter."""
+    letters = [
+        letter for letter in unicodedata.normalize("NFKC", name) if not letter.isascii() or letter.isalpha()
+    ]
+    scripts = {unicodedata.name(letter, "?").split()[0] for letter in letters}
+    return len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER)

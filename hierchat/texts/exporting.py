@@ -82,7 +82,7 @@ def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Itera
     """Those that are still there, and in which something was said."""
     for conversation_id in conversation_ids:
         with suppress(NotFound):
-            chat = store.chat(user_id, conversation_id)
+            chat = store.transfer.export_chat(user_id, conversation_id)
             if chat.messages:
                 yield chat
 

@@ -315,14 +315,16 @@ class Import:
                 raise value
             if own.is_preset(value):
                 name, settings, is_default = own.read_preset(value)
-                self.presets += self._store.take_in_preset(self._user, name, settings, is_default=is_default)
+                self.presets += self._store.presets.add_missing(
+                    self._user, name, settings, is_default=is_default
+                )
                 return
             kind = recognised(value)
             if kind is None:
                 self.others += 1
                 return
             which = text(record(value).get("title") or record(value).get("name")) or which
-            outcome, added = self._store.take_in(self._user, read(value))
+            outcome, added = self._store.transfer.import_chat(self._user, read(value))
         except BadChat as reason:
             self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
             return

@@ -54,18 +54,18 @@ def test_add_list_passwd_and_remove(data: Path, capsys: pytest.CaptureFixture[st
     typed += ["battery staple"] * 2
     assert users(capsys, "add", "ben")[1].splitlines()[0] == "ben can log in now."
     with Store.open(data) as store:
-        assert (account := store.account("ben")) is not None
+        assert (account := store.accounts.find("ben")) is not None
         assert matches("battery staple", account.password)
         assert not matches("battery stapler", account.password)
         assert "battery" not in account.password
-        store.create_conversation(store.ensure_user("ben"))
+        store.chats.create(store.users.ensure("ben"))
     today = time.strftime("%Y-%m-%d")
     listed = [line.split() for line in users(capsys, "list")[1].splitlines()]
     assert listed == [["name", "since", "chats"], ["ann", "owner", today, "0"], ["ben", today, "1"]]
     typed += ["another one"] * 2
     assert users(capsys, "passwd", "BEN")[0] == 0
     with Store.open(data) as store:
-        assert (account := store.account("ben"))
+        assert (account := store.accounts.find("ben"))
         assert matches("another one", account.password)
     code, out, _ = users(capsys, "remove", "ben")
     assert "1 chat stay in the database. To delete them: hierchat forget --user ben" in out.replace(
@@ -80,7 +80,7 @@ def test_a_password_from_stdin(
     from_stdin(monkeypatch, "correct horse\r\nnot this\n")
     assert users(capsys, "add", "ann", "--owner")[0] == 0
     with Store.open(data) as store:
-        assert (account := store.account("ann"))
+        assert (account := store.accounts.find("ann"))
         assert matches("correct horse", account.password)
 
 
@@ -90,7 +90,7 @@ def test_chats_that_are_there_are_told(
     data.parent.mkdir()
     with Store.open(data) as store:
         for name in ("me", LOCAL_USER):
-            store.create_conversation(store.ensure_user(name))
+            store.chats.create(store.users.ensure(name))
     from_stdin(monkeypatch, "correct horse\n")
     assert "Chats of a user 'me' are there already: 1 chat." in users(capsys, "add", "me")[1]
     from_stdin(monkeypatch, "correct horse\n")
@@ -122,13 +122,13 @@ def test_what_cannot_be_is_said_and_changes_nothing(
 ) -> None:  # fmt: skip
     data.parent.mkdir()
     with Store.open(data) as store:
-        before = store.add_account("ann", "hash")
+        before = store.accounts.add("ann", "hash")
     typed += [] if "cannot be a name" in sentence else given
     code, _, error = users(capsys, *arguments)
     assert code == 1
     assert sentence in error
     with Store.open(data) as store:
-        assert store.accounts() == [before]
+        assert store.accounts.all() == [before]
 
 
 def test_a_database_elsewhere(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:

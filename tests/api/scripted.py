@@ -137,7 +137,7 @@ def serving(
     account: tuple[str, str] | None = None,
 ) -> Iterator[Served]:
     with Store.open(folder / "chat.db") as store:
-        store.set_access(access)
+        store.keys.set_access(access)
         service = ChatService(store, slot)
         log_ins = driving.log_ins_of(store, account) if account else None
         app = build_app(service, "here", log_ins)

@@ -29,8 +29,8 @@ def test_the_words_are_those_that_the_other_one_writes(tiny_served: Served, tmp_
         tiny_served.service.complete([PromptMessage("user", "hello")], SETTINGS, 1, threading.Event())
     )[-1]
     with Store.open(tmp_path / "far.db") as store:
-        user = store.ensure_user("ann")
-        conversation = store.create_conversation(user)
+        user = store.users.ensure("ann")
+        conversation = store.chats.create(user)
         service = ChatService(store, slot)
         *_, far = service.send(user, conversation, None, "hello", SETTINGS, threading.Event())
         service.close()

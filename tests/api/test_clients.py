@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, script: Script) -> Iterator
 
 @pytest.fixture(scope="module")
 def key(served: Served) -> str:
-    return served.store.add_key("clients")
+    return served.store.keys.add("clients")
 
 
 def run(environment: Path, *command: str | Path, **variables: str) -> str:

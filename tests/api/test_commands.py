@@ -37,19 +37,19 @@ def test_add_list_remove(keys, tmp_path: Path) -> None:
     assert "30 a minute, 100,000 tokens a day" in listed
     assert key not in listed
     with Store.open(tmp_path / "chat.db") as store:
-        found = store.find_key(key)
+        found = store.keys.find(key)
         assert found is not None
         assert found.user_id is not None
-        chat = store.create_conversation(found.user_id)
-        store.add_message(found.user_id, chat, None, "user", "an unusual word: xylograph")
+        chat = store.chats.create(found.user_id)
+        store.messages.add(found.user_id, chat, None, "user", "an unusual word: xylograph")
     code, _, said = keys("add", "editor")
     assert code == 1
     assert "There is a key called 'editor' already" in said
     assert keys("remove", "editor")[0] == 0
     assert b"xylograph" not in (tmp_path / "chat.db").read_bytes()
     with Store.open(tmp_path / "chat.db") as store:
-        assert store.find_key(key) is None
-        assert store.users() == {}
+        assert store.keys.find(key) is None
+        assert store.users.ids() == {}
     code, _, said = keys("remove", "editor")
     assert code == 1
     assert "There is no key called 'editor'" in said

@@ -46,10 +46,10 @@ def test_nothing_is_answered_without_a_key(keyed: Served, method: str, path: str
 
 
 def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
-    key = keyed.store.add_key("editor")
+    key = keyed.store.keys.add("editor")
     for headers in (bearer(key), {"X-Api-Key": key}):
         assert ask(keyed.address, "POST", CHAT, ASKED, headers).status == 200
-    keyed.store.remove_key("editor")
+    keyed.store.keys.remove("editor")
     assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 401
 
 
@@ -70,8 +70,8 @@ def test_what_is_being_written_ends_with_its_key(
         for (path, body), stream in itertools.product(bodies.items(), (True, False)):
             script.__init__("one two three")  # type: ignore[misc]
             script.holds_at = 3
-            served.store.set_access("keys")
-            key = served.store.add_key("editor")
+            served.store.keys.set_access("keys")
+            key = served.store.keys.add("editor")
             answers = ended_by(served, end, script, path, body | {"stream": stream}, key)
             assert "three" not in answers.text
             assert answers.status == (200 if stream else 401 if end == "key removed" else 403)
@@ -79,7 +79,7 @@ def test_what_is_being_written_ends_with_its_key(
             assert told in answers.text.rpartition("data: ")[2]
             assert "[DONE]" not in answers.text
             if end != "key removed":
-                served.store.remove_key("editor")
+                served.store.keys.remove("editor")
 
 
 def ended_by(
@@ -96,9 +96,9 @@ def ended_by(
     time.sleep(0.2)  # some looks find the key where it was
     assert not script.stopped.is_set()
     if end == "switched off":
-        served.store.set_access("off")
+        served.store.keys.set_access("off")
     else:
-        served.store.remove_key("editor")
+        served.store.keys.remove("editor")
     assert script.stopped.wait(60)
     asking.join(60)
     return answers[0]
@@ -106,9 +106,9 @@ def ended_by(
 
 def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
     with Store.open(tmp_path / "chat.db") as store:
-        key = store.add_key("editor", history=True)
-        assert store.find_key(key) == store.all_keys()[0]
-        assert store.find_key(key + "x") is None
+        key = store.keys.add("editor", history=True)
+        assert store.keys.find(key) == store.keys.all()[0]
+        assert store.keys.find(key + "x") is None
     for file in tmp_path.iterdir():
         assert key.encode() not in file.read_bytes()
         assert key[3:].encode() not in file.read_bytes()
@@ -116,23 +116,28 @@ def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
 
 def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
     with serving(tmp_path, make_slot(), "off") as served:
-        key = served.store.add_key("editor")
+        key = served.store.keys.add("editor")
         expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("keys", 401, 200), ("open", 200, 200)]
         for access, without, having in expected:
-            served.store.set_access(access)
+            served.store.keys.set_access(access)
             assert ask(served.address, "GET", "/v1/models").status == without
             assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == having
-        # What the program was started with holds until something is chosen, and is not kept.
-        served.store.set_access("off")
-        served.store.started_with = "keys"
-        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
-        served.store.set_access("off")
-        assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 404
+
+
+def test_what_the_program_was_started_with_holds_until_something_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    with Store.open(path, access="keys") as store:
+        assert store.keys.access() == "keys"
+    with Store.open(path) as store:
+        assert store.keys.access() == "off"
+    with Store.open(path, access="keys") as store:
+        store.keys.set_access("open")
+        assert store.keys.access() == "open"
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
     with serving(tmp_path, make_slot(), "keys", ("me", "a long password")) as served:
-        key = served.store.add_key("editor")
+        key = served.store.keys.add("editor")
         assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == 200
         assert ask(served.address, "GET", "/v1/models").status == 401
         assert ask(served.address, "GET", "/gradio_api/info", headers=bearer(key)).status == 401
@@ -161,7 +166,7 @@ def test_no_page_of_another_site_comes_in(tiny_served: Served, headers: dict[str
 def test_what_is_handed_on_from_elsewhere_needs_a_key(tiny_served: Served, name: str) -> None:
     answer = ask(tiny_served.address, "GET", "/v1/models", headers={name: "203.0.113.7"})
     assert answer.status == 401
-    key = tiny_served.store.add_key(f"over {name}")
+    key = tiny_served.store.keys.add(f"over {name}")
     assert (
         ask(tiny_served.address, "GET", "/v1/models", headers={name: "127.0.0.1", **bearer(key)}).status
         == 200
@@ -214,9 +219,9 @@ def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Ser
         client.sendall(
             f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        while not scheduler._waiting:
+        while not scheduler.waiting:
             time.sleep(0.01)
-    while scheduler._waiting:
+    while scheduler.waiting:
         time.sleep(0.01)
     script.go.set()
     first.join()
@@ -225,17 +230,17 @@ def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Ser
 
 def texts_of(store: Store) -> str:
     """All that is kept of anybody's conversations."""
-    with store._read() as db:
+    with store.connection.read() as db:
         rows = db.execute("SELECT text FROM messages UNION ALL SELECT title FROM conversations").fetchall()
         return "\n".join(text for (text,) in rows)
 
 
 def test_without_a_history_nothing_is_kept(keyed: Served) -> None:
-    key = keyed.store.add_key("forgetful")
+    key = keyed.store.keys.add("forgetful")
     before = texts_of(keyed.store)
     assert ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).status == 200
     assert texts_of(keyed.store) == before
-    user = -next(one.id for one in keyed.store.all_keys() if one.name == "forgetful")
+    user = -next(one.id for one in keyed.store.keys.all() if one.name == "forgetful")
     nobody = keyed.service._histories.held(user, "key of tiny")
     assert not any(len(source.index) for source in nobody.sources)
     learned = keyed.service._learned.held(user, "key of tiny")
@@ -243,9 +248,9 @@ def test_without_a_history_nothing_is_kept(keyed: Served) -> None:
 
 
 def test_a_history_drafts_for_its_own_key_alone(keyed: Served) -> None:
-    person = keyed.store.ensure_user("local")
-    keys = {name: keyed.store.add_key(name, history=True) for name in ("first", "second")}
-    users = {key.name: key.user_id for key in keyed.store.all_keys() if key.user_id}
+    person = keyed.store.users.ensure("local")
+    keys = {name: keyed.store.keys.add(name, history=True) for name in ("first", "second")}
+    users = {key.name: key.user_id for key in keyed.store.keys.all() if key.user_id}
     asked = {**ASKED, "max_tokens": 60, "temperature": 0, "logit_bias": {"2": -100}}
 
     def drafted(name: str) -> tuple[str, int]:
@@ -258,13 +263,13 @@ def test_a_history_drafts_for_its_own_key_alone(keyed: Served) -> None:
     assert words == again == other  # drafts change no word
     assert helped > fresh
     assert strange == fresh
-    assert len(keyed.store.conversations(users["first"])) == 2
-    assert len(keyed.store.conversations(users["second"])) == 1
-    assert keyed.store.conversations(person) == []
+    assert len(keyed.store.chats.find(users["first"])) == 2
+    assert len(keyed.store.chats.find(users["second"])) == 1
+    assert keyed.store.chats.find(person) == []
     # And what a person wrote drafts for no key.
-    mine = keyed.store.create_conversation(person)
-    keyed.store.add_message(person, mine, None, "user", words)
-    bare = keyed.store.add_key("bare")
+    mine = keyed.store.chats.create(person)
+    keyed.store.messages.add(person, mine, None, "user", words)
+    bare = keyed.store.keys.add("bare")
     answer = ask(keyed.address, "POST", CHAT, asked, bearer(bare)).json
     assert (answer["choices"][0]["message"]["content"], answer["usage"]["hierchat"]["accepted"]) == (
         words,
@@ -273,16 +278,16 @@ def test_a_history_drafts_for_its_own_key_alone(keyed: Served) -> None:
 
 
 def test_tokens_are_counted_and_limits_hold(keyed: Served) -> None:
-    key = keyed.store.add_key("small", per_minute=100, tokens_per_day=10)
+    key = keyed.store.keys.add("small", per_minute=100, tokens_per_day=10)
     used = ask(keyed.address, "POST", CHAT, ASKED, bearer(key)).json["usage"]["total_tokens"]
-    while (known := keyed.store.find_key(key)) is None or known.today == 0:
+    while (known := keyed.store.keys.find(key)) is None or known.today == 0:
         time.sleep(0.01)
     assert (known.today, known.used_at is not None) == (used, True)
     answer = ask(keyed.address, "POST", CHAT, ASKED, bearer(key))
     assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
     assert "10 tokens a day" in answer.error["message"]
     assert ask(keyed.address, "GET", "/v1/models", headers=bearer(key)).status == 200
-    one = keyed.store.add_key("one by one", at_once=1)
+    one = keyed.store.keys.add("one by one", at_once=1)
     answer = ask(keyed.address, "POST", CHAT, {**ASKED, "n": 2}, bearer(one))
     assert answer.status == 429
     for _ in range(2):

@@ -37,10 +37,10 @@ def test_two_pages_and_two_programs_get_the_replies_that_each_gets_alone(tmp_pat
             for page in (one, two):
                 expect(page.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
         assert together == alone
-        person = served.store.ensure_user("local")
-        titles = {chat.title for chat in served.store.conversations(person)}
+        person = served.store.users.ensure("local")
+        titles = {chat.title for chat in served.store.chats.find(person)}
         assert titles == {"from one page", "from another"}  # and nothing that a program asked
-        for chat in served.store.conversations(person):
-            question, reply = served.store.messages(person, chat.id)
+        for chat in served.store.chats.find(person):
+            question, reply = served.store.messages.path(person, chat.id)
             assert reply.state == "complete"
             assert len(reply.text) > 0

@@ -56,12 +56,12 @@ def test_the_made_up_chats_are_chats(tmp_path: Path) -> None:
     chats, messages = scripted.write_conversations(path, 100_000)
     assert 100_000 <= path.stat().st_size < 130_000
     with Store.open(tmp_path / "a.db") as store:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         importing = Import(store, user, [path])
         list(importing)
         assert (importing.taken, importing.messages, importing.bad) == (chats, messages, 0)
         long = scripted.add_chat(store, user, "Long", 12)
-        assert len(store.messages(user, long)) == 12
+        assert len(store.messages.path(user, long)) == 12
 
 
 def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_a_visit_does_all_of_it_and_leaves_no_chat(tmp_path: Path) -> None:
     assert did == {
         "visits": 1, "replies": 2, "searches": 2, "views": 4, "comparisons": 1, "vanished": 1, "log-outs": 1,
     }  # fmt: skip
-    assert service.store.conversations(service.store.ensure_user("0")) == []
+    assert service.store.chats.find(service.store.users.ensure("0")) == []

@@ -77,12 +77,12 @@ class Talk:
         )
 
     def messages(self) -> list[Message]:
-        return self.store.messages(self.user, self.conversation)
+        return self.store.messages.path(self.user, self.conversation)
 
     def other(self, user: str = "ann") -> Talk:
         """A new conversation of that user on the same service."""
-        number = self.store.ensure_user(user)
-        return Talk(self.service, number, self.store.create_conversation(number))
+        number = self.store.users.ensure(user)
+        return Talk(self.service, number, self.store.chats.create(number))
 
     def _settings(self, changed: dict[str, Any]) -> GenerationSettings:
         """Sampled, and without an end by chance."""
@@ -91,8 +91,8 @@ class Talk:
 
 
 def talk_on(store: Store, slot: Any) -> Talk:
-    user = store.ensure_user("ann")
-    return Talk(ChatService(store, slot), user, store.create_conversation(user))
+    user = store.users.ensure("ann")
+    return Talk(ChatService(store, slot), user, store.chats.create(user))
 
 
 @pytest.fixture

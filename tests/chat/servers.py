@@ -35,7 +35,7 @@ def talking(store: Store, script: Script, drafter: Drafter | None = None, **name
             named |= {"drafter": running.enter_context(drafting(drafter)), "drafter_token": TOKEN}
         slot = slot_over(OpenAI(url=url, **named))
         assert slot.status.phase == "ready", slot.status.message
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         service = ChatService(store, slot)
         running.callback(service.close)
-        yield Talk(service, user, store.create_conversation(user))
+        yield Talk(service, user, store.chats.create(user))

@@ -35,13 +35,13 @@ def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) 
 def test_a_file_alone_is_a_message(talk: Talk) -> None:
     assert talk.send("", files=[FILE]).finish == "length"
     assert f"```txt\n{FILE.text}```<|im_end|>" in read_by(talk)
-    assert talk.store.conversation(talk.user, talk.conversation).title == "harbour.txt"
+    assert talk.store.chats.get(talk.user, talk.conversation).title == "harbour.txt"
 
 
 def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
     service, served = talk.service, talk.model
-    path = [] if parent is None else talk.store.messages(talk.user, talk.conversation, parent)
+    path = [] if parent is None else talk.store.messages.path(talk.user, talk.conversation, parent)
     said = service._said(served, talk.user, path, None)
     if files:
         said.append(PromptMessage("user", FENCED.removesuffix("<|im_end|>")))

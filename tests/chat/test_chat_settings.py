@@ -14,7 +14,7 @@ def prompt(talk: Talk) -> str:
 
 
 def set_prompt(talk: Talk, text: str) -> None:
-    talk.store.set_chat_settings(talk.user, talk.conversation, ChatSettings(text, {}))
+    talk.store.chats.set_settings(talk.user, talk.conversation, ChatSettings(text, {}))
 
 
 def test_the_system_prompt_stands_before_every_reply_and_may_change(talk: Talk) -> None:
@@ -39,7 +39,7 @@ def test_a_reply_goes_on_under_the_system_prompt_that_it_began_with(talk: Talk) 
     question = talk.messages()[0].id
     cut = talk.again(question, max_new_tokens=12)
     set_prompt(talk, "Rebel.")
-    seed = talk.store.turn(talk.user, cut.message_id).begun.seed
+    seed = talk.store.replies.turn(talk.user, cut.message_id).begun.seed
     resumed = list(talk.service.resume(talk.user, cut.message_id, 28, talk.stop))[-1]
     assert prompt(talk).startswith("<|im_start|>system\nObey.")
     set_prompt(talk, "Obey.")
@@ -58,8 +58,8 @@ def test_an_imported_system_prompt_holds_until_the_chat_sets_one(talk: Talk) -> 
         ChatMessage("u", "s", "user", "one", 2.0),
         ChatMessage("a", "u", "assistant", "What is that?", 3.0),
     ]
-    talk.store.take_in(talk.user, Chat("elsewhere", "Imported", 1.0, 3.0, messages, "a"))
-    chats = talk.store.conversations(talk.user)
+    talk.store.transfer.import_chat(talk.user, Chat("elsewhere", "Imported", 1.0, 3.0, messages, "a"))
+    chats = talk.store.chats.find(talk.user)
     talk.conversation = next(chat.id for chat in chats if chat.title == "Imported")
     last = talk.messages()[-1].id
     talk.send("two", last)
@@ -79,14 +79,14 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
     assert other.text != first.text
     figures = talk.service.figures(talk.user, other.message_id)
     assert figures
-    assert figures.seed == talk.store.turn(talk.user, other.message_id).begun.seed
+    assert figures.seed == talk.store.replies.turn(talk.user, other.message_id).begun.seed
     for earlier in (first, other):
         again = list(
             talk.service.regenerate(
                 talk.user, question, talk._settings({"seed": 99}), talk.stop, seed_of=earlier.message_id
             )
         )[-1]
-        tokens = [talk.store.reply_tokens(talk.user, reply.message_id) for reply in (earlier, again)]
+        tokens = [talk.store.replies.tokens(talk.user, reply.message_id) for reply in (earlier, again)]
         assert tokens[0] == tokens[1]
 
 
@@ -111,6 +111,6 @@ def test_the_figures_tell_which_stop_string_ended_the_reply(talk: Talk) -> None:
     stored = talk.service.figures(talk.user, last.message_id)
     assert stored
     assert stored.stop_string == stop
-    turn = talk.store.turn(talk.user, last.message_id)
+    turn = talk.store.replies.turn(talk.user, last.message_id)
     assert turn
     assert turn.begun.settings["stop"] == ["never there", stop]

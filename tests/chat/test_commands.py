@@ -14,7 +14,7 @@ from .conftest import Talk
 
 def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     last = talk.send("hello hello hello hello hello", max_new_tokens=60)
-    turn = talk.store.turn(talk.user, last.message_id)
+    turn = talk.store.replies.turn(talk.user, last.message_id)
     assert turn
     assert turn.figures
     assert main(["stats", "--db", str(talk.store.path)]) == 0

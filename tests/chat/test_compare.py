@@ -103,7 +103,7 @@ def test_the_second_reply_is_stored(talk: Talk, order: tuple[Arm, Arm]) -> None:
     assert last.arms["second"].message_id == reply.id
     assert last.arms["first"].message_id is None
     assert len(reply.siblings) == 1
-    assert talk.store.turn(talk.user, reply.id).begun.drafted
+    assert talk.store.replies.turn(talk.user, reply.id).begun.drafted
 
 
 def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -232,7 +232,7 @@ def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> lis
 
 def test_the_result_is_kept_and_reads_back_as_it_was(talk: Talk, order: tuple[Arm, Arm]) -> None:
     last = list(talk.comparing("hello"))[-1]
-    (stored,) = talk.store.comparisons(talk.user, 10)
+    (stored,) = talk.store.comparisons.all(talk.user, 10)
     read = Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
     assert (read.id, read.question, read.alone, read.verdict) == (last.result.id, "hello", True, last.verdict)
     for arm in ("first", "second"):
@@ -320,7 +320,7 @@ def test_a_second_model_that_cannot_be_loaded(store: Store) -> None:
     last = compared(talk, pair({}, {"model": "other"}))[-1]
     assert last.arms["first"].finish == "length"
     assert last.arms["second"].notice.startswith("other is too large.")
-    assert (last.result, talk.store.comparisons(talk.user, 9)) == (None, [])
+    assert (last.result, talk.store.comparisons.all(talk.user, 9)) == (None, [])
 
 
 def test_a_long_replay_is_kept_in_fewer_steps() -> None:

@@ -25,7 +25,7 @@ def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
 def test_the_reply_is_the_one_that_the_chat_gives(talk: Talk) -> None:
     frames = complete(talk, PromptMessage("user", "hello"))
     assert talk.messages() == []
-    assert talk.store.totals(talk.user).tokens == 0
+    assert talk.store.figures.totals(talk.user).tokens == 0
     told = talk.send("hello")
     last = frames[-1]
     assert (last.text, last.finish, last.figures.tokens) == (told.text, told.finish, told.figures.tokens)
@@ -41,7 +41,7 @@ def test_a_conversation_is_given_whole(talk: Talk) -> None:
         PromptMessage("assistant", first.text),
         PromptMessage("user", "go on"),
     )
-    tokens = tuple(talk.store.reply_tokens(talk.user, first.message_id))
+    tokens = tuple(talk.store.replies.tokens(talk.user, first.message_id))
     exactly = (said[0], PromptMessage("assistant", first.text, tokens), said[2])
     assert complete(talk, *exactly)[-1].text == second.text
 

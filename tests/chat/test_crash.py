@@ -27,15 +27,17 @@ def test_a_killed_reply(tmp_path: Path) -> None:
         assert writer.stdout
         conversation = int(writer.stdout.readline())
         with Store.open(path) as store:
-            user = store.ensure_user("ann")
+            user = store.users.ensure("ann")
             texts: set[str] = set()
             while len(texts) < 3:  # it has grown twice
                 assert writer.poll() is None
                 texts |= {
-                    m.text for m in store.messages(user, conversation) if m.role == "assistant" and m.text
+                    m.text
+                    for m in store.messages.path(user, conversation)
+                    if m.role == "assistant" and m.text
                 }
                 time.sleep(0.01)
-            assert store.messages(user, conversation)[-1].state == "writing"
+            assert store.messages.path(user, conversation)[-1].state == "writing"
         writer.kill()
         writer.wait()
         said = [
@@ -46,8 +48,8 @@ def test_a_killed_reply(tmp_path: Path) -> None:
         writer.wait()
 
     with Store.open(path) as store:
-        reply = store.messages(user, conversation)[-1]
-        tokens = store.reply_tokens(user, reply.id)
+        reply = store.messages.path(user, conversation)[-1]
+        tokens = store.replies.tokens(user, reply.id)
         assert reply.state == "interrupted"
         assert tokens
         assert reply.text == tokenizer().decode(tokens, skip_special_tokens=True).rstrip("\ufffd")

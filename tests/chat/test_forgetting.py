@@ -45,9 +45,9 @@ def talk(store: Store, drafter: Drafter, script: Script) -> Iterator[Talk]:
         slot = ModelSlot(Catalogue(models={"far": entry}, default="far"))
         slot.start("far")
         assert settle(slot).status.resamples, slot.status.message
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         service = ChatService(store, slot)
-        yield Talk(service, user, store.create_conversation(user))
+        yield Talk(service, user, store.chats.create(user))
         service.close()
 
 
@@ -93,10 +93,10 @@ def test_a_deleted_chat_drafts_no_later_reply(talk: Talk, drafter: Drafter, scri
     other = talk.other("ann")
     other.send("hello")
     assert forgotten(drafter) == []
-    talk.store.hide_conversation(talk.user, talk.conversation)
+    talk.store.chats.hide(talk.user, talk.conversation)
     other.send("again", other.messages()[-1].id)
     assert forgotten(drafter) == [name]
-    talk.store.delete_hidden()
+    talk.store.chats.delete_hidden()
     other.send("again", other.messages()[-1].id)
     assert forgotten(drafter) == [name]
 
@@ -116,7 +116,7 @@ def test_it_is_looked_for_while_nobody_writes(
     monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 0.01)
     service = ChatService(talk.store, talk.service.slot)
     talk.send("hello")
-    talk.store.hide_conversation(talk.user, talk.conversation)
+    talk.store.chats.hide(talk.user, talk.conversation)
     while not drafter.forgot:
         time.sleep(0.01)
     service.close()
@@ -129,7 +129,7 @@ def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
     talk.send("secret")
     name = named(script)
     other = talk.other("ann")
-    talk.store.hide_conversation(talk.user, talk.conversation)
+    talk.store.chats.hide(talk.user, talk.conversation)
     drafter.refuses = True
     assert other.send("hello").text == "Hello there."
     assert named(script)[0] == ""
@@ -141,7 +141,7 @@ def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
 
 @pytest.mark.parametrize("allowed", ["chat", "none"])
 def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, allowed: str) -> None:
-    talk.store.set_drafts_from(talk.user, allowed)  # type: ignore[arg-type]
+    talk.store.users.set_drafts_from(talk.user, allowed)  # type: ignore[arg-type]
     talk.send("hello")
     told = script.asked[-1]["vllm_xargs"]
     assert "hierchat_user" not in told
@@ -149,7 +149,7 @@ def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: S
 
 
 def test_an_incognito_chat_is_not_named(talk: Talk, script: Script) -> None:
-    hidden = Talk(talk.service, talk.user, talk.store.begin_incognito(talk.user))
+    hidden = Talk(talk.service, talk.user, talk.store.chats.begin_incognito(talk.user))
     hidden.send("secret")
     assert named(script)[0] == ""
 

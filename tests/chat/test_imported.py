@@ -25,8 +25,10 @@ def take_in(talk: Talk, *said: tuple[str, str], source: str = "chatgpt:1") -> No
         ChatMessage(str(place), str(place - 1) if place else None, role, text, 1e9 + place)  # type: ignore[arg-type]
         for place, (role, text) in enumerate(said)
     ]
-    talk.store.take_in(talk.user, Chat(source, "Imported", 1e9, 1e9, messages, messages[-1].name))
-    talk.conversation = talk.store.conversations(talk.user, "Imported")[0].id
+    talk.store.transfer.import_chat(
+        talk.user, Chat(source, "Imported", 1e9, 1e9, messages, messages[-1].name)
+    )
+    talk.conversation = talk.store.chats.find(talk.user, "Imported")[0].id
 
 
 def test_it_is_continued_with_its_text_as_context(talk: Talk) -> None:
@@ -46,7 +48,7 @@ def test_a_reply_of_another_program_is_regenerated_and_not_resumed(talk: Talk) -
     with pytest.raises(NotBegun, match="Another program wrote this reply"):
         list(talk.service.resume(talk.user, reply.id, 8, talk.stop))
     second = talk.again(question.id)
-    assert talk.store.message(talk.user, second.message_id).siblings == (reply.id, second.message_id)
+    assert talk.store.messages.get(talk.user, second.message_id).siblings == (reply.id, second.message_id)
     assert talk.service.figures(talk.user, reply.id) is None
     assert talk.service.runs(talk.user, reply.id) == []
 
@@ -111,6 +113,6 @@ def test_a_forgotten_user_drafts_no_more(talk: Talk) -> None:
     talk.send("Where?")
     held = talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     assert len(held.written) == 1
-    assert talk.store.forget_user(talk.user)
+    assert talk.store.users.forget(talk.user)
     talk.service._histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
     assert len(held.written) == 0

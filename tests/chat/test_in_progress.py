@@ -13,6 +13,7 @@ from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress,
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, Store, StoreError
+from hierchat.store.messages import Messages
 from tests.testing.tiny_chat import END, ready_slot
 
 from .conftest import Talk
@@ -67,8 +68,8 @@ def replies(store: Store) -> InProgress:
 
 @pytest.fixture
 def asked(store: Store) -> ReplyInProgress:
-    user = store.ensure_user("ann")
-    return ReplyInProgress(user, store.create_conversation(user), "Question")
+    user = store.users.ensure("ann")
+    return ReplyInProgress(user, store.chats.create(user), "Question")
 
 
 def end(reply: ReplyInProgress, script: Script) -> None:
@@ -127,7 +128,7 @@ def test_a_question_that_was_not_asked_goes_back_to_its_page(
     assert given == ["Question"]
     assert asked.trouble
     assert asked.withdrawn
-    assert store.conversations(asked.user_id) == []
+    assert store.chats.find(asked.user_id) == []
 
 
 def test_a_question_whose_page_is_gone_stays_in_its_chat(
@@ -135,7 +136,7 @@ def test_a_question_whose_page_is_gone_stays_in_its_chat(
 ) -> None:
     replies.begin(asked, script.start)
     end(asked, script)
-    (message,) = store.messages(asked.user_id, asked.conversation_id)
+    (message,) = store.messages.path(asked.user_id, asked.conversation_id)
     assert (message.role, message.text) == ("user", "Question")
     assert not asked.withdrawn
 
@@ -151,9 +152,9 @@ def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
     while take(states) != "x":
         pass
     end(asked, script)
-    conversation = store.conversation(asked.user_id, asked.conversation_id)
+    conversation = store.chats.get(asked.user_id, asked.conversation_id)
     assert conversation.unread is not open_
-    assert [c.unread for c in store.conversations(asked.user_id)] == [not open_]
+    assert [c.unread for c in store.chats.find(asked.user_id)] == [not open_]
 
 
 def writes(reply: ReplyInProgress, script: Script) -> None:
@@ -176,7 +177,7 @@ def test_what_waits_goes_out_when_the_reply_has_ended(
     assert replies.waiting(asked.user_id) == [second]
     assert replies.waiting(asked.user_id + 1) == []
     writes(asked, script)
-    last = store.add_message(asked.user_id, asked.conversation_id, None, "user", "Question")
+    last = store.messages.add(asked.user_id, asked.conversation_id, None, "user", "Question")
     end(asked, script)
     assert replies.waiting(asked.user_id) == []
     assert replies.of(asked.user_id, asked.conversation_id) is second
@@ -202,9 +203,9 @@ def test_what_waits_for_a_reply_that_failed_goes_back_or_stays_in_the_chat(
     assert asked.wait(PATIENCE)
     assert given == ["Question", "Third"]
     assert replies.waiting(asked.user_id) == replies.all_of(asked.user_id) == []
-    (message,) = store.messages(asked.user_id, asked.conversation_id)
+    (message,) = store.messages.path(asked.user_id, asked.conversation_id)
     assert message.text == "Second\n\nFourth"
-    assert [file.name for file in store.attachments(asked.user_id, message.id)] == [
+    assert [file.name for file in store.messages.attachments(asked.user_id, message.id)] == [
         "Second.txt",
         "Fourth.txt",
     ]
@@ -233,7 +234,9 @@ def test_all_stopped_nothing_that_waits_goes_out(
     replies.stop(asked.user_id)
     end(asked, script)
     assert replies.all_of(asked.user_id) == []
-    assert [message.text for message in store.messages(asked.user_id, asked.conversation_id)] == ["Second"]
+    assert [message.text for message in store.messages.path(asked.user_id, asked.conversation_id)] == [
+        "Second"
+    ]
 
 
 def test_what_waits_in_a_conversation_that_ends_is_dropped(
@@ -268,8 +271,8 @@ def test_news_are_told_when_it_begins_gets_its_turn_and_ends(
 
 def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     service = ChatService(store, ready_slot())
-    user = store.ensure_user("ann")
-    talk = Talk(service, user, store.create_conversation(user))
+    user = store.users.ensure("ann")
+    talk = Talk(service, user, store.chats.create(user))
     reply = ReplyInProgress(user, talk.conversation, "Go on")
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
     service.in_progress.begin(
@@ -280,7 +283,7 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     assert not reply.trouble
     question, answer = talk.messages()
     assert (question.text, answer.state) == ("Go on", "complete")
-    assert len(store.reply_tokens(user, answer.id)) == 24
+    assert len(store.replies.tokens(user, answer.id)) == 24
     service.close()
 
 
@@ -288,8 +291,8 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
     path = tmp_path / "ends.db"
     with Store.open(path) as store:
         service = ChatService(store, ready_slot())
-        user = store.ensure_user("ann")
-        conversation = store.create_conversation(user)
+        user = store.users.ensure("ann")
+        conversation = store.chats.create(user)
         reply = ReplyInProgress(user, conversation, "Long")
         service.in_progress.begin(
             reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop, held=reply.held)
@@ -300,12 +303,12 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         assert not reply.wait(0)
     assert reply.wait(PATIENCE)  # it ends by itself: the store is closed
     with Store.open(path) as again:
-        assert again.messages(user, conversation)[-1].state == "interrupted"
-        assert again.messages(user, conversation)[0].text == "Long"
+        assert again.messages.path(user, conversation)[-1].state == "interrupted"
+        assert again.messages.path(user, conversation)[0].text == "Long"
 
 
 def held(store: Store) -> list[str]:
-    with store._read() as db:
+    with store.connection.read() as db:
         return [text for (text,) in db.execute("SELECT text FROM waiting ORDER BY id")]
 
 
@@ -316,7 +319,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
         yield Frame("waiting", ahead=1)
         assert script.steps.acquire(timeout=PATIENCE)
         user, conversation = asked.user_id, asked.conversation_id
-        store.add_message(user, conversation, None, "user", asked.text, held=[asked.held or 0])
+        store.messages.add(user, conversation, None, "user", asked.text, queued=[asked.held or 0])
         yield from script.start(stop)
 
     replies.begin(asked, start)
@@ -335,7 +338,9 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
     replies.stop(asked.user_id)
     end(asked, script)
     assert held(store) == []  # it went back to its page
-    assert [message.text for message in store.messages(asked.user_id, asked.conversation_id)] == ["Question"]
+    assert [message.text for message in store.messages.path(asked.user_id, asked.conversation_id)] == [
+        "Question"
+    ]
 
 
 def test_what_stays_without_a_reply_is_there_once(
@@ -347,7 +352,7 @@ def test_what_stays_without_a_reply_is_there_once(
     assert held(store) == []
     store.close()
     with Store.open(store.path) as again:
-        (message,) = again.messages(asked.user_id, asked.conversation_id)
+        (message,) = again.messages.path(asked.user_id, asked.conversation_id)
         assert message.text == "Question\n\nSecond"
 
 
@@ -357,7 +362,7 @@ def test_a_question_that_cannot_be_stored_goes_back(
     def full(*place: object, **more: object) -> int:
         raise StoreError("The disk is full.")
 
-    monkeypatch.setattr(Store, "hold_question", full)
+    monkeypatch.setattr(Messages, "enqueue", full)
     given: list[str] = []
     replies.begin(asked, script.start, lambda reply: not given.append(reply.text))
     assert asked.wait(PATIENCE)

@@ -54,7 +54,7 @@ def test_vllm_is_sent_the_reply_so_far(talk: Talk, script: Script) -> None:
     assert last.message_id == id
     reply = talk.messages()[-1]
     assert (reply.text, reply.state) == (last.text, "complete")
-    assert len(talk.store.reply_tokens(talk.user, id)) == 12
+    assert len(talk.store.replies.tokens(talk.user, id)) == 12
 
 
 def test_of_a_reply_that_came_to_its_end_nothing_is_asked(talk: Talk, script: Script) -> None:
@@ -100,5 +100,5 @@ def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Scr
         names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
         assert names == [f"m{id}", f"m{id}-6"]
         assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
-        talk.store.hide_conversation(talk.user, talk.conversation)
+        talk.store.chats.hide(talk.user, talk.conversation)
     assert sorted(name for _, replies in drafter.forgot for name in replies) == names

@@ -33,9 +33,9 @@ def url(script: Script) -> Iterator[str]:
 
 @pytest.fixture
 def talk(store: Store, url: str) -> Iterator[Talk]:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
-    yield Talk(service, user, store.create_conversation(user))
+    yield Talk(service, user, store.chats.create(user))
     service.close()
 
 
@@ -68,9 +68,9 @@ def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None
 
 
 def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: str, script: Script) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     service = ChatService(store, slot_over(OpenAI(url=url, model="scripted"), context_length=200))
-    talk = Talk(service, user, store.create_conversation(user))
+    talk = Talk(service, user, store.chats.create(user))
     first = talk.send("word " * 60)
     second = talk.send("another " * 30, first.message_id)
     assert second.notice == "The oldest turn no longer fits the context window and was left out."
@@ -96,11 +96,11 @@ def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: 
 
 
 def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(store: Store) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     script = Script()
     with serving(script) as url:
         service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
-    talk = Talk(service, user, store.create_conversation(user))
+    talk = Talk(service, user, store.chats.create(user))
     last = talk.send("hello")
     assert last.finish == "error"
     assert f"Nothing answers at {url}" in (last.notice or "")

@@ -97,10 +97,10 @@ def test_frames_count_up(talk: Talk) -> None:
 
 def test_the_token_log_is_the_reply(talk: Talk) -> None:
     last = talk.send("hello")
-    tokens = talk.store.reply_tokens(talk.user, last.message_id)
+    tokens = talk.store.replies.tokens(talk.user, last.message_id)
     assert len(tokens) == last.figures.tokens == 24
     assert tokenizer().decode(tokens, skip_special_tokens=True) == last.text
-    turn = talk.store.turn(talk.user, last.message_id)
+    turn = talk.store.replies.turn(talk.user, last.message_id)
     assert (turn.begun.model, turn.begun.seed, turn.begun.drafted) == ("tiny", 7, True)
     assert turn.begun.model_key == talk.model.model_key
 
@@ -109,7 +109,7 @@ def test_the_last_replies_come_with_their_prompts_the_newest_first(talk: Talk) -
     first = talk.send("hello")
     second = talk.send("And where does it end?", first.message_id)
     (later_prompt, later), (prompt, earlier) = talk.service.last_replies(talk.user, talk.model)
-    written = [talk.store.reply_tokens(talk.user, reply.message_id) for reply in (first, second)]
+    written = [talk.store.replies.tokens(talk.user, reply.message_id) for reply in (first, second)]
     assert [list(earlier), list(later)] == written
     assert later_prompt[: len(prompt) + len(earlier)] == [*prompt, *earlier]
     assert list(talk.service.last_replies(talk.other("ben").user, talk.model)) == []
@@ -135,8 +135,8 @@ def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Ta
     first = talk.send("hello")
     other = talk.other()
     last = other.send("hello")
-    written, mine = (talk.store.reply_tokens(talk.user, one.message_id) for one in (first, last))
-    found = [span for span in talk.store.spans(talk.user, last.message_id) if span.origin.origin_id]
+    written, mine = (talk.store.replies.tokens(talk.user, one.message_id) for one in (first, last))
+    found = [span for span in talk.store.replies.spans(talk.user, last.message_id) if span.origin.origin_id]
     assert found
     for span in found:
         origin, place = span.origin, span.origin.place
@@ -164,16 +164,16 @@ def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(tal
     parent = None
     ids = []
     for text in ("the river", "the river, the end", "no"):
-        parent = store.add_message(talk.user, talk.conversation, parent, "user", text)
+        parent = store.messages.add(talk.user, talk.conversation, parent, "user", text)
         ids.append(parent)
     turn = NewTurn("tiny", talk.model.model_key, {}, 0, True)
-    reply = store.begin_reply(talk.user, talk.conversation, parent, turn)
+    reply = store.replies.begin(talk.user, talk.conversation, parent, turn)
     tokens = talk.model.prompts.tokens("the end")
     found = [
         Origin("context", number, 0.5, place=place)
         for number, place in enumerate([-9, *range(5, 4 + len(tokens))])
     ]
-    store.append_reply(reply, "the end", tokens, ["context"] * len(tokens), found)
+    store.replies.append(reply, "the end", tokens, ["context"] * len(tokens), found)
     first, *others = talk.service.runs(talk.user, reply)
     assert first.origin.origin_id == ids[1]
     assert first.there.conversation_id == talk.conversation
@@ -187,8 +187,8 @@ def test_a_run_of_this_chat_tells_how_far_back_it_stood(talk: Talk) -> None:
     third = talk.send("hello", again.message_id)
     places = []
     for last in (first, again, third):
-        reply = talk.store.reply_tokens(talk.user, last.message_id)
-        for span in talk.store.spans(talk.user, last.message_id):
+        reply = talk.store.replies.tokens(talk.user, last.message_id)
+        for span in talk.store.replies.spans(talk.user, last.message_id):
             place = span.origin.place
             if span.origin.slot != "context" or place is None:
                 continue
@@ -260,16 +260,16 @@ def test_regenerating_makes_a_sibling_with_a_new_seed(talk: Talk) -> None:
     first = talk.send("hello")
     question, _ = talk.messages()
     second = talk.again(question.id)
-    reply = talk.store.message(talk.user, second.message_id)
+    reply = talk.store.messages.get(talk.user, second.message_id)
     assert reply.siblings == (first.message_id, second.message_id)
-    assert talk.store.turn(talk.user, second.message_id).begun.seed != 7
+    assert talk.store.replies.turn(talk.user, second.message_id).begun.seed != 7
     assert second.text != first.text
 
 
 def test_a_greedy_reply_is_regenerated_as_it_was(talk: Talk) -> None:
     first = talk.send("hello", temperature=0)
     second = talk.again(talk.messages()[0].id, temperature=0)
-    assert talk.store.turn(talk.user, second.message_id).begun.seed == 7
+    assert talk.store.replies.turn(talk.user, second.message_id).begun.seed == 7
     assert second.text == first.text
 
 
@@ -320,19 +320,19 @@ def test_a_deleted_conversation_no_longer_drafts(talk: Talk) -> None:
 
 def test_what_can_still_be_taken_back_does_not_draft_until_it_is(talk: Talk) -> None:
     talk.send("hello")
-    talk.store.hide_conversation(talk.user, talk.conversation)
+    talk.store.chats.hide(talk.user, talk.conversation)
     second = talk.other()
     assert not recalled(second.send("hello"))
     with pytest.raises(NotFound):
         talk.send("more")
-    second.store.hide_conversation(second.user, second.conversation)
-    talk.store.restore_conversation(talk.user, talk.conversation)
+    second.store.chats.hide(second.user, second.conversation)
+    talk.store.chats.restore(talk.user, talk.conversation)
     assert recalled(talk.other().send("hello"))
 
 
 def test_a_fork_goes_on_as_the_original_would(talk: Talk) -> None:
     first = talk.send("hello")
-    fork = Talk(talk.service, talk.user, talk.store.fork_conversation(talk.user, first.message_id))
+    fork = Talk(talk.service, talk.user, talk.store.chats.fork(talk.user, first.message_id))
     there, here = talk.send("more", first.message_id), fork.send("more", fork.messages()[-1].id)
     assert here.text == there.text
     assert here.prompt_tokens == there.prompt_tokens
@@ -402,8 +402,8 @@ def test_stop_while_it_is_written(talk: Talk) -> None:
     assert frame.text
     assert last.text.startswith(frame.text)
     assert last.figures.tokens < 200
-    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens
-    assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"
+    assert len(talk.store.replies.tokens(talk.user, reply.id)) == last.figures.tokens
+    assert talk.store.replies.turn(talk.user, reply.id).figures.finish == "stopped"
 
 
 def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
@@ -415,7 +415,7 @@ def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
     reply = talk.messages()[-1]
     assert reply.state == "stopped"
     assert reply.text.startswith(frame.text)  # it runs ahead of its reader
-    assert talk.store.turn(talk.user, reply.id).figures.finish == "stopped"
+    assert talk.store.replies.turn(talk.user, reply.id).figures.finish == "stopped"
     talk.stop.clear()
     assert talk.send("go on", reply.id).finish == "length"
 
@@ -453,7 +453,7 @@ def test_broken_weights_in_mid_reply(talk: Talk) -> None:
     assert "weights are damaged" in last.notice
     assert (reply.state, reply.text) == ("interrupted", last.text)
     assert reply.text.startswith(frame.text)  # a step may have been under way
-    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens
+    assert len(talk.store.replies.tokens(talk.user, reply.id)) == last.figures.tokens
     with torch.no_grad():
         weight.copy_(whole)
     assert talk.send("go on", reply.id).finish == "length"
@@ -463,7 +463,7 @@ def test_broken_weights_in_mid_reply(talk: Talk) -> None:
 def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Once: there is room again when the reply is closed. Twice: there is not."""
     monkeypatch.setattr("hierchat.chat.record.WRITE_SECONDS", 0.0)
-    append, left = talk.store.append_reply, times
+    append, left = talk.store.replies.append, times
     written: list[str] = []
 
     def full(message_id: int, text: str, *rest: Any) -> None:
@@ -474,7 +474,7 @@ def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, t
         append(message_id, text, *rest)
         written.append(text)
 
-    monkeypatch.setattr(talk.store, "append_reply", full)
+    monkeypatch.setattr(talk.store.replies, "append", full)
     last = talk.send("hello", max_new_tokens=100)
     reply = talk.messages()[-1]
     assert (last.phase, last.finish) == ("done", "error")
@@ -504,10 +504,10 @@ def test_a_conversation_that_is_hidden_in_mid_reply(talk: Talk) -> None:
     for frame in frames:
         if frame.figures.tokens >= 5:
             break
-    talk.store.hide_conversation(talk.user, talk.conversation)
+    talk.store.chats.hide(talk.user, talk.conversation)
     assert list(frames)[-1].finish == "length"
     assert not recalled(talk.other().send("hello"))
-    talk.store.restore_conversation(talk.user, talk.conversation)
+    talk.store.chats.restore(talk.user, talk.conversation)
     assert talk.messages()[-1].state == "complete"
 
 
@@ -530,7 +530,7 @@ def test_a_full_memory_in_mid_reply(talk: Talk, error: Exception) -> None:
     assert "context_length" in last.notice
     assert (reply.state, reply.text) == ("interrupted", last.text)
     assert whole.startswith(last.text.rstrip("\ufffd"))
-    assert len(talk.store.reply_tokens(talk.user, reply.id)) == last.figures.tokens >= 4
+    assert len(talk.store.replies.tokens(talk.user, reply.id)) == last.figures.tokens >= 4
     assert talk.send("go on", reply.id).finish == "length"
 
 
@@ -645,7 +645,7 @@ def test_turns_between_two_cuts_read_little(talk: Talk) -> None:
     assert sum(not same for _, same in reads) <= 4
     again = talk.again(question, max_new_tokens=20)
     assert again.figures.prompt_read == 0
-    fork = Talk(talk.service, talk.user, talk.store.fork_conversation(talk.user, parent))
+    fork = Talk(talk.service, talk.user, talk.store.chats.fork(talk.user, parent))
     assert fork.send("and?", fork.messages()[-1].id, max_new_tokens=20).figures.prompt_read < 45
     after_restart = Talk(ChatService(talk.store, ready_slot()), talk.user, talk.conversation)
     assert after_restart.again(question, max_new_tokens=20).prompt_tokens == again.prompt_tokens
@@ -660,7 +660,7 @@ def test_a_message_that_does_not_fit(talk: Talk) -> None:
 
 
 def test_a_question_without_a_reply_stays_in_the_path(talk: Talk) -> None:
-    question = talk.store.add_message(talk.user, talk.conversation, None, "user", "never answered")
+    question = talk.store.messages.add(talk.user, talk.conversation, None, "user", "never answered")
     last = talk.send("and this?", question)
     assert [message.text for message in talk.messages()] == ["never answered", "and this?", last.text]
     held = tokenizer().decode(talk.sequence.tokens)
@@ -722,19 +722,19 @@ def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafte
 ) -> None:
     asked = {"repetition_penalty": penalty, "max_new_tokens": 300, "logit_bias": {END: -100.0, 70: 100.0}}
     whole = talk.other().send("a", **asked)
-    tokens = talk.store.reply_tokens(talk.user, whole.message_id)
+    tokens = talk.store.replies.tokens(talk.user, whole.message_id)
     ended = next(n for n in range(len(tokens)) if is_looping(tokens[:n]))
     assert ended == 240
     assert whole.finish == "length"  # who asks for so many tokens gets them
     last = talk.send("a", **asked, end_loops=True)
     assert (last.finish, last.figures.tokens) == ("loop", ended)
-    assert talk.store.reply_tokens(talk.user, last.message_id) == tokens[:ended]
+    assert talk.store.replies.tokens(talk.user, last.message_id) == tokens[:ended]
     plain = talk.model.engine.generate(
         talk.model.prompts.build([PromptMessage("user", "a")], 300, {END}).ids,
         talk._settings(asked | {"end_loops": True}),
     )
     assert [token for step in plain for token in step.tokens] == tokens[:ended]
-    assert talk.store.figures_over_time(talk.user).whole.replies == 1
+    assert talk.store.figures.over_time(talk.user).whole.replies == 1
     assert talk.messages()[-1].state == "complete"
 
 
@@ -760,21 +760,21 @@ def test_a_continued_reply_is_the_one_of_a_higher_limit(talk: Talk, settings: di
     assert last.text == whole.text
     question, reply = talk.messages()
     assert (reply.text, reply.state) == (whole.text, "complete")
-    tokens = talk.store.reply_tokens(talk.user, reply.id)
-    assert tokens == talk.store.reply_tokens(talk.user, whole.message_id)
-    assert sum(span.length for span in talk.store.spans(talk.user, reply.id)) == 72
+    tokens = talk.store.replies.tokens(talk.user, reply.id)
+    assert tokens == talk.store.replies.tokens(talk.user, whole.message_id)
+    assert sum(span.length for span in talk.store.replies.spans(talk.user, reply.id)) == 72
     stored = talk.service.figures(talk.user, reply.id)
     assert same(stored, last.figures)
     assert stored.first_token_seconds == pytest.approx(cut.figures.first_token_seconds)
     assert stored.seconds > cut.figures.seconds
-    turn = talk.store.turn(talk.user, reply.id)
+    turn = talk.store.replies.turn(talk.user, reply.id)
     assert turn.figures.prompt_tokens == cut.prompt_tokens
     assert question.siblings == (question.id,)
 
 
 def test_a_stop_string_that_spans_the_cut_ends_the_reply(talk: Talk) -> None:
     whole = talk.other().send("hello", max_new_tokens=40)
-    tokens = talk.store.reply_tokens(talk.user, whole.message_id)
+    tokens = talk.store.replies.tokens(talk.user, whole.message_id)
     decoded = [tokenizer().decode([token]) for token in tokens]
     cut_at = next(
         at for at in range(8, 30) if all("\ufffd" not in piece for piece in decoded[at - 1 : at + 1])
@@ -801,12 +801,14 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
     talk.stop.clear()
     reply = talk.messages()[-1]
     other = talk.other().send("hello", max_new_tokens=100)  # the history holds the reply as it was
-    delete_for_good(talk.store, talk.user, talk.store.message(talk.user, other.message_id).conversation_id)
+    delete_for_good(
+        talk.store, talk.user, talk.store.messages.get(talk.user, other.message_id).conversation_id
+    )
     frames = list(talk.service.resume(talk.user, reply.id, 100, talk.stop))
     assert frames[-1].figures.tokens == 100  # the limit is that of the whole reply
     so_far = reply.text.rstrip("\ufffd")  # half a character shows at the end alone
     assert all(frame.text.startswith(so_far) for frame in frames if frame.phase != "waiting")
-    assert talk.store.message(talk.user, reply.id).text == whole.text
+    assert talk.store.messages.get(talk.user, reply.id).text == whole.text
     again = talk.other().send("hello", max_new_tokens=100)
     assert again.text == whole.text
     assert again.figures.shares["history"] > 0.8
@@ -814,7 +816,7 @@ def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> N
 
 def test_a_reply_that_a_crash_cut_off_tells_no_speed_once_continued(talk: Talk) -> None:
     cut = talk.send("hello")
-    with talk.store._write() as db:  # as a crash leaves it
+    with talk.store.connection.write() as db:  # as a crash leaves it
         db.execute("UPDATE turns SET sources = NULL")
         db.execute("UPDATE messages SET state = 'interrupted' WHERE id = ?", [cut.message_id])
     last = list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))[-1]
@@ -834,7 +836,7 @@ def test_what_cannot_be_continued_says_why_and_stays(talk: Talk) -> None:
     talk.service.slot.model = replace(talk.model, model_key="another")
     with pytest.raises(NotBegun, match="tiny wrote this reply"):
         list(talk.service.resume(talk.user, cut.message_id, 24, talk.stop))
-    assert talk.store.message(talk.user, cut.message_id).state == "complete"
+    assert talk.store.messages.get(talk.user, cut.message_id).state == "complete"
 
 
 # A full disk
@@ -851,10 +853,12 @@ def test_a_full_disk_in_mid_reply_is_told_at_once_and_mended_later(talk: Talk) -
         last = list(frames)[-1]
         assert last.finish == "error"
         assert "Free some disk space" in last.notice
-        assert talk.messages()[-1].state == talk.store.message(talk.user, reply.id).state == "interrupted"
+        assert (
+            talk.messages()[-1].state == talk.store.messages.get(talk.user, reply.id).state == "interrupted"
+        )
         assert talk.messages()[-1].text == last.text
     assert raw_state(talk.store, reply.id) == "writing"
-    talk.store.rename_conversation(talk.user, talk.conversation, "there is room again")
+    talk.store.chats.rename(talk.user, talk.conversation, "there is room again")
     assert raw_state(talk.store, reply.id) == "interrupted"
     assert talk.send("go on", reply.id).finish == "length"
 
@@ -872,7 +876,11 @@ def full() -> Iterator[None]:
 
 
 def raw_state(store: Store, message_id: int) -> str:
-    return store._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message_id]).fetchone()[0]
+    return (
+        store.connection._idle[-1]
+        .execute("SELECT state FROM messages WHERE id = ?", [message_id])
+        .fetchone()[0]
+    )
 
 
 def test_a_reply_ends_where_the_context_is_full(talk: Talk) -> None:
@@ -912,7 +920,7 @@ def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
     """Made for each reply, its name among the sources; not a word changes."""
     other = talk.other()
     plain = other.send("hello", max_new_tokens=60)
-    reply = talk.store.reply_tokens(other.user, plain.message_id)
+    reply = talk.store.replies.tokens(other.user, plain.message_id)
 
     class Knows:
         """The plain reply, but for every seventh token."""

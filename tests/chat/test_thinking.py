@@ -62,9 +62,9 @@ def talk_with(store: Store, template: str, text: str) -> tuple[Talk, Thinker]:
     made = thinker(template)
     engine = Thinker(made, text)
     served = ServedModel("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     service = ChatService(store, ready_slot(lambda name, report: served))
-    return Talk(service, user, store.create_conversation(user)), engine
+    return Talk(service, user, store.chats.create(user)), engine
 
 
 @pytest.fixture(params=[QWEN3, DEEPSEEK], ids=["says that it thinks", "is told to think"])
@@ -79,7 +79,7 @@ def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Ta
     assert last.text == join_reasoning(THOUGHT, ANSWER)
     reply = talk.messages()[-1]
     assert reply.text == last.text
-    turn = talk.store.turn(talk.user, reply.id)
+    turn = talk.store.replies.turn(talk.user, reply.id)
     assert turn
     assert turn.figures
     assert turn.figures.thought_ms

@@ -93,7 +93,7 @@ def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
 
 
 def title(talk: Talk) -> str:
-    return talk.store.conversation(talk.user, talk.conversation).title
+    return talk.store.chats.get(talk.user, talk.conversation).title
 
 
 def engine(talk: Talk) -> Any:
@@ -102,13 +102,13 @@ def engine(talk: Talk) -> Any:
 
 def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> None:
     talk.send("Where does it end?")
-    totals = talk.store.totals(talk.user)
+    totals = talk.store.figures.totals(talk.user)
     talk.service.titles.wait()
     assert title(talk) == TITLE
     assert talk.service.titles.came(talk.user) == 1
     assert [message.role for message in talk.messages()] == ["user", "assistant"]
-    assert talk.store.totals(talk.user) == totals
-    texts, _ = talk.store.drafting_texts(talk.user, talk.model.model_key, "written", Mark())
+    assert talk.store.figures.totals(talk.user) == totals
+    texts, _ = talk.store.history.texts(talk.user, talk.model.model_key, "written", Mark())
     assert [id for id, _ in texts] == [talk.messages()[-1].id]
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
@@ -126,16 +126,14 @@ def test_a_useless_answer_leaves_the_first_words_and_is_not_asked_for_again(talk
 
 
 def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None:
-    talk.store.rename_conversation(talk.user, talk.conversation, "Mine")
+    talk.store.chats.rename(talk.user, talk.conversation, "Mine")
     talk.send("Where does it end?")
     other = talk.other()
-    engine(talk).meanwhile = lambda: other.store.rename_conversation(
-        other.user, other.conversation, "Mine, too"
-    )
+    engine(talk).meanwhile = lambda: other.store.chats.rename(other.user, other.conversation, "Mine, too")
     other.send("And where does it begin?")
     talk.service.titles.wait()
     assert [title(talk), title(other)] == ["Mine", "Mine, too"]
-    talk.store.allow_model_titles(talk.user, False)
+    talk.store.users.set_model_titles(talk.user, False)
     third = talk.other()
     third.send("Who knows?")
     talk.service.titles.wait()
@@ -199,4 +197,4 @@ def test_of_a_chat_that_does_not_fit_the_beginnings_count(
     talk.service.titles.wait()
     assert engine(talk).asked == asked
     assert title(talk).startswith("Where" if not asked else TITLE)
-    assert talk.store.untitled(talk.model.model_key, 0.0) == []
+    assert talk.store.chats.untitled(talk.model.model_key, 0.0) == []

@@ -15,12 +15,12 @@ from tests.testing.tiny_chat import END, ready_slot, spy
 if __name__ == "__main__":
     torch.set_num_threads(1)
     store = Store.open(Path(sys.argv[1]))
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     slot = ready_slot()
     assert slot.model
     spy(slot.model.engine.sequence, "forward", lambda *a, **k: time.sleep(0.02))
     settings = GenerationSettings(temperature=1, max_new_tokens=400, logit_bias={END: -100.0})
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     print(conversation, flush=True)
     for frame in ChatService(store, slot).send(
         user, conversation, None, "hello", settings, threading.Event()

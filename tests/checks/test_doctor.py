@@ -35,9 +35,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def chat(path: Path) -> Path:
     """A database with a conversation."""
     with Store.open(path) as store:
-        user = store.ensure_user("annabel")
-        conversation = store.create_conversation(user, f"About {SECRET}")
-        store.add_message(user, conversation, None, "user", f"Where is {SECRET}?")
+        user = store.users.ensure("annabel")
+        conversation = store.chats.create(user, f"About {SECRET}")
+        store.messages.add(user, conversation, None, "user", f"Where is {SECRET}?")
     return path
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hierchat.checks import gpu
-from hierchat.checks.gpu_backend import one
+from hierchat.checks.gpu import try_one
 from hierchat.cli.main import main
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
@@ -72,7 +72,7 @@ UNDRAFTED = {
 
 def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
     save(tmp_path)
-    found = one("tiny", "slots", "cpu")
+    found = try_one("tiny", "slots", "cpu")
     assert found.keys() == FOUND.keys()
     assert (found["implementation"], found["exact"]) == ("slots", True)
     assert found["verify"]["tokens"] > 0
@@ -83,7 +83,7 @@ def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
 
 def test_figures_of_a_way_without_drafts(tmp_path: Path) -> None:
     save(tmp_path)
-    found = one("tiny", "plain", "cpu")
+    found = try_one("tiny", "plain", "cpu")
     assert found.keys() == UNDRAFTED.keys()
     assert (found["implementation"], found["way"]) == ("plain", "pieces")
 
@@ -94,11 +94,11 @@ def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
     save(tmp_path)
     monkeypatch.setattr(TorchRunner, "run", wrong)
-    found = one("tiny", "slots", "cpu")
+    found = try_one("tiny", "slots", "cpu")
     assert found == {
         "failed": "tiny cannot be computed here: RuntimeError: an illegal instruction was encountered."
     }
-    found = one("tiny", "any", "cpu")  # as the program loads it
+    found = try_one("tiny", "any", "cpu")  # as the program loads it
     assert found["implementation"] == "plain"
     assert found["note"].startswith(
         "It is computed by transformers alone, without drafts: what is faster failed here"

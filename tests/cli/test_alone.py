@@ -47,16 +47,16 @@ def test_answers_stand_with_the_chats_of_the_page(folder: Path) -> None:
     assert (told["model"], told["finish"], told["figures"]["tokens"]) == ("tiny", "length", 8)
     # Another program holds the same database meanwhile.
     with Store.open(folder / "DATA" / "hierchat.db") as store:
-        user = store.users()[LOCAL_USER]
-        store.create_conversation(user)
+        user = store.users.ids()[LOCAL_USER]
+        store.chats.create(user)
         second = piped(folder, *ALONE, "--max-new-tokens", "8", "--continue", "--system", "Be brief.", "more")
         assert second.returncode == 0, second.stderr
-        path = store.messages(user, told["chat"])
+        path = store.messages.path(user, told["chat"])
         assert [message.text for message in path[:2]] == ["hello", told["text"]]
         assert path[2].text == "more"
         assert path[3].text == second.stdout.removesuffix("\n")
         assert [message.state for message in path] == ["complete"] * 4
-        settings = store.chat_settings(user, told["chat"])
+        settings = store.chats.settings(user, told["chat"])
         assert settings
         assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
 

@@ -45,9 +45,9 @@ def test_what_is_piped_in_goes_with_the_message(url: str, script: Script, tmp_pa
     (message,) = script.asked[0]["messages"]
     assert message["content"] == "File: stdin\n```\nsome text\n```\n\nwhat is this?"
     with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
-        user = store.users()[LOCAL_USER]
-        (chat,) = store.conversations(user)
-        question = store.messages(user, chat.id)[0]
+        user = store.users.ids()[LOCAL_USER]
+        (chat,) = store.chats.find(user)
+        question = store.messages.path(user, chat.id)[0]
     assert (question.text, [file.name for file in question.attachments]) == ("what is this?", ["stdin"])
 
 
@@ -56,7 +56,7 @@ def test_json(url: str, tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert (told["text"], told["model"], told["finish"]) == ("Hello there.", "scripted", "end")
     with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
-        assert [chat.id for chat in store.conversations(store.users()[LOCAL_USER])] == [told["chat"]]
+        assert [chat.id for chat in store.chats.find(store.users.ids()[LOCAL_USER])] == [told["chat"]]
     assert told["figures"]["speedup"] == 2.0
     assert told["figures"]["sources"] == {"context": 0.25, "target": 0.75}
     assert done.stderr == ""
@@ -116,9 +116,9 @@ def test_an_interrupt_stops_the_one_reply(url: str, script: Script, tmp_path: Pa
     assert "stopped" in told
     assert "Traceback" not in told
     with Store.open(tmp_path / "DATA" / "hierchat.db") as store:
-        user = store.users()[LOCAL_USER]
-        (chat,) = store.conversations(user)
-        assert store.messages(user, chat.id)[-1].state == "stopped"
+        user = store.users.ids()[LOCAL_USER]
+        (chat,) = store.chats.find(user)
+        assert store.messages.path(user, chat.id)[-1].state == "stopped"
 
 
 @pytest.mark.parametrize(

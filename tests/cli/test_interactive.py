@@ -31,9 +31,9 @@ def chat(url: str, tmp_path: Path) -> Iterator[Terminal]:
 def stored(folder: Path) -> list[tuple[str, str]]:
     """Text and state of the messages of the last chat."""
     with Store.open(folder / "DATA" / "hierchat.db") as store:
-        user = store.users()[LOCAL_USER]
-        (chat,) = store.conversations(user)
-        return [(message.text, message.state) for message in store.messages(user, chat.id)]
+        user = store.users.ids()[LOCAL_USER]
+        (chat,) = store.chats.find(user)
+        return [(message.text, message.state) for message in store.messages.path(user, chat.id)]
 
 
 def test_a_chat(url: str, script: Script, tmp_path: Path) -> None:

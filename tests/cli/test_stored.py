@@ -17,7 +17,7 @@ from hierchat.chat.settings import settings_of
 from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import StoredTalk, Talk, TalkInMemory
+from hierchat.cli.talk import SettingsOverrides, StoredTalk, Talk, TalkInMemory
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
@@ -46,7 +46,7 @@ def model(service: ChatService) -> OwnModel:
 
 @pytest.fixture
 def talk(service: ChatService, model: OwnModel, user: int) -> StoredTalk:
-    return short(StoredTalk(service, model, user))
+    return short(StoredTalk(model, SettingsOverrides(), service, user))
 
 
 def short(talk: StoredTalk) -> StoredTalk:
@@ -61,21 +61,21 @@ def ask(talk: Talk, text: str) -> Frame:
 def test_a_chat_is_stored_as_the_page_stores_it(talk: StoredTalk, store: Store, user: int) -> None:
     first, second = ask(talk, "hello"), ask(talk, "again")
     assert talk.number
-    path = store.messages(user, talk.number)
+    path = store.messages.path(user, talk.number)
     assert [message.text for message in path] == ["hello", first.text, "again", second.text]
     assert path[-1].model == "tiny"
-    turn = store.turn(user, path[-1].id)
+    turn = store.replies.turn(user, path[-1].id)
     assert turn
     assert turn.figures
     assert turn.reply_tokens == second.figures.tokens
-    assert store.users() == {LOCAL_USER: user}
+    assert store.users.ids() == {LOCAL_USER: user}
     assert "".join(run.text for run in talk.runs()) == second.text
 
 
 def test_the_last_chat_goes_on(talk: StoredTalk, service: ChatService, model: OwnModel, user: int) -> None:
     talk.changes.system_prompt = "Be brief."
     ask(talk, "hello")
-    after = short(StoredTalk(service, model, user, talk.number))
+    after = short(StoredTalk(model, SettingsOverrides(), service, user, talk.number))
     assert after.settings.system_prompt == "Be brief."
     ask(after, "more")
     chat = after.chat()
@@ -88,23 +88,23 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
     stop.set()
     list(talk.ask("hello", (), stop))
     talk.take_back()
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
     assert talk.number is None
     with pytest.raises(Exception, match="more than 2,048 tokens"):
         ask(talk, "word " * 2000)
     talk.take_back()
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
 
 
 def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
     ask(talk, "hello")
     assert talk.number
-    store.hide_conversation(user, talk.number)
-    store.delete_hidden([talk.number])
+    store.chats.hide(user, talk.number)
+    store.chats.delete_hidden([talk.number])
     with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "more")
     ask(talk, "anew")
-    assert [chat.title for chat in store.conversations(user)] == ["anew"]
+    assert [chat.title for chat in store.chats.find(user)] == ["anew"]
 
 
 def test_a_new_seed_for_each_reply_unless_one_is_set(talk: StoredTalk) -> None:
@@ -121,14 +121,15 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     first = ask(talk, "hello")
     talk.new()
     assert "history" in ask(talk, "hello").figures.shares
-    before = store.conversations(user)
-    passing = TalkInMemory(model, partial(model.complete, user), lambda _: settings_of(service, user, None))
+    before = store.chats.find(user)
+    settings = settings_of(service, user, None)
+    passing = TalkInMemory(model, SettingsOverrides(), partial(model.complete, user), settings)
     passing.changes.sampling["max_new_tokens"] = 8
     same = ask(passing, "hello")
     assert same.text == first.text
     assert "history" not in same.figures.shares
-    assert store.conversations(user) == before
-    store.set_drafts_from(user, "none")
+    assert store.chats.find(user) == before
+    store.users.set_drafts_from(user, "none")
     assert set(ask(passing, "more").figures.shares) == {"target"}
 
 

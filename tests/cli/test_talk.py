@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import StoredCopy, TalkInMemory, earlier, last_chat
+from hierchat.cli.talk import CopiedTalk, SettingsOverrides, TalkInMemory, earlier, last_chat
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Attachment, ChatSettings, Store
 
@@ -53,13 +53,11 @@ def echo() -> Echo:
 
 
 def passing(echo: Echo) -> TalkInMemory:
-    return TalkInMemory(echo, echo.complete, lambda number: ChatSettings("", {}))
+    return TalkInMemory(echo, SettingsOverrides(), echo.complete, ChatSettings("", {}))
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    keeping = StoredCopy(store, user)
-    chat = store.chat(user, number) if number else None
-    return TalkInMemory(echo, echo.complete, keeping.settings, keeping, chat, number)
+    return CopiedTalk(echo, SettingsOverrides(), echo.complete, store, user, number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
@@ -67,7 +65,7 @@ def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
 
 
 def texts(store: Store, user: int, number: int) -> list[str]:
-    return [message.text for message in store.messages(user, number)]
+    return [message.text for message in store.messages.path(user, number)]
 
 
 def test_each_question_brings_what_was_said(echo: Echo) -> None:
@@ -115,7 +113,7 @@ def test_a_reader_that_leaves_keeps_what_came(echo: Echo, store: Store, user: in
         pass
     frames.close()
     assert talk.number
-    question, reply = store.messages(user, talk.number)
+    question, reply = store.messages.path(user, talk.number)
     assert (question.text, reply.text, reply.state) == ("one", "You", "stopped")
 
 
@@ -125,9 +123,9 @@ def test_chats_stand_in_the_store_and_draft(echo: Echo, store: Store, user: int)
     ask(talk, "two")
     assert talk.number
     assert texts(store, user, talk.number) == ["one", "You said one", "two", "You said two"]
-    assert [message.model for message in store.messages(user, talk.number)] == ["", "echo", "", "echo"]
-    assert [(chat.id, chat.title) for chat in store.conversations(user)] == [(talk.number, "one")]
-    drafting = [text for _, text in store.texts_without_tokens(user, "key", 0, None, 9)]
+    assert [message.model for message in store.messages.path(user, talk.number)] == ["", "echo", "", "echo"]
+    assert [(chat.id, chat.title) for chat in store.chats.find(user)] == [(talk.number, "one")]
+    drafting = [text for _, text in store.history.without_tokens(user, "key", 0, None, 9)]
     assert drafting == ["one", "You said one", "two", "You said two"]
     first = talk.number
     talk.new()
@@ -141,18 +139,18 @@ def test_nothing_is_set_in_a_chat_for_which_nothing_was_set(echo: Echo, store: S
     talk = kept(echo, store, user)
     ask(talk, "one")
     assert talk.number
-    assert store.chat_settings(user, talk.number) is None
+    assert store.chats.settings(user, talk.number) is None
     talk.changes.system_prompt = "Be brief."
     ask(talk, "two")
-    settings = store.chat_settings(user, talk.number)
+    settings = store.chats.settings(user, talk.number)
     assert settings
     assert settings.system_prompt == "Be brief."
 
 
 def test_a_chat_of_the_store_goes_on(echo: Echo, store: Store, user: int) -> None:
-    number = store.create_conversation(user)
-    question = store.add_message(user, number, None, "user", "before")
-    store.add_message(user, number, question, "assistant", "an answer")
+    number = store.chats.create(user)
+    question = store.messages.add(user, number, None, "user", "before")
+    store.messages.add(user, number, question, "assistant", "an answer")
     talk = kept(echo, store, user, number)
     ask(talk, "then")
     assert talk.number == number
@@ -164,25 +162,25 @@ def test_a_deleted_chat_does_not_come_back(echo: Echo, store: Store, user: int) 
     talk = kept(echo, store, user)
     ask(talk, "one")
     assert talk.number
-    store.hide_conversation(user, talk.number)
-    store.delete_hidden([talk.number])
+    store.chats.hide(user, talk.number)
+    store.chats.delete_hidden([talk.number])
     with pytest.raises(CommandError, match="deleted meanwhile"):
         ask(talk, "two")
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
     ask(talk, "three")
     assert talk.number
     assert texts(store, user, talk.number) == ["three", "You said three"]
 
 
 def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, user: int) -> None:
-    preset = store.create_preset(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
-    store.set_default_preset(user, preset)
+    preset = store.presets.create(user, "brief", ChatSettings("Be brief.", {"temperature": 0.3}))
+    store.presets.set_default(user, preset)
     talk = kept(echo, store, user)
     ask(talk, "one")
     assert echo.given[0][0][0] == PromptMessage("system", "Be brief.")
     assert echo.given[0][1]["temperature"] == 0.3
     assert talk.number
-    settings = store.chat_settings(user, talk.number)
+    settings = store.chats.settings(user, talk.number)
     assert settings
     assert (settings.system_prompt, settings.preset_id) == ("Be brief.", preset)
 

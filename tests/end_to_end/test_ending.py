@@ -55,10 +55,10 @@ def said(program: Program) -> list[list[tuple[str, str]]]:
     """Of each chat, the latest first, the role and state of its messages."""
     with Store.open(program.database) as store:
         assert store.notice == ""
-        user = store.ensure_user("local")
+        user = store.users.ensure("local")
         return [
-            [(m.text if m.role == "user" else "", m.state) for m in store.messages(user, chat.id)]
-            for chat in store.conversations(user)
+            [(m.text if m.role == "user" else "", m.state) for m in store.messages.path(user, chat.id)]
+            for chat in store.chats.find(user)
         ]
 
 

@@ -105,5 +105,5 @@ def _states(program: Program) -> list[str]:
 
 
 def _messages(store: Store) -> list:
-    user = store.ensure_user("local")
-    return [m for c in store.conversations(user) for m in store.messages(user, c.id)]
+    user = store.users.ensure("local")
+    return [m for c in store.chats.find(user) for m in store.messages.path(user, c.id)]

@@ -6,11 +6,11 @@ import threading
 from typing import get_args
 
 import pytest
-from hierchat.checks.verify import Noise
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
+from hierchat.checks.exactness import Noise
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftCost, DraftTree
 from hierchat.drafting.drafter import Drafter

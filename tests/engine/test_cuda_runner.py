@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
@@ -21,7 +19,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Adversary, Buried, TreeDrafter
-from tests.testing.tiny import VOCABULARY, Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
 """Beyond two borders of views."""
@@ -77,32 +75,6 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
             target.commit([0, 1, 5, 6])  # moves slots
         assert static.tokens == dynamic.tokens
         prompt = random_tokens(30, seed=5)
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    size = draw(st.integers(1, 40))
-    parents = [-1, *(draw(st.integers(-1, node - 1)) for node in range(1, size))]
-    return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
-
-
-@pytest.mark.parametrize("regime", REGIMES)
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-@given(tree=trees(), start=st.sampled_from([0, 1, 15, 16, 17, 500, 511, 512, 513, 1020]))
-def test_tree_has_the_bits_of_single_forwards(
-    regime: tuple[int, int], tree: tuple[list[int], list[int]], start: int
-) -> None:
-    target, (tokens, parents) = target_of(regime), tree
-    target.read(random_tokens(start))
-    block = bits(target, tokens, parents)
-    for leaf in sorted(set(range(len(tokens))) - set(parents))[:4]:
-        target.rollback(start)
-        path = [leaf]
-        while parents[path[0]] >= 0:
-            path.insert(0, parents[path[0]])
-        for node in path:
-            assert np.array_equal(bits(target, [tokens[node]], [-1])[0], block[node])
-            target.commit([0])
 
 
 @pytest.mark.parametrize("regime", REGIMES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,13 @@ from hierchat.drafting.draft_tree import DraftCost, FreeRows
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
+from hierchat.engine.cuda.cuda_runner import REGIMES
+from hierchat.engine.draft_model import FewerTokens
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.segment_attention import CHUNK
-from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
+from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
+from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing.tiny import (
     BACKENDS,
     VOCABULARY,
@@ -146,6 +151,19 @@ def test_seeds_and_settings_matter() -> None:
     assert len(replies) > len(SETTINGS)
 
 
+# The contract of a sequence (engine/runner.py), held by every runner.
+
+ALL = 150
+KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[: VOCABULARY - 1])
+"""Tokens of a larger vocabulary that a model knows; its last number stands for all others."""
+TARGETS: dict[str, Callable[[], Any]] = {
+    **{backend: partial(tiny_target, backend) for backend in BACKENDS},
+    **{f"cuda {regime[0]}": partial(cuda_target, regime) for regime in REGIMES},
+    "fewer tokens": lambda: FewerTokens(tiny_target("llama-blocks"), KNOWN, ALL),
+}
+every_target = pytest.mark.parametrize("name", TARGETS)
+
+
 def path_to(node: int, parents: Sequence[int]) -> list[int]:
     path = [node]
     while parents[path[0]] >= 0:
@@ -153,16 +171,23 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path
 
 
-def fill(target: TorchSequence, tokens: Sequence[int]) -> None:
-    target.rollback(0)
+def filled(name: str, tokens: Sequence[int] = ()) -> Any:
+    """A sequence that holds these tokens."""
+    target = TARGETS[name]()
     if tokens:
         target.read(tokens)
+    return target
 
 
-def one_by_one(target: TorchSequence, path: Sequence[int]) -> np.ndarray:
+def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
+    rows = target.forward(tokens, parents)
+    return np.array([rows[node] for node in range(len(tokens))])
+
+
+def one_by_one(target: Any, path: Sequence[int]) -> np.ndarray:
     """Logits after the last token of `path`, each token committed in a forward of its own."""
     for token in path:
-        row = target.forward([token], [-1])[0]
+        (row,) = bits(target, [token], [-1])
         target.commit([0])
     return row
 
@@ -180,71 +205,73 @@ def trees(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 STARTS = st.sampled_from([0, 1, 2, 120, 126, 127, 128, 129, 250, 255, 256])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_target
 @FEW
 @given(tree=trees(), start=STARTS)
 def test_tree_has_the_bits_of_single_forwards(
-    backend: Backend, tree: tuple[list[int], list[int]], start: int
+    name: str, tree: tuple[list[int], list[int]], start: int
 ) -> None:
-    target = tiny_target(backend)
-    tokens, parents = tree
-    fill(target, random_tokens(start))
-    block = target.forward(tokens, parents)
+    target, (tokens, parents) = filled(name, random_tokens(start)), tree
+    block = bits(target, tokens, parents)
     for leaf in set(range(len(tokens))) - set(parents):
         target.rollback(start)
         for node in path_to(leaf, parents):
             assert np.array_equal(one_by_one(target, [tokens[node]]), block[node])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_target
 @FEW
 @given(tree=trees(), start=STARTS, pick=st.integers(0, 13))
 def test_after_a_branch_is_committed_nothing_tells_it_from_a_chain(
-    backend: Backend, tree: tuple[list[int], list[int]], start: int, pick: int
+    name: str, tree: tuple[list[int], list[int]], start: int, pick: int
 ) -> None:
-    target = tiny_target(backend)
     tokens, parents = tree
     path = path_to(pick % len(tokens), parents)
     prompt, chosen = random_tokens(start), [tokens[node] for node in path]
 
-    fill(target, prompt)
+    target = filled(name, prompt)
     target.forward(tokens, parents)
     target.commit(path)
     assert target.tokens == prompt + chosen
     after = [one_by_one(target, [token]) for token in (5, 6, 7)]
     target.rollback(start + len(path))
-    block = target.forward([5, 9, 6, 9, 7], [-1, 0, 0, 1, 2])
+    block = bits(target, [5, 9, 6, 9, 7], [-1, 0, 0, 1, 2])
 
-    fill(target, prompt)
+    target = filled(name, prompt)
     one_by_one(target, chosen)
     assert np.array_equal([one_by_one(target, [token]) for token in (5, 6, 7)], after)
     assert np.array_equal(block[[0, 2, 4]], after)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@every_target
 @FEW
 @given(cuts=st.sets(st.integers(1, 299), max_size=6))
-def test_prompt_may_be_read_in_any_pieces(backend: Backend, cuts: set[int]) -> None:
-    target = tiny_target(backend)
+def test_prompt_may_be_read_in_any_pieces(name: str, cuts: set[int]) -> None:
     prompt = random_tokens(300)
-    fill(target, prompt)
-    whole = target.forward([7, 8, 9], [-1, 0, 0])
-    borders = [0, *sorted(cuts), 300]
-    target.rollback(0)
-    for begin, end in pairwise(borders):
+    whole = bits(filled(name, prompt), [7, 8, 9], [-1, 0, 0])
+    target = filled(name)
+    for begin, end in pairwise([0, *sorted(cuts), 300]):
         target.read(prompt[begin:end])
-    assert np.array_equal(target.forward([7, 8, 9], [-1, 0, 0]), whole)
+    assert np.array_equal(bits(target, [7, 8, 9], [-1, 0, 0]), whole)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_prompt_may_be_read_token_by_token(backend: Backend) -> None:
-    target = tiny_target(backend)
+@every_target
+def test_prompt_may_be_read_token_by_token(name: str) -> None:
     prompt = random_tokens(140)
-    fill(target, prompt)
-    whole = target.forward([7], [-1])[0]
-    target.rollback(0)
+    whole = bits(filled(name, prompt), [7], [-1])
+    target = filled(name)
     one_by_one(target, prompt)
-    assert np.array_equal(target.forward([7], [-1])[0], whole)
+    assert np.array_equal(bits(target, [7], [-1]), whole)
+
+
+@every_target
+def test_rows_tell_their_likeliest_tokens(name: str) -> None:
+    rows = filled(name, random_tokens(20)).forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
+    found, kept = rows.likeliest([0, 4, 2], 4), rows.kept()
+    for node, best in zip((0, 4, 2), found, strict=True):
+        order = np.argsort(-kept[node], kind="stable")
+        assert best.tolist() == order[:4].tolist()
+        assert rows.best(node) in (-1, best[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -275,7 +302,6 @@ def test_second_turn_reuses_the_first_and_changes_nothing(backend: Backend, temp
 
 def test_slots_that_grow_keep_what_they_hold() -> None:
     target = tiny_target()
-    target.rollback(0)
     small = TorchRunner(target.runner.model, quantum=target.runner.quantum, packed=False).open()
     small.slots.__init__(len(small.slots.layers), 1, CHUNK)  # type: ignore[misc]
     capacity = small.slots.capacity
@@ -283,7 +309,7 @@ def test_slots_that_grow_keep_what_they_hold() -> None:
     for begin in range(0, 400, 50):
         small.read(prompt[begin : begin + 50])
     assert small.slots.capacity > capacity
-    fill(target, prompt)
+    target.read(prompt)
     assert np.array_equal(small.forward([1, 2], [-1, 0]), target.forward([1, 2], [-1, 0]))
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.draft_model import NEVER, FewerTokens
@@ -67,44 +65,6 @@ def test_rows_are_the_models_own_and_never_choose_an_unknown_token(backend: Back
 def test_it_is_as_large_and_as_exact_as_it_says() -> None:
     target, inner = fewer()
     assert (target.vocabulary, target.context_length, target.exact) == (ALL, CONTEXT, inner.exact)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["read", "path", "branch", "rollback"]), st.integers(0, 9)), max_size=8
-    )
-)
-def test_all_tokens_stay_in_step_with_the_model(steps: list[tuple[str, int]]) -> None:
-    target, inner = fewer()
-    text: list[int] = []
-    for number, (step, size) in enumerate(steps):
-        new = np.random.default_rng(number).integers(0, ALL, len(TREE)).tolist()
-        if step == "rollback":
-            text = text[:size]
-            target.rollback(len(text))
-        elif step == "read":
-            text += new
-            target.read(tuple(new))
-        else:
-            target.forward(new, TREE)
-            nodes = [0, 1, 3, 4][: size + 1] if step == "path" else [0, 2]
-            text += [new[node] for node in nodes]
-            target.commit(nodes)
-        assert target.tokens == text
-        assert inner.tokens == own(text)
-
-
-def test_what_is_committed_counts_in_the_next_rows() -> None:
-    target, inner = fewer()
-    block = [int(KNOWN[1]), int(KNOWN[2]), int(KNOWN[3]), int(KNOWN[4]), UNKNOWN[0]]
-    target.forward(block, TREE)
-    target.commit([0, 2])
-    found = target.forward([int(KNOWN[9])], [-1])[0]
-    inner.rollback(0)
-    inner.read([1, 3])
-    expected = inner.forward([9], [-1])[0][:FEW]
-    np.testing.assert_array_equal(found[KNOWN], expected)
 
 
 @pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])

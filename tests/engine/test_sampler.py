@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampling.gumbel import _logs, _minus_log, gumbel, stream
-from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, processed
+from hierchat.engine.sampling import sampler
+from hierchat.engine.sampling.gumbel import PAGE, _logs, _minus_log, gumbel, stream
+from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, defined, processed, race
+from tests.engine.test_sampler_distribution import ALONE, LOGITS, PENALTIES, TOGETHER, exact
 
-LOGITS = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
 COUNTS = Counts(prompt=[0, 3, 3], reply=[1, 1, 1, 4])
-PENALTIES = {"repetition_penalty": 1.5, "presence_penalty": 0.3, "frequency_penalty": 0.2}
-SETTINGS: dict[str, dict[str, object]] = {
-    "temperature 1": {"temperature": 1.0},
-    "temperature 0.6": {"temperature": 0.6},
-    "temperature 3": {"temperature": 3.0},
-    "top-k": {"temperature": 1.0, "top_k": 5},
-    "top-p": {"temperature": 1.0, "top_p": 0.8},
-    "min-p": {"temperature": 1.0, "min_p": 0.1},
-    "repetition": {"temperature": 1.0, "repetition_penalty": 1.5},
-    "presence": {"temperature": 1.0, "presence_penalty": 0.9},
-    "frequency": {"temperature": 1.0, "frequency_penalty": 0.4},
-    "bias": {"temperature": 1.0, "logit_bias": {2: 1.5, 7: -2.0}},
-    "all": {
-        "temperature": 1.4,
-        "top_k": 9,
-        "top_p": 0.95,
-        "min_p": 0.02,
-        "logit_bias": {2: 1.0},
-        **PENALTIES,
-    },
-}
+KINDS = {"temperature 1": {}, "temperature 3": {"temperature": 3.0}, **ALONE, **TOGETHER}
+SETTINGS: dict[str, dict[str, object]] = {name: {"temperature": 1.0, **kind} for name, kind in KINDS.items()}
 
 
 def made(kind: dict[str, object], **more: object) -> GenerationSettings:
@@ -45,43 +29,16 @@ def counted(counts: Counts) -> dict[int, float]:
     return dict(zip(counts.tokens.tolist(), counts.said.tolist(), strict=True))
 
 
-def reference(logits: np.ndarray, settings: GenerationSettings, counts: Counts) -> list[float]:
-    """Probabilities after all processors, one token at a time and in plain Python."""
-    row = [float(logit) for logit in logits]
-    for token in range(len(row)):
-        said = counted(counts).get(token, 0)
-        if token in counted(counts):
-            seen = row[token]
-            row[token] = (
-                seen / settings.repetition_penalty if seen > 0 else seen * settings.repetition_penalty
-            )
-        row[token] -= settings.presence_penalty * (said > 0) + settings.frequency_penalty * said
-        row[token] += settings.logit_bias.get(token, 0.0)
-        row[token] /= settings.temperature
-    best_first = sorted(range(len(row)), key=lambda token: -row[token])
-    kept = best_first[: settings.top_k or len(row)]
-    total = sum(math.exp(row[token]) for token in kept)
-    nucleus, reached = [], 0.0
-    for token in kept:
-        if reached >= settings.top_p:
-            break
-        nucleus.append(token)
-        reached += math.exp(row[token]) / total
-    kept = [token for token in nucleus if math.exp(row[token] - row[best_first[0]]) >= settings.min_p]
-    total = sum(math.exp(row[token]) for token in kept)
-    return [math.exp(row[token]) / total if token in kept else 0.0 for token in range(len(row))]
-
-
 @pytest.mark.parametrize("kind", SETTINGS.values(), ids=SETTINGS)
 def test_processors_equal_the_reference(kind: dict[str, object]) -> None:
     settings = made(kind)
     random = np.random.default_rng(1)
     for _ in range(50):
         logits = random.normal(0, 2, 40)
-        counts = Counts(random.integers(0, 40, 6).tolist(), random.integers(0, 40, 9).tolist())
-        row = processed(logits, settings, counts)
+        prompt, reply = random.integers(0, 40, 6).tolist(), random.integers(0, 40, 9).tolist()
+        row = processed(logits, settings, Counts(prompt, reply))
         chances = np.exp(row - row.max())
-        wanted = np.array(reference(logits, settings, counts))
+        wanted = exact(logits, settings, prompt, reply)
         assert np.array_equal(chances > 0, wanted > 0)
         assert np.allclose(chances / chances.sum(), wanted, rtol=1e-9)
 
@@ -195,3 +152,69 @@ def test_counts_grow() -> None:
     assert counted(counts) == {token: tokens[100:].count(token) for token in tokens}
     assert counted(Counts(tokens[:100], tokens[100:])) == counted(counts)
     assert counted(Counts()) == {}
+
+
+# The race over large vocabularies chooses what the definition chooses, whatever the row and the settings.
+
+SIZES = st.one_of(st.integers(1, 40), st.integers(41, 3000), st.sampled_from([PAGE - 1, PAGE, PAGE + 700]))
+OFF = st.just(0.0)
+DRAWN = st.builds(
+    dict,
+    temperature=st.one_of(st.floats(0.05, 10.0), st.sampled_from([5e-324, 1e-30, 1e-3, 0.7, 1.0])),
+    top_k=st.one_of(st.just(0), st.integers(1, 50), st.integers(51, 4000)),
+    top_p=st.one_of(st.just(1.0), st.floats(1e-6, 1.0), st.sampled_from([0.1, 0.25, 0.5, 0.9, 0.95])),
+    min_p=st.one_of(OFF, st.floats(0.0, 1.0), st.sampled_from([1e-300, 0.05, 1.0])),
+    repetition_penalty=st.one_of(st.just(1.0), st.floats(0.1, 10.0)),
+    presence_penalty=st.one_of(OFF, st.floats(-10.0, 10.0)),
+    frequency_penalty=st.one_of(OFF, st.floats(-10.0, 10.0)),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> np.ndarray:
+    """Logits with equals, excluded tokens, outliers; of both kinds of float."""
+    size, spread = draw(SIZES), draw(st.sampled_from([0.0, 0.01, 1.0, 3.0, 30.0]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    row = random.normal(draw(st.sampled_from([0.0, -50.0, 200.0])), spread, size)
+    if draw(st.booleans()):
+        row = np.round(row * 4) / 4
+    if draw(st.booleans()):
+        row[random.random(size) < draw(st.sampled_from([0.1, 0.9]))] = -np.inf
+    for _ in range(draw(st.integers(0, 3))):
+        row[random.integers(size)] = row.max() + draw(st.sampled_from([0.0, 1.0, 8.0]))
+    row[random.integers(size)] = 1.0  # never all excluded
+    return row.astype(draw(st.sampled_from([np.float32, np.float64])))
+
+
+@limits(max_examples=400, deadline=None)
+@given(row=rows(), kind=DRAWN, data=st.data())
+def test_the_race_is_the_definition(row: np.ndarray, kind: dict[str, float], data: st.DataObject) -> None:
+    tokens = st.integers(0, len(row) - 1)
+    counts = Counts(data.draw(st.lists(tokens, max_size=9)), data.draw(st.lists(tokens, max_size=9)))
+    biases = st.one_of(st.floats(-20.0, 20.0), st.sampled_from([1e308, -1e308, 100.0]))
+    kind["logit_bias"] = data.draw(st.dictionaries(tokens, biases, max_size=4))  # type: ignore[assignment]
+    made = GenerationSettings(**kind)  # type: ignore[arg-type]
+    seed = data.draw(st.integers(0, 2**63 - 1))
+    for position in range(4):
+        with np.errstate(over="ignore"):
+            wanted = defined(row, made, counts, stream(seed, position))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sampler, "SMALL", 0)  # over small rows, too
+            assert choose(row, position, seed, made, counts) == wanted
+
+
+@pytest.mark.parametrize("spread", [1.0, 3.0])
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 20, "top_p": 0.95}, {"top_k": 5000}, {"min_p": 0.05}],
+)
+def test_the_race_decides_by_itself(kind: dict[str, float], spread: float) -> None:
+    """What it leaves to the definition is rare, and a large vocabulary changes nothing."""
+    made = GenerationSettings(temperature=0.8, **kind)  # type: ignore[arg-type]
+    row = np.random.default_rng(3).normal(0, spread, 49_152).astype(np.float32)
+    best = int(row.argmax())
+    keys = [stream(1, position) for position in range(60)]
+    tokens = [race(row, best, made, key) for key in keys]
+    assert tokens.count(None) <= 1
+    for key, token in zip(keys[:8], tokens, strict=False):
+        assert token is None or token == defined(row, made, None, key)

@@ -6,7 +6,7 @@ Seeds are fixed, so that a right sampler either always passes or never does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -75,11 +75,13 @@ def nucleus(chances: Array, top_p: float) -> Array:
     return inside
 
 
-def exact(logits: Array, settings: GenerationSettings) -> Array:
-    """The distribution that the settings describe, after PROMPT and REPLY."""
+def exact(
+    logits: Array, settings: GenerationSettings, prompt: Sequence[int] = PROMPT, reply: Sequence[int] = REPLY
+) -> Array:
+    """The distribution that the settings describe, after a prompt and a reply so far."""
     row = logits.astype(np.float64)
-    said = np.bincount(REPLY, minlength=len(row))
-    for token in {*PROMPT, *REPLY}:
+    said = np.bincount(reply, minlength=len(row))
+    for token in {*prompt, *reply}:
         row[token] *= 1 / settings.repetition_penalty if row[token] > 0 else settings.repetition_penalty
     row -= settings.frequency_penalty * said
     row -= settings.presence_penalty * (said > 0)

@@ -86,7 +86,7 @@ class Writing:
     name: str = "ann"
 
     def __post_init__(self) -> None:
-        self.user = self.store.ensure_user(self.name)
+        self.user = self.store.users.ensure(self.name)
 
     def writer(self, stop: threading.Event | None = None) -> Writer:
         return Writer(self.store, self.model, self.user, GenerationSettings(), stop or threading.Event())
@@ -105,7 +105,7 @@ class Writing:
         found = {
             one.key: [
                 text.ids
-                for text in self.store.self_texts(self.user, self.model.model_key, one.key)
+                for text in self.store.generated.texts(self.user, self.model.model_key, one.key)
                 if text.done
             ]
             for one in scripts

@@ -15,7 +15,7 @@ from .conftest import ASKED, make_served
 if __name__ == "__main__":
     idle_writer.MOST_TOKENS, idle_writer.KEEP_SECONDS = 20, 0.0
     store = Store.open(Path(sys.argv[1]))
-    made = Writer(store, make_served(), store.ensure_user("ann"), GenerationSettings(), threading.Event())
+    made = Writer(store, make_served(), store.users.ensure("ann"), GenerationSettings(), threading.Event())
 
     def told() -> bool:
         print(made.tokens, made.replies, flush=True)

@@ -32,7 +32,7 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_it_writes_and_goes_on_where_it_was_stopped(
     learn: Any, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    user = store.ensure_user(LOCAL_USER)
+    user = store.users.ensure(LOCAL_USER)
     steps = [0]
     step = idle_writer.Writer._step
 
@@ -45,26 +45,26 @@ def test_it_writes_and_goes_on_where_it_was_stopped(
     monkeypatch.setattr(idle_writer.Writer, "_step", interrupted)
     assert learn("--minutes", "100") == 0
     assert steps[0] <= 16
-    kept = store.self_size(user)
+    kept = store.generated.size(user)
     assert kept.tokens > 0
-    assert store.self_replies(user, "key of tiny") != DONE
+    assert store.generated.replies(user, "key of tiny") != DONE
     assert f"There are {kept.tokens:,} tokens of it now" in capsys.readouterr().out
     assert learn() == 0
-    assert store.self_replies(user, "key of tiny") == DONE
+    assert store.generated.replies(user, "key of tiny") == DONE
 
 
 def test_what_it_refuses(learn: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     assert learn("--user", "nobody") == 1
     assert "There is no user 'nobody'" in capsys.readouterr().err
-    assert "nobody" not in store.users()
-    store.set_drafts_from(user, "chat")
+    assert "nobody" not in store.users.ids()
+    store.users.set_drafts_from(user, "chat")
     assert learn("--user", "ann") == 1
     assert "was chosen in Settings" in capsys.readouterr().err
-    store.set_drafts_from(user, "all")
-    store.set_learning(user, IdleSettings(False, 10.0, 1))
+    store.users.set_drafts_from(user, "all")
+    store.users.set_idle_settings(user, IdleSettings(False, 10.0, 1))
     assert learn("--user", "ann") == 0
-    assert 1 <= store.self_size(user).tokens < 10
+    assert 1 <= store.generated.size(user).tokens < 10
     assert learn("--user", "ann") == 1
     assert "as much for itself as is allowed" in capsys.readouterr().err
     assert learn("--minutes", "0") == 2

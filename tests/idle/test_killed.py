@@ -34,9 +34,9 @@ def test_killed_in_the_middle_and_taken_up(tmp_path: Path, writing: Writing) -> 
         assert 2 <= sum(map(len, kept.values())) < sum(map(len, whole.values()))
         assert all(replies == whole[key][: len(replies)] for key, replies in kept.items())
         assert (
-            again.store.self_size(again.user).tokens >= tokens - 3
+            again.store.generated.size(again.user).tokens >= tokens - 3
         )  # but for the step in which it was killed
-        before = again.store.self_size(again.user).tokens
+        before = again.store.generated.size(again.user).tokens
         made = again.write(ASKED)
         assert again.texts() == whole
-        assert made.tokens == again.store.self_size(again.user).tokens - before
+        assert made.tokens == again.store.generated.size(again.user).tokens - before

@@ -44,11 +44,11 @@ def until(true: Callable[[], Any]) -> None:
 
 
 def written(service: ChatService, user: int) -> dict[str, int]:
-    return service.store.self_replies(user, "key of tiny")
+    return service.store.generated.replies(user, "key of tiny")
 
 
 def ask(service: ChatService, user: int, text: str = "Where does it end?", **settings: Any) -> Any:
-    chat = service.store.create_conversation(user)
+    chat = service.store.chats.create(user)
     usual = {"max_new_tokens": 12, "logit_bias": {END: -100.0}}
     asked = service.send(
         user, chat, None, text, GenerationSettings(**{**usual, **settings}), threading.Event()
@@ -57,51 +57,53 @@ def ask(service: ChatService, user: int, text: str = "Where does it end?", **set
 
 
 def test_off_until_it_is_allowed(service: ChatService, store: Store) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     assert service.idle.state(user).phase == "off"
     assert written(service, user) == {}
     service.idle.choose(user, IdleSettings(True, 60.0, 500_000))
     assert service.idle.state(user).phase == "waiting"
     service.idle.choose(user, AT_ONCE)
     until(lambda: written(service, user) == DONE)
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
     service.idle.choose(user, IdleSettings(False))
-    assert service.idle.state(user) == IdleState("off", IdleSettings(False), store.self_size(user).tokens)
+    assert service.idle.state(user) == IdleState(
+        "off", IdleSettings(False), store.generated.size(user).tokens
+    )
 
 
 def test_it_drafts_for_that_user_and_says_so(service: ChatService, store: Store) -> None:
     """The same question gives the same greedy reply, which was written before: nearly all of it is drafted."""
-    ann, ben = store.ensure_user("ann"), store.ensure_user("ben")
+    ann, ben = store.users.ensure("ann"), store.users.ensure("ben")
     service.idle.choose(ann, AT_ONCE)
     until(lambda: written(service, ann) == DONE)
     service.idle.choose(ann, IdleSettings(False))
     mine, last = ask(service, ann, "Why?", max_new_tokens=20, logit_bias={})
     _, others = ask(service, ben, "Why?", max_new_tokens=20, logit_bias={})
     assert last.text == others.text
-    spans = store.spans(ann, last.message_id)
+    spans = store.replies.spans(ann, last.message_id)
     found = sum(span.length for span in spans if span.origin.slot == "self")
     assert found > 0
-    assert not [span for span in store.spans(ben, others.message_id) if span.origin.slot == "self"]
-    assert store.drafted_from_self(ann).found == found
-    assert store.drafted_from_self(ben).found == 0
+    assert not [span for span in store.replies.spans(ben, others.message_id) if span.origin.slot == "self"]
+    assert store.generated.drafted(ann).found == found
+    assert store.generated.drafted(ben).found == 0
     runs = service.runs(ann, last.message_id)
     assert "self" in {run.origin.slot for run in runs}
-    store.set_drafts_from(ann, "chat")
+    store.users.set_drafts_from(ann, "chat")
     _, alone = ask(service, ann, "Why?", max_new_tokens=20, logit_bias={})
     assert alone.text == last.text
-    assert not [span for span in store.spans(ann, alone.message_id) if span.origin.slot == "self"]
+    assert not [span for span in store.replies.spans(ann, alone.message_id) if span.origin.slot == "self"]
     assert mine
 
 
 def test_questions_of_the_user_are_asked_again(service: ChatService, store: Store) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     chat, _ = ask(service, user, "Where does the river end?")
     service.idle.choose(user, AT_ONCE)
     until(lambda: len(written(service, user)) > len(DONE) + 3)
     service.idle.choose(user, IdleSettings(False))
     assert set(DONE) <= set(written(service, user))
-    store.hide_conversation(user, chat)
-    store.delete_hidden()
+    store.chats.hide(user, chat)
+    store.chats.delete_hidden()
     assert set(written(service, user)) == set(DONE)
     _, last = ask(service, user, "Why?", max_new_tokens=20)  # and the index knows
     assert last.finish
@@ -148,7 +150,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
 def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order: Order, at: int) -> None:
     """Whether it is reading prompts or writing: after the step that is under way nothing of it is computed, and its
     sequences are free. Later it goes on with what was half there."""
-    user, other = store.ensure_user("ann"), store.ensure_user("ben")
+    user, other = store.users.ensure("ann"), store.users.ensure("ben")
     before = len(order.began)
     person = threading.Thread(target=lambda: ask(service, other))
     asked_at: list[int] = []
@@ -156,7 +158,7 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
     def joining() -> None:
         if len(order.began) - before == at and not asked_at:
             person.start()
-            until(lambda: service.slot.scheduler._waiting)
+            until(lambda: service.slot.scheduler.waiting)
             # It does not begin anew before the reply is there.
             service.idle._touched = time.monotonic() + 3600
             asked_at.append(len(order.began))
@@ -169,7 +171,7 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
     assert order.began[before:joined] == ["learning"] * at
     assert set(order.began[joined:]) == {"person"}
     assert service.idle.state(user).phase == "waiting"
-    until(lambda: store.self_size(user).tokens > 0 or at < 9)  # kept once the model is given back
+    until(lambda: store.generated.size(user).tokens > 0 or at < 9)  # kept once the model is given back
     order.before = lambda: None
     service.idle._touched = 0.0
     until(lambda: written(service, user) == DONE)
@@ -182,7 +184,7 @@ def test_who_asks_has_the_next_forward(service: ChatService, store: Store, order
 
 
 def test_typing_stops_it(service: ChatService, store: Store, order: Order) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     typed_at: list[int] = []
 
     def typing() -> None:
@@ -196,18 +198,18 @@ def test_typing_stops_it(service: ChatService, store: Store, order: Order) -> No
     service.idle.choose(user, AT_ONCE)
     until(lambda: typed_at and service.idle.state(user).phase == "waiting")
     assert order.began[typed_at[0] :] == []
-    until(lambda: store.self_size(user).tokens > 0)  # kept once the model is given back
+    until(lambda: store.generated.size(user).tokens > 0)  # kept once the model is given back
 
 
 def test_a_busy_machine_stops_it(service: ChatService, store: Store, order: Order) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     spare: Any = service.idle._spare
     wrote = lambda: service.idle._writer and service.idle._writer.tokens  # noqa: E731
     order.before = lambda: setattr(spare, "said", BUSY if wrote() else "")
     service.idle.choose(user, AT_ONCE)
     until(lambda: service.idle.state(user).phase == "not now")
     assert service.idle.state(user).reason == BUSY
-    until(lambda: store.self_size(user).tokens > 0)  # kept once the model is given back
+    until(lambda: store.generated.size(user).tokens > 0)  # kept once the model is given back
     assert written(service, user) != DONE
     order.before = lambda: None
     spare.said = ""
@@ -215,15 +217,15 @@ def test_a_busy_machine_stops_it(service: ChatService, store: Store, order: Orde
 
 
 def test_it_ends_at_the_limit(service: ChatService, store: Store) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     service.idle.choose(user, IdleSettings(True, 0.0, 30))
     until(lambda: service.idle.state(user).phase == "full")
-    assert 30 <= store.self_size(user).tokens < 40
+    assert 30 <= store.generated.size(user).tokens < 40
 
 
 @pytest.mark.parametrize("what", ["delete", "forget"])
 def test_deleted_while_it_writes(service: ChatService, store: Store, order: Order, what: str) -> None:
-    user = store.ensure_user("ann")
+    user = store.users.ensure("ann")
     enough = threading.Event()
     order.before = lambda: enough.set() if len(order.began) > 12 else None
     service.idle.choose(user, AT_ONCE)
@@ -236,7 +238,7 @@ def test_deleted_while_it_writes(service: ChatService, store: Store, order: Orde
         assert service.idle.state(user).phase == "off"
     until(lambda: service.idle._writer is None)
     service.idle.delete(user)
-    assert store.self_size(user).texts == 0
+    assert store.generated.size(user).texts == 0
 
 
 def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,14 +247,14 @@ def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytes
         "hierchat.chat.idle_generation.time", SimpleNamespace(monotonic=lambda: float(next(steps)))
     )
     monkeypatch.setattr("hierchat.chat.idle_generation.TURN_SECONDS", 25.0)
-    users = [store.ensure_user(name) for name in ("ann", "ben")]
+    users = [store.users.ensure(name) for name in ("ann", "ben")]
     seen: list[int] = []
-    keep = store.keep_self_text
+    keep = store.generated.keep
     monkeypatch.setattr(
         store, "keep_self_text", lambda user, *a, **n: seen.append(user) or keep(user, *a, **n)
     )
     for user in users:
-        store.set_learning(user, AT_ONCE)
+        store.users.set_idle_settings(user, AT_ONCE)
     service.idle.wake()
     until(lambda: all(written(service, user) == DONE for user in users))
     changes = sum(one != other for one, other in pairwise(seen))

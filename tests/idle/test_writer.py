@@ -46,7 +46,7 @@ def test_replies_are_those_of_plain_decoding_and_share_forwards(writing: Writing
     runner.forward = forward
     assert max(together) == made.streams == 3  # the fourth place is that of a chat
     assert writing.texts() == plain(writing)
-    assert made.tokens == writing.store.self_size(writing.user).tokens
+    assert made.tokens == writing.store.generated.size(writing.user).tokens
     assert made.replies == sum(map(len, writing.texts().values()))
 
 
@@ -67,7 +67,9 @@ def test_interrupted_again_and_again_it_comes_to_the_same(
                 break
             assert keep or again.texts() != before
         assert again.texts() == writing.texts()
-        assert again.store.self_size(again.user).tokens == writing.store.self_size(writing.user).tokens
+        assert (
+            again.store.generated.size(again.user).tokens == writing.store.generated.size(writing.user).tokens
+        )
 
 
 def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +79,7 @@ def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.
     halves = [
         text
         for one in ASKED
-        for text in writing.store.self_texts(writing.user, writing.model.model_key, one.key)
+        for text in writing.store.generated.texts(writing.user, writing.model.model_key, one.key)
         if not text.done
     ]
     assert len(halves) == 3
@@ -119,12 +121,12 @@ def test_what_was_begun_before_a_deletion_is_not_kept(writing: Writing) -> None:
 
     def deleting() -> bool:
         if next(numbers) == 3:
-            writing.store.delete_self_texts(writing.user)
+            writing.store.generated.delete(writing.user)
         return True
 
     made = writing.write(ASKED, deleting)
     assert made.stopped
-    assert writing.store.self_size(writing.user).texts == 0
+    assert writing.store.generated.size(writing.user).texts == 0
 
 
 def test_questions_like_the_users_own() -> None:

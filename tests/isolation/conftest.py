@@ -16,7 +16,7 @@ from hierchat.chat.comparison import ARMS, Comparison, Side
 from hierchat.chat.frames import Figures, Verdict
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, ChatSettings, NewTurn, SelfText, Store
+from hierchat.store import Attachment, ChatSettings, GeneratedText, NewTurn, Store
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
@@ -69,30 +69,32 @@ class Secrets:
 
 def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     """A chat of that user with the word in every place that can hold text, another that is hidden, an incognito one."""
-    user = store.ensure_user(name)
-    chat = store.create_conversation(user)
+    user = store.users.ensure(name)
+    chat = store.chats.create(user)
     file = Attachment(f"{word}.txt", 20, f"about a {word}")
-    asked = store.add_message(user, chat, None, "user", f"Who is the {word}?", [file])
-    reply = store.begin_reply(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
-    store.append_reply(reply, f"The {word} plays.", [7, 8], ["context", "target"])
-    store._writing.discard(reply)
-    with store._write() as db:
+    asked = store.messages.add(user, chat, None, "user", f"Who is the {word}?", [file])
+    reply = store.replies.begin(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
+    store.replies.append(reply, f"The {word} plays.", [7, 8], ["context", "target"])
+    store.replies._writing.discard(reply)
+    with store.connection.write() as db:
         db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
-    edited = store.edit_reply(user, reply, f"The {word} sleeps.")
-    store.rename_conversation(user, chat, f"Of a {word}")
-    store.set_tags(user, chat, [word])
-    preset = store.create_preset(user, word, ChatSettings(f"You are a {word}", {}))
-    store.set_chat_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
-    comparison = store.keep_comparison(user, chat, word, 0.0, compared(word).to_json())
-    store.learn(user, "m", "successors", word.encode())
-    store.keep_self_text(user, "m", word, SelfText(0, (7, 8), True), asked, deletions=store.deletions(user))
-    store.hold_question(user, chat, edited, f"Who else is a {word}?", [file], at_end=True)
-    hidden = store.create_conversation(user, f"Hidden {word}")
-    store.add_message(user, hidden, None, "user", word)
-    store.hide_conversation(user, hidden)
-    incognito = store.begin_incognito(user)
-    store.add_message(user, incognito, None, "user", word)
-    with store._read() as db:
+    edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
+    store.chats.rename(user, chat, f"Of a {word}")
+    store.chats.set_tags(user, chat, [word])
+    preset = store.presets.create(user, word, ChatSettings(f"You are a {word}", {}))
+    store.chats.set_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
+    comparison = store.comparisons.add(user, chat, word, 0.0, compared(word).to_json())
+    store.learned.keep(user, "m", "successors", word.encode())
+    store.generated.keep(
+        user, "m", word, GeneratedText(0, (7, 8), True), asked, deletions=store.users.deletions(user)
+    )
+    store.messages.enqueue(user, chat, edited, f"Who else is a {word}?", [file], at_end=True)
+    hidden = store.chats.create(user, f"Hidden {word}")
+    store.messages.add(user, hidden, None, "user", word)
+    store.chats.hide(user, hidden)
+    incognito = store.chats.begin_incognito(user)
+    store.messages.add(user, incognito, None, "user", word)
+    with store.connection.read() as db:
         attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
     ids = {
         "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
@@ -119,7 +121,7 @@ def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
         "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
         "self_texts": "user_id = :user",
     }  # fmt: skip
-    with store._read() as db:
+    with store.connection.read() as db:
         return {
             table: db.execute(f"SELECT * FROM {table} WHERE {which}", {"user": user}).fetchall()
             for table, which in queries.items()

@@ -37,10 +37,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def ann(store: Store) -> Talk:
     """The owner's chat; `ann.other("ben")` is another user's."""
-    store.add_account("ann", "hash")
-    store.add_account("ben", "hash")
-    user = store.ensure_user("ann")
-    return Talk(ChatService(store, ready_slot()), user, store.create_conversation(user))
+    store.accounts.add("ann", "hash")
+    store.accounts.add("ben", "hash")
+    user = store.users.ensure("ann")
+    return Talk(ChatService(store, ready_slot()), user, store.chats.create(user))
 
 
 def read_already(talk: Talk, text: str) -> int:
@@ -78,9 +78,9 @@ def test_what_one_user_taught_drafting_is_not_in_the_other_s_tables(ann: Talk) -
     ann.send(SECRET)
     ann.service._completions.keep(ann.model, now=True)
     key = ann.model.model_key
-    assert ann.store.learned(ann.user, key, "successors")
+    assert ann.store.learned.get(ann.user, key, "successors")
     theirs = ann.other("ben")
-    assert ann.store.learned(theirs.user, key, "successors") is None
+    assert ann.store.learned.get(theirs.user, key, "successors") is None
     mine, other = (ann.service._learned.held(user, key) for user in (ann.user, theirs.user))
     assert mine.successors.to_bytes() != other.successors.to_bytes()
     held = ann.service._histories.held(theirs.user, key)
@@ -113,11 +113,11 @@ def test_nor_after_a_title_was_written_for_another(ann: Talk, monkeypatch: pytes
     theirs = ann.other("ben")
     theirs.send("Mine.")
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", 0.0)
-    with ann.store._write() as db:  # ann's chat alone is named
+    with ann.store.connection.write() as db:  # ann's chat alone is named
         db.execute("UPDATE users SET model_titles = 0 WHERE id = ?", [theirs.user])
     ann.service.titles.wake()
     ann.service.titles.wait()
-    assert ann.store.conversation(ann.user, ann.conversation)
+    assert ann.store.chats.get(ann.user, ann.conversation)
     assert read_already(ann.other("ben"), SECRET) == 0
 
 
@@ -140,7 +140,7 @@ def corpus(name: str, text: str) -> Statistics:
 def diary(ann: Talk) -> Talk:
     """What the model will say stands in a file of the owner's, and something else in what ships."""
     said = ann.send(SECRET).text
-    ann.store.forget_user(ann.user)
+    ann.store.users.forget(ann.user)
     texts = (corpus(SEED_NAME, SYSTEM * 3), corpus("diary", said * 2))
     ann.service.slot.model = replace(ann.model, statistics=texts)
     return ann

@@ -89,13 +89,13 @@ def test_each_guest_has_a_namespace_of_their_own(place: Place) -> None:
     assert WORD not in two.open()
     again = Visitor(place.address, GUEST_LOGIN, PASSWORD)
     assert WORD not in again.open()
-    assert not any(place.store.is_owner(user) for user in place.store.users().values())
+    assert not any(place.store.users.is_owner(user) for user in place.store.users.ids().values())
 
 
 def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place) -> None:
     visitor, name = written(place)
     assert ask(place.address, "POST", "/logout", visitor.headers).status == 303
-    until(lambda: name not in place.store.users() and not left(place))
+    until(lambda: name not in place.store.users.ids() and not left(place))
     assert names(place) == []
     place.log_ins.close()
     place.store.close()
@@ -110,15 +110,15 @@ def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
     clock.now += 1
     assert visitor.ask("GET", "/config").status == 401
     place.log_ins.sweep()
-    until(lambda: name not in place.store.users() and not left(place))
+    until(lambda: name not in place.store.users.ids() and not left(place))
 
 
 def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     visitor, name = written(place)
-    rewrite, busy = place.store.rewrite, [True, True]
-    monkeypatch.setattr(place.store, "rewrite", lambda: not (busy and busy.pop()) and rewrite())
+    rewrite, busy = place.store.connection.rewrite, [True, True]
+    monkeypatch.setattr(place.store.connection, "rewrite", lambda: not (busy and busy.pop()) and rewrite())
     ask(place.address, "POST", "/logout", visitor.headers)
-    until(lambda: not busy or name not in place.store.users())
+    until(lambda: not busy or name not in place.store.users.ids())
     for _ in range(3):
         place.log_ins.sweep()
     until(lambda: not left(place))
@@ -134,22 +134,22 @@ def test_and_when_the_program_ends(place: Place) -> None:
 def test_what_a_guest_attached_is_held_no_longer(place: Place) -> None:
     """Not in memory either: a page that knows its key does not get it back."""
     _, name = written(place)
-    user = place.store.users()[name]
+    user = place.store.users.ids()[name]
     place.log_ins.end_of(place.log_ins.connected()[0].id)
-    until(lambda: name not in place.store.users())
+    until(lambda: name not in place.store.users.ids())
     assert all(held.owner != name for held in files._held.values())
     assert place.service.in_progress.all_of(user) == []
 
 
 def test_with_an_account_the_guest_password_opens_nothing(place: Place) -> None:
-    place.store.add_account("ann", hashed("the password of ann"))
+    place.store.accounts.add("ann", hashed("the password of ann"))
     form = {"username": GUEST_LOGIN, "password": PASSWORD}
     assert ask(place.address, "POST", "/login", form=form).status == 401
     assert Visitor(place.address, "ANN", "the password of ann").ask("GET", "/config").status == 200
 
 
 def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
-    place.store.add_account("ann", hashed("the password of ann"))
+    place.store.accounts.add("ann", hashed("the password of ann"))
     ann = Visitor(place.address, "ann", "the password of ann")
     ann.open()
     ann.act("hc_example", {"text": WORD})
@@ -163,12 +163,12 @@ def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
 def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
     """By `hierchat users` in another process."""
     for name in ("ann", "ben"):
-        place.store.add_account(name, hashed(f"the password of {name}"))
+        place.store.accounts.add(name, hashed(f"the password of {name}"))
     ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
     if how == "passwd":
-        place.store.set_password("ben", hashed("another password"))
+        place.store.accounts.set_password("ben", hashed("another password"))
     else:
-        place.store.remove_account("ben")
+        place.store.accounts.remove("ben")
     place.log_ins.sweep()
     assert ben.ask("GET", "/config").status == 401
     assert ann.ask("GET", "/config").status == 200
@@ -177,7 +177,7 @@ def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
 
 def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) -> None:
     for name in ("ann", "ben", "cid"):
-        place.store.add_account(name, hashed(f"the password of {name}"))
+        place.store.accounts.add(name, hashed(f"the password of {name}"))
     ann, ben, cid = (
         Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben", "cid")
     )
@@ -199,7 +199,7 @@ def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) ->
 
 def test_only_the_owner_changes_models_and_backs_up(place: Place) -> None:
     for name in ("ann", "ben"):
-        place.store.add_account(name, hashed(f"the password of {name}"))
+        place.store.accounts.add(name, hashed(f"the password of {name}"))
     ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
     ann.open()
     ben.open()

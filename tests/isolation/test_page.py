@@ -120,7 +120,7 @@ def test_no_listener_gives_or_changes_anything_of_another_user(
     assert SECRET in files.take(victim.ticket, name).read_text()
     shown = victim.visitor.act("hc_more", {})
     assert SECRET in shown  # still logged in, and the page is still theirs
-    other = place.store.users()[OTHERS[name]]
+    other = place.store.users.ids()[OTHERS[name]]
     assert SECRET not in str(rows_of(place.store, other))  # nothing went into what is the attacker's either
 
 
@@ -152,7 +152,7 @@ def anybodys_ticket(self: Files, ticket: str, owner: str) -> Path:
 
 
 CONVERSATIONS = {
-    f"store.{module}.owned_conversation": anybodys for module in ("chats", "messages", "presets")
+    f"store.{module}.owned_conversation": anybodys for module in ("chats", "messages", "replies")
 }
 MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.owned_conversation": anybodys}
 
@@ -163,7 +163,7 @@ MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.ow
     [
         (CONVERSATIONS, "hc_open", "chat"),
         (MESSAGES, "hc_edit_reply", "reply"),
-        ({"store.comparisons._owned": anybodys_comparison}, "hc_result", "comparison"),
+        ({"store.figures._owned_comparison": anybodys_comparison}, "hc_result", "comparison"),
         ({"page.unsent.KeptFiles.find": anybodys_file}, "hc_kept", "key"),
         ({"chat.in_progress.InProgress.take_out": anybodys_next}, "hc_next_edit", "number"),
         ({"access.files.Files.take": anybodys_ticket}, "ticket", ""),
@@ -308,7 +308,7 @@ def test_the_search_finds_nothing_of_another_user(
 def test_what_is_told_to_another_user_does_not_count_with_mine(place: Place) -> None:
     """Numbers of changes over all users would tell how busy the others are."""
     changes, store = place.service.changes, place.store
-    ann, ben = (store.ensure_user(name) for name in ("ann", "ben"))
+    ann, ben = (store.users.ensure(name) for name in ("ann", "ben"))
     before = changes.count(ben)
     for _ in range(5):
         changes.notify(ann, 1)

@@ -13,14 +13,15 @@ import pytest
 from hierchat.store import (
     Chat,
     ChatSettings,
+    GeneratedText,
     IdleSettings,
     Mark,
     NewTurn,
     NotFound,
-    SelfText,
     Store,
     StoreError,
 )
+from hierchat.store.connection import Repository
 from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
 
 PUBLIC = {
@@ -39,10 +40,13 @@ PUBLIC = {
 """Tables that hold nothing of a user's."""
 INDICES = ("messages_fts", "titles_fts", "attachments_fts")
 """Made from tables that have an owner; the search asks for it."""
+PARTS = [kind for kind in Repository.__subclasses__() if kind.__module__.startswith("hierchat.store.")]
 METHODS = {
-    name: method
-    for name, method in inspect.getmembers(Store, inspect.isfunction)
-    if "user_id" in inspect.signature(method).parameters and not name.startswith("_")
+    f"{part.__name__}.{name}": method
+    for part in PARTS
+    for name, method in inspect.getmembers(part, inspect.isfunction)
+    if "user_id" in (parameters := inspect.signature(method).parameters) and "db" not in parameters
+    if not name.startswith("_")
 }
 NOBODY_S = 10**9
 
@@ -72,7 +76,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "learning": IdleSettings(), "key": "x", "origin": ids["asked"],
-        "reply": SelfText(0, (1,), True), "most": 10, "place": "x",
+        "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x",
     }  # fmt: skip
     if spelled in known:
         return [known[spelled]]
@@ -93,12 +97,13 @@ def calls(name: str, method: Any, attacker: int, ids: dict[str, int]) -> Iterato
 
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_no_method_gives_or_changes_anything_of_another_user(store: Store, name: str) -> None:
-    attacker = store.ensure_user("ben")
+    attacker = store.users.ensure("ben")
     found = secrets_of(store)
     before = rows_of(store, found.user)
+    (part,) = (one for one in vars(store).values() if type(one).__name__ == name.split(".")[0])
     for call in calls(name, METHODS[name], attacker, found.ids):
         try:
-            answer = METHODS[name](store, **call)
+            answer = METHODS[name](part, **call)
             said = str([*answer] if isinstance(answer, Iterator) else answer)
         except StoreError as error:
             said = str(error)
@@ -111,18 +116,18 @@ def secrets_of(store: Store) -> Secrets:
 
 
 def test_a_reply_is_begun_in_one_s_own_chats_only(store: Store) -> None:
-    found, attacker = secrets_of(store), store.ensure_user("ben")
-    mine = store.create_conversation(attacker)
+    found, attacker = secrets_of(store), store.users.ensure("ben")
+    mine = store.chats.create(attacker)
     turn = NewTurn("m", "m", {}, 0, True)
     for chat, parent in ((found.ids["chat"], found.ids["asked"]), (mine, found.ids["asked"])):
         with pytest.raises(NotFound):
-            store.begin_reply(attacker, chat, parent, turn)
+            store.replies.begin(attacker, chat, parent, turn)
 
 
 def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: Store) -> None:
     """Importing it neither changes that chat nor tells that it is there."""
-    found, attacker = secrets_of(store), store.ensure_user("ben")
-    theirs = store.chat(found.user, found.ids["chat"])
+    found, attacker = secrets_of(store), store.users.ensure("ben")
+    theirs = store.transfer.export_chat(found.user, found.ids["chat"])
     before = rows_of(store, found.user)
     mine = replace(
         theirs,
@@ -131,7 +136,7 @@ def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: St
         settings=None,
         messages=[replace(theirs.messages[0], text="x", attachments=())],
     )
-    outcome, added = store.take_in(attacker, replace(mine, current=mine.messages[0].name))
+    outcome, added = store.transfer.import_chat(attacker, replace(mine, current=mine.messages[0].name))
     assert (outcome, len(added)) == ("new", 1)
     assert rows_of(store, found.user) == before
     assert SECRET not in str(rows_of(store, attacker))
@@ -139,8 +144,12 @@ def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: St
 
 def test_a_guess_at_an_id_tells_nothing(store: Store) -> None:
     """What is another's and what never was get the same answer."""
-    found, attacker = secrets_of(store), store.ensure_user("ben")
-    for method, mine in ((store.conversation, "chat"), (store.message, "asked"), (store.preset, "preset")):
+    found, attacker = secrets_of(store), store.users.ensure("ben")
+    for method, mine in (
+        (store.chats.get, "chat"),
+        (store.messages.get, "asked"),
+        (store.presets.get, "preset"),
+    ):
         said = []
         for id in (found.ids[mine], NOBODY_S):
             with pytest.raises(StoreError) as refused:
@@ -152,11 +161,11 @@ def test_a_guess_at_an_id_tells_nothing(store: Store) -> None:
 def test_every_table_has_an_owner_or_a_reason(store: Store) -> None:
     """And what has an owner goes with them."""
     found = secrets_of(store)
-    with store._read() as db:
+    with store.connection.read() as db:
         tables = {name for name in db.table_names() if not name.startswith(INDICES)}
     owned = set(rows_of(store, found.user))
     assert tables == owned | set(PUBLIC)
-    store.forget_user(found.user)
-    with store._read() as db:
+    store.users.forget(found.user)
+    with store.connection.read() as db:
         left = {name: db[name].count for name in owned}
     assert {name: count for name, count in left.items() if count} == {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch.convert import source_sha256
@@ -19,8 +20,10 @@ from hierchat.models.fetch.folder import identity_of, read_folder
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import _ARRAYS
+from hierchat.models.load import loaded_model
 from hierchat.models.load.add import _local, of_config, of_head
 from hierchat.models.load.check import expected_step, fit, refusal, require_runnable
+from hierchat.models.load.loaded_model import read_tokenizer
 from hierchat.models.progress import BrokenFileError, ModelError
 from tests.gguf_files.models import FAMILIES as FILES
 from tests.gguf_files.models import tiny_module
@@ -301,3 +304,24 @@ def test_a_folder_cannot_say_where_its_blocks_are_written(tiny_folder: Path) -> 
 
 def test_all_families_are_tried() -> None:
     assert {name.split(",")[0] for name in FILES} >= set(FAMILIES)
+
+
+@pytest.mark.parametrize("what", ["grows", "large", "broken"])
+def test_a_tokenizer_that_takes_too_much_is_refused(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(models.BPE()).save(str(path))
+    read_tokenizer(tmp_path)
+    told = json.loads(path.read_text())
+    if what == "grows":  # tenfold, twelve times over
+        monkeypatch.setattr(loaded_model, "_TRIAL_SECONDS", 1)
+        tenfold = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+        told["normalizer"] = {"type": "Sequence", "normalizers": [tenfold] * 12}
+    elif what == "large":
+        monkeypatch.setattr(loaded_model, "_MOST_BYTES", 10)
+    else:
+        told["model"] = {"type": "nothing"}
+    path.write_text(json.dumps(told))
+    with pytest.raises(BrokenFileError, match=r"tokenizer\.json .*Choose another model"):
+        read_tokenizer(tmp_path)

@@ -43,11 +43,11 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
     fake.idle.reset()
-    user = fake.store.ensure_user("local")
+    user = fake.store.users.ensure("local")
     fake.in_progress.stop(user)  # replies go on when a test has ended
     assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
     for archived in (False, True):
-        for conversation in fake.store.conversations(user, limit=-1, archived=archived):
+        for conversation in fake.store.chats.find(user, limit=-1, archived=archived):
             delete_for_good(fake.store, user, conversation.id)
     return fake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hierchat.chat.idle_generation import IdleState
-from hierchat.store import IdleSettings, SelfText, Store
+from hierchat.store import GeneratedText, IdleSettings, Store
 
 
 class FakeIdleGeneration:
@@ -18,27 +18,27 @@ class FakeIdleGeneration:
     def reset(self) -> None:
         self.now = IdleState("waiting", IdleSettings())
         self.touches = 0
-        for user in self._store.users().values():
-            self._store.set_learning(user, IdleSettings())
-            self._store.delete_self_texts(user)
+        for user in self._store.users.ids().values():
+            self._store.users.set_idle_settings(user, IdleSettings())
+            self._store.generated.delete(user)
 
     def wrote(self, user: int, texts: int) -> None:
         """Texts of 50 tokens."""
         for number in range(texts):
-            reply = SelfText(0, tuple(range(50)), True)
-            self._store.keep_self_text(
-                user, "fake", str(number), reply, None, deletions=self._store.deletions(user)
+            reply = GeneratedText(0, tuple(range(50)), True)
+            self._store.generated.keep(
+                user, "fake", str(number), reply, None, deletions=self._store.users.deletions(user)
             )
 
     def state(self, user_id: int) -> IdleState:
-        chosen = self._store.learning(user_id)
+        chosen = self._store.users.idle_settings(user_id)
         return replace(self.now, chosen=chosen, phase=self.now.phase if chosen.on else "off")
 
     def choose(self, user_id: int, chosen: IdleSettings) -> None:
-        self._store.set_learning(user_id, chosen)
+        self._store.users.set_idle_settings(user_id, chosen)
 
     def touched(self) -> None:
         self.touches += 1
 
     def delete(self, user_id: int) -> bool:
-        return self._store.delete_self_texts(user_id)
+        return self._store.generated.delete(user_id)

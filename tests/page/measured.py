@@ -26,10 +26,10 @@ def measured_reply(
     sources: dict[str, SourceCount] | None = None,
 ) -> int:
     """A reply of 10 seconds that was written so long ago."""
-    conversation = store.create_conversation(user, f"Measured {store.held_of(user)[0] + 1}")
-    question = store.add_message(user, conversation, None, "user", "question")
-    reply = store.begin_reply(user, conversation, question, NewTurn(*model, {}, 0, True))
-    store.append_reply(reply, "answer", list(range(tokens)), ["target"] * tokens)
+    conversation = store.chats.create(user, f"Measured {store.users.counts(user)[0] + 1}")
+    question = store.messages.add(user, conversation, None, "user", "question")
+    reply = store.replies.begin(user, conversation, question, NewTurn(*model, {}, 0, True))
+    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
     counts = {"context": SourceCount(200, 96)} if sources is None else sources
     figures = TurnFigures(
         seconds=10.0,
@@ -43,9 +43,9 @@ def measured_reply(
         speedup=speedup,
         finish="end",
     )
-    store.finish_reply(reply, "answer", "complete", figures)
+    store.replies.finish(reply, "answer", "complete", figures)
     at = datetime.now() - timedelta(days=days_ago)
-    with store._write() as db:
+    with store.connection.write() as db:
         db.execute("UPDATE messages SET created_at = ? WHERE id = ?", [at.timestamp(), reply])
     return reply
 
@@ -87,4 +87,4 @@ def learned_counts(store: Store, user: int, model_key: str) -> None:
     for length in range(1, MAX_MATCH + 1):
         number = 4000 / length**1.3
         acceptance.matches[HISTORY, length] = number, number * (1 - 0.75 / length**0.55)
-    assert store.learn(user, model_key, "acceptance", acceptance.to_bytes())
+    assert store.learned.keep(user, model_key, "acceptance", acceptance.to_bytes())

@@ -88,8 +88,8 @@ def test_stop_and_news_of_another_tab_come_through_the_login(chromium: Browser, 
         expect(page.locator("#hc-live")).to_contain_text("tokens in", timeout=PATIENCE_MS)
         page.locator("#hc-stop").click()
         visitor.idle()
-        user = fresh.store.ensure_user("ann")
-        fresh.store.create_conversation(user, "From elsewhere")
+        user = fresh.store.users.ensure("ann")
+        fresh.store.chats.create(user, "From elsewhere")
         fresh.changes.notify(user)
         expect(page.locator("#hc-list")).to_contain_text("From elsewhere", timeout=PATIENCE_MS)
 
@@ -125,7 +125,7 @@ def test_a_guest_is_told_that_their_chats_go_before_they_do(
         expect(page.get_by_label("Name")).to_be_visible()
         page.wait_for_function("() => true")
         for _ in range(600):
-            if not fresh.store.users():
+            if not fresh.store.users.ids():
                 break
             page.wait_for_timeout(50)
-        assert fresh.store.users() == {}
+        assert fresh.store.users.ids() == {}

@@ -70,9 +70,9 @@ def paste(chat: Chat, text: str) -> None:
 
 def stored(service: FakeService) -> list[list[Attachment]]:
     """The files of the questions of the newest chat."""
-    store, user = service.store, service.store.ensure_user("local")
-    messages = store.messages(user, store.conversations(user)[0].id)
-    return [store.attachments(user, message.id) for message in messages if message.role == "user"]
+    store, user = service.store, service.store.users.ensure("local")
+    messages = store.messages.path(user, store.chats.find(user)[0].id)
+    return [store.messages.attachments(user, message.id) for message in messages if message.role == "user"]
 
 
 def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> None:

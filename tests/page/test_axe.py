@@ -153,7 +153,7 @@ def _comparison(audit: Audit, service: FakeService) -> None:
 
 def _panels(audit: Audit, service: FakeService) -> None:
     chat = audit.chat
-    page, user = chat.page, service.store.ensure_user("local")
+    page, user = chat.page, service.store.users.ensure("local")
     chat.open("?view=insights")
     expect(page.locator("#hc-panel-insights h2").first).to_be_visible()
     audit.look("Insights of nearly nothing")

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def quick(service: FakeService) -> None:
     service.script.seconds = service.script.reading_seconds = 0
-    for user in service.store.users().values():
-        for preset in service.store.presets(user):
-            service.store.delete_preset(user, preset.id)
+    for user in service.store.users.ids().values():
+        for preset in service.store.presets.all(user):
+            service.store.presets.delete(user, preset.id)
 
 
 @pytest.fixture
 def user(service: FakeService) -> int:
-    return service.store.ensure_user("local")
+    return service.store.users.ensure("local")
 
 
 def opened(chat: Chat) -> Locator:
@@ -73,7 +73,7 @@ def named(chat: Chat, button: str, name: str) -> None:
 
 
 def stored(service: FakeService, user: int) -> ChatSettings | None:
-    return service.store.chat_settings(user, service.store.conversations(user)[0].id)
+    return service.store.chats.settings(user, service.store.chats.find(user)[0].id)
 
 
 def test_settings_belong_to_their_chat_and_survive_a_reload(
@@ -116,13 +116,13 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(
     chat.ask("With a preset")
     settings = stored(service, user)
     assert settings
-    assert settings.preset_id == service.store.presets(user)[0].id
+    assert settings.preset_id == service.store.presets.all(user)[0].id
     system(chat).fill("Be kind.")
     expect(save).to_be_enabled()
     chat.shot("preset-changed")
     save.click()
     expect(save).to_be_disabled()
-    assert service.store.presets(user)[0].settings.system_prompt == "Be kind."
+    assert service.store.presets.all(user)[0].settings.system_prompt == "Be kind."
     named(chat, "Rename…", "Kind")
     expect(chat.page.locator("#hc-preset input")).to_have_value("Kind")
     named(chat, "Save as…", "Kind")
@@ -137,7 +137,7 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(
     chat.shot("preset-delete")
     chat.page.get_by_role("button", name="Delete", exact=True).click()
     shows(chat, "Be kind.", "0.7")
-    assert [preset.name for preset in service.store.presets(user)] == ["Kind"]
+    assert [preset.name for preset in service.store.presets.all(user)] == ["Kind"]
     choose(chat, "Kind")
     choose(chat, "No preset")
     shows(chat, "", "0")
@@ -211,7 +211,7 @@ def test_an_imported_system_prompt_is_shown(chat: Chat, service: FakeService, us
         ChatMessage("s", None, "system", "You are imported.", 1.0),
         ChatMessage("u", "s", "user", "Hi", 2.0),
     ]
-    service.store.take_in(user, StoredChat("elsewhere", "Imported", 1.0, 2.0, messages, "u"))
+    service.store.transfer.import_chat(user, StoredChat("elsewhere", "Imported", 1.0, 2.0, messages, "u"))
     chat.open()
     chat.page.get_by_role("button", name="Imported", exact=True).click()
     opened(chat)

@@ -25,8 +25,8 @@ def tags(chat: Chat) -> Locator:
 
 def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: FakeService) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B", "C")}
-    user = service.store.ensure_user("local")
-    service.store.set_tags(user, ids["A"], ["work"])
+    user = service.store.users.ensure("local")
+    service.store.chats.set_tags(user, ids["A"], ["work"])
     chat.open()
     expect(tags(chat)).to_have_text(["work"])
     chat.menu("B", "Tags")
@@ -43,7 +43,7 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     chat.shot("tags-dialog")
     dialog.get_by_role("button", name="Save").click()
     expect(tags(chat)).to_have_text(["two words", "work"])
-    assert service.store.conversation(user, ids["B"]).tags == ("two words", "work")
+    assert service.store.chats.get(user, ids["B"]).tags == ("two words", "work")
     expect(chat.page.locator("#hc-list li").filter(has_text="two words")).to_have_count(1)
     tags(chat).filter(has_text="work").click()
     expect(titles(chat)).to_have_text(["B", "A"])
@@ -71,7 +71,7 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     field.press("Enter")  # saves
     expect(dialog).to_be_hidden()
     expect(tags(chat)).to_have_text(["animals", "fun", "work"])
-    assert service.store.conversation(user, ids["C"]).tags == ("animals", "fun")
+    assert service.store.chats.get(user, ids["C"]).tags == ("animals", "fun")
 
 
 @pytest.mark.parametrize("touch", [False, True])
@@ -114,7 +114,7 @@ def edit(chat: Chat, place: int = -1) -> Locator:
 
 def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeService) -> None:
     chat_id = stored_chat(service.store, "Story", 2)
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat.open(f"?c={chat_id}")
     field = edit(chat, 0)
     assert field.input_value() == REPLY
@@ -132,12 +132,12 @@ def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeServ
     expect(chat.replies).to_contain_text("2/2")
     expect(chat.replies.get_by_role("button", name="Sources")).to_have_count(0)
     expect(chat.replies.locator("details")).to_have_count(0)
-    edited = service.store.messages(user, chat_id)[-1]
+    edited = service.store.messages.path(user, chat_id)[-1]
     assert (edited.text, edited.edited) == ("My **own** words,\n\n    code = 1\n", True)
     chat.shot("edited-reply")
     service.script.seconds = 0
     chat.ask("Go on")
-    assert [m.id for m in service.store.messages(user, chat_id)][1] == edited.id
+    assert [m.id for m in service.store.messages.path(user, chat_id)][1] == edited.id
     chat.replies.first.get_by_role("button", name="Previous version").click()
     expect(chat.replies).to_have_count(2)
     expect(chat.replies.first).not_to_contain_text("edited by you")
@@ -156,11 +156,13 @@ def test_a_reply_is_not_edited_while_another_is_written(chat: Chat, service: Fak
         field.press("Control+Enter")
         expect(chat.page.locator("form [role=status]")).to_contain_text("A reply is being written")
     chat.idle()
-    assert not any(m.edited for m in service.store.messages(service.store.ensure_user("local"), chat_id))
+    assert not any(
+        m.edited for m in service.store.messages.path(service.store.users.ensure("local"), chat_id)
+    )
 
 
 def test_the_line_names_the_model_where_it_changes(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     said = [("user", "?", None), ("assistant", "one", "gpt-4o"), ("user", "?", None), ("assistant", "two", "gpt-4o"),
             ("user", "?", None), ("assistant", "three", "<b>llama</b>")]  # fmt: skip
     messages = [
@@ -175,8 +177,8 @@ def test_the_line_names_the_model_where_it_changes(chat: Chat, service: FakeServ
         )  # type: ignore[arg-type]
         for at, (role, text, m) in enumerate(said)
     ]
-    service.store.take_in(user, PortableChat("chatgpt:1", "Imported", 1e9, 1e9, messages, "5"))
-    chat.open(f"?c={service.store.conversations(user)[0].id}")
+    service.store.transfer.import_chat(user, PortableChat("chatgpt:1", "Imported", 1e9, 1e9, messages, "5"))
+    chat.open(f"?c={service.store.chats.find(user)[0].id}")
     expect(chat.replies).to_have_count(3)
     writers = [chat.replies.nth(place).locator(".hc-writer") for place in range(3)]
     expect(writers[0]).to_have_text("gpt-4o")
@@ -200,9 +202,9 @@ def test_a_title_of_the_model_comes_quietly(
         chat.page.clock.run_for(3000)
         expect(chat.replies).to_have_count(1)
         expect(titles(chat)).to_have_text(["What is a suffix array?"])
-        user = service.store.ensure_user("local")
-        (waiting,) = [one for one in service.store.untitled("k", 0.0) if one.user_id == user]
-        assert service.store.title_by_model(waiting, "k", "Suffix arrays")
+        user = service.store.users.ensure("local")
+        (waiting,) = [one for one in service.store.chats.untitled("k", 0.0) if one.user_id == user]
+        assert service.store.chats.title_by_model(waiting, "k", "Suffix arrays")
         service.titles.count += 1
         titles(chat).first.focus()
         chat.page.clock.run_for(10_000)
@@ -212,29 +214,29 @@ def test_a_title_of_the_model_comes_quietly(
 
 
 def test_titles_of_the_model_can_be_switched_off(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     box = chat.page.get_by_role("checkbox", name="The model names new chats")
     chat.view("Settings")
     expect(box).to_be_checked()
     box.uncheck()
     for _ in range(50):
-        if not service.store.model_titles(user):
+        if not service.store.users.model_titles(user):
             break
         chat.page.wait_for_timeout(100)
-    assert not service.store.model_titles(user)
+    assert not service.store.users.model_titles(user)
     chat.page.reload()
     expect(box).not_to_be_checked()
-    service.store.allow_model_titles(user, True)
+    service.store.users.set_model_titles(user, True)
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_narrow_with_many_tags(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool
 ) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat_id = stored_chat(service.store, "A long title of a chat that does not fit into the list", 1)
-    service.store.set_tags(user, chat_id, ["x" * 40, *(f"tag number {n}" for n in range(20))])
-    service.store.edit_reply(user, service.store.messages(user, chat_id)[-1].id, "Mine")
+    service.store.chats.set_tags(user, chat_id, ["x" * 40, *(f"tag number {n}" for n in range(20))])
+    service.store.messages.edit_reply(user, service.store.messages.path(user, chat_id)[-1].id, "Mine")
     with driving.visiting(chromium, server[1], 390, 844, dark) as chat:
         chat.open(f"?c={chat_id}")
         expect(chat.replies).to_have_count(1)

@@ -53,11 +53,11 @@ def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Co
 
 
 def keep(store: Store, question: str = "Why is the sky blue?", second: str = REPLY) -> int:
-    user = store.ensure_user("local")
+    user = store.users.ensure("local")
     made = result(question, second, at=time.time())
-    chat = store.create_conversation(user, "Sky")
-    store.add_message(user, chat, None, "user", question)
-    return store.keep_comparison(user, chat, question, made.at, made.to_json())
+    chat = store.chats.create(user, "Sky")
+    store.messages.add(user, chat, None, "user", question)
+    return store.comparisons.add(user, chat, question, made.at, made.to_json())
 
 
 def test_the_first_differing_word_is_marked_in_both() -> None:
@@ -215,24 +215,24 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     page.get_by_role("button", name="Delete…", exact=True).click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
-    assert service.store.comparisons(service.store.ensure_user("local"), 9) == []
+    assert service.store.comparisons.all(service.store.users.ensure("local"), 9) == []
 
 
 @pytest.mark.browser
 def test_all_go_at_once_and_one_that_is_gone_is_said(chat: Chat, service: FakeService) -> None:
     first = keep(service.store, "One?")
     keep(service.store, "Two?")
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat.open("?view=comparisons")
     page = chat.page
     expect(page.locator(".hc-results li")).to_have_count(2)
-    service.store.delete_comparison(user, first)
+    service.store.comparisons.delete(user, first)
     page.get_by_role("button", name="One?", exact=True).click()
     expect(page.locator("#hc-live")).to_contain_text("deleted")
     page.get_by_role("button", name="Delete all…").click()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
-    assert service.store.comparisons(user, 9) == []
+    assert service.store.comparisons.all(user, 9) == []
 
 
 @pytest.mark.browser

@@ -87,7 +87,7 @@ def test_a_chat_from_the_question_to_its_reload(
 def test_views_and_the_browsers_steps(
     fox: Browser, server: tuple[FakeService, str], service: FakeService
 ) -> None:
-    weeks(service.store, service.store.ensure_user("local"))
+    weeks(service.store, service.store.users.ensure("local"))
     stored_chat(service.store, "Trip to Oslo", 2)
     stored_chat(service.store, "SQL joins", 1)
     with visiting(fox, server[1]) as chat:

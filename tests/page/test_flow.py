@@ -22,7 +22,7 @@ def open_chat(chat: Chat, title: str) -> None:
 
 
 def titles(service: FakeService) -> list[str]:
-    return [c.title for c in service.store.conversations(service.store.ensure_user("local"))]
+    return [c.title for c in service.store.chats.find(service.store.users.ensure("local"))]
 
 
 def test_a_message_waits_for_the_reply_in_another_chat(chat: Chat, service: FakeService) -> None:
@@ -50,9 +50,9 @@ def test_a_message_waits_for_the_reply_in_another_chat(chat: Chat, service: Fake
     expect(chat.replies).to_have_count(1)
     expect(chat.page.locator("#hc-chat .hc-user")).to_have_text(["First"])
     assert sorted(titles(service)) == ["First", "Second"]
-    user = service.store.ensure_user("local")
-    for conversation in service.store.conversations(user):
-        path = service.store.messages(user, conversation.id)
+    user = service.store.users.ensure("local")
+    for conversation in service.store.chats.find(user):
+        path = service.store.messages.path(user, conversation.id)
         assert [m.role for m in path] == ["user", "assistant"]
         assert path[0].text == conversation.title
         assert path[1].state == "complete"

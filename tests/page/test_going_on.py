@@ -47,13 +47,13 @@ def open_chat(chat: Chat, title: str) -> None:
 
 
 def states(service: FakeService) -> list[list[tuple[str, str]]]:
-    user = service.store.ensure_user("local")
-    chats = service.store.conversations(user)
-    return [[(m.text, m.state) for m in service.store.messages(user, chat.id)] for chat in chats]
+    user = service.store.users.ensure("local")
+    chats = service.store.chats.find(user)
+    return [[(m.text, m.state) for m in service.store.messages.path(user, chat.id)] for chat in chats]
 
 
 def in_progress(service: FakeService) -> int:
-    return len(service.in_progress.all_of(service.store.ensure_user("local")))
+    return len(service.in_progress.all_of(service.store.users.ensure("local")))
 
 
 def test_a_reload_in_mid_reply(chat: Chat, service: FakeService) -> None:
@@ -219,7 +219,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, chat: Chat
 ) -> None:
     chat.page.goto("about:blank")
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     try:
         with driving.visiting(chromium, server[1]) as visitor:
             visitor.open("?view=settings")
@@ -240,7 +240,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
         assert reply.wait(20)
         assert states(service)[0][1][1] == "stopped"
     finally:
-        service.store.keep_writing(user, True)
+        service.store.users.set_keeps_writing(user, True)
 
 
 def test_another_user_sees_nothing_of_it(chromium: Browser, fresh: FakeService) -> None:
@@ -266,7 +266,7 @@ def test_another_user_sees_nothing_of_it(chromium: Browser, fresh: FakeService) 
         expect(stranger.page.locator("body")).not_to_contain_text("Secret")
         expect(stranger.page.locator("#hc-stop")).to_be_hidden()
         grows(me)
-        fresh.in_progress.stop(fresh.store.ensure_user("local"))
+        fresh.in_progress.stop(fresh.store.users.ensure("local"))
         me.idle()
 
 
@@ -289,13 +289,13 @@ def test_a_comparison_goes_on_over_a_reload(chat: Chat, service: FakeService) ->
 def test_the_marks_in_both_themes_and_widths(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool, width: int
 ) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     service.script.seconds = 0
     with driving.visiting(chromium, server[1], width, 844, dark) as chat:
         chat.open()
         chat.ask("A chat that was read")
-        other = service.store.create_conversation(user, "A reply came here")
-        service.store.mark_unread(user, other, True)
+        other = service.store.chats.create(user, "A reply came here")
+        service.store.chats.mark_unread(user, other, True)
         begin(chat, service, "And on")
         grows(chat)
         if width < 769:

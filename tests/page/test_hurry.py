@@ -59,13 +59,13 @@ def test_the_page_shows_where_it_goes_before_the_answer_comes(
 ) -> None:
     stored_chat(service.store, "Trip to Oslo", 1)
     chat.open()
-    page, answers, messages = chat.page, threading.Event(), service.store.messages
+    page, answers, messages = chat.page, threading.Event(), service.store.messages.path
 
     def slow(*arguments: Any) -> Any:
         answers.wait(30)
         return messages(*arguments)
 
-    monkeypatch.setattr(service.store, "messages", slow)
+    monkeypatch.setattr(service.store.messages, "path", slow)
     try:
         page.get_by_role("button", name="Trip to Oslo", exact=True).click()
         expect(page.locator("#hc-title")).to_have_attribute("data-going", "Trip to Oslo")
@@ -83,7 +83,7 @@ def test_the_page_shows_where_it_goes_before_the_answer_comes(
 def test_an_outline_goes_also_where_the_answer_is_an_error(chat: Chat, service: FakeService) -> None:
     gone = stored_chat(service.store, "Gone", 1)
     chat.open()
-    delete_for_good(service.store, service.store.ensure_user("local"), gone)
+    delete_for_good(service.store, service.store.users.ensure("local"), gone)
     chat.page.evaluate(AT_ONCE, ["Gone"])
     expect(chat.page.locator("#hc-live [role=alert]")).to_contain_text("was deleted")
     expect(chat.page.locator("#hc-empty")).to_be_visible()

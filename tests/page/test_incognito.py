@@ -22,14 +22,14 @@ def begin(chat: Chat, service: FakeService) -> int:
     service.script.seconds = 0
     chat.ask(f"What is a {WORD}?")
     expect(chat.page.locator("#hc-incognito")).to_contain_text("is erased when you leave it")
-    with service.store._read() as db:
+    with service.store.connection.read() as db:
         return int(db.execute("SELECT max(id) FROM conversations WHERE incognito").fetchone()[0])
 
 
 def gone(chat: Chat, service: FakeService, conversation: int) -> None:
     for _ in range(100):
         try:
-            service.store.conversation(service.store.ensure_user("local"), conversation)
+            service.store.chats.get(service.store.users.ensure("local"), conversation)
         except NotFound:
             break
         chat.page.wait_for_timeout(100)
@@ -84,11 +84,11 @@ def test_a_reply_in_progress_stops_with_it(chat: Chat, service: FakeService) -> 
     service.script.seconds = 60
     chat.send(f"An endless {WORD}")
     expect(chat.words.last).to_contain_text("Here is")
-    with service.store._read() as db:
+    with service.store.connection.read() as db:
         secret = int(db.execute("SELECT max(id) FROM conversations WHERE incognito").fetchone()[0])
     chat.page.locator("#hc-new").click()
     gone(chat, service, secret)
-    assert service.in_progress.all_of(service.store.ensure_user("local")) == []
+    assert service.in_progress.all_of(service.store.users.ensure("local")) == []
 
 
 def test_it_can_be_kept_after_all(chat: Chat, service: FakeService) -> None:

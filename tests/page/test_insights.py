@@ -171,7 +171,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def rich(service: FakeService) -> FakeService:
-    weeks(service.store, service.store.ensure_user("local"))
+    weeks(service.store, service.store.users.ensure("local"))
     service.script.plan, service.script.costs = PLAN, COSTS
     return service
 
@@ -197,7 +197,7 @@ def test_a_new_user_reads_what_will_be_there(chat: Chat) -> None:
 
 
 def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     measured_reply(service.store, user, 0, speedup=3.0)
     measured_reply(service.store, user, 20, SMALL, speedup=2.0)
     measured_reply(service.store, user, 90, speedup=1.0)
@@ -260,7 +260,7 @@ def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: Fa
 
 
 def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:
-    other = service.store.ensure_user("other")
+    other = service.store.users.ensure("other")
     measured_reply(service.store, other, 0, speedup=9.0)
     open_insights(chat)
     expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")

@@ -36,7 +36,7 @@ def press(chat: Chat, label: str) -> None:
 
 
 def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user(LOCAL_USER)
+    user = service.store.users.ensure(LOCAL_USER)
     chat.open("?view=settings")
     expect(allow(chat)).not_to_be_checked()
     about = chat.page.locator("#hc-learning-about")
@@ -45,7 +45,7 @@ def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: F
     expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
     allow(chat).check()
     expect(state(chat)).to_contain_text("It begins when nobody has asked for a reply for 10 minutes.")
-    assert service.store.learning(user) == IdleSettings(True, 10.0, 500_000)
+    assert service.store.users.idle_settings(user) == IdleSettings(True, 10.0, 500_000)
     chat.page.get_by_label("Begin after").click()
     chat.page.get_by_role("option", name="30 minutes").click()
     expect(state(chat)).to_contain_text("for 30 minutes")
@@ -56,11 +56,11 @@ def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: F
     allow(chat).uncheck()
     expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
     expect(state(chat).get_by_role("status")).to_have_count(0)
-    assert service.store.learning(user) == IdleSettings(False, 30.0, 500_000)
+    assert service.store.users.idle_settings(user) == IdleSettings(False, 30.0, 500_000)
 
 
 def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user(LOCAL_USER)
+    user = service.store.users.ensure(LOCAL_USER)
     service.idle.wrote(user, 2)
     chat.open("?view=insights")
     expect(chat.page.locator("#hc-insights-machine")).to_contain_text("100 tokens for itself")
@@ -73,7 +73,7 @@ def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService
     question.get_by_role("button", name="Delete").click()
     expect(chat.page.locator("#hc-live")).to_contain_text("Deleted: all that models wrote for themselves.")
     expect(state(chat)).to_have_text("")
-    assert service.store.self_size(user).texts == 0
+    assert service.store.generated.size(user).texts == 0
 
 
 def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeService) -> None:
@@ -116,15 +116,17 @@ def test_switched_on_seen_at_work_stopped_by_typing_deleted(
     chromium: Browser, real: tuple[ChatService, str]
 ) -> None:
     service, address = real
-    store, user = service.store, service.store.ensure_user(LOCAL_USER)
-    store.set_learning(user, IdleSettings(False, 0.0, 500_000))
+    store, user = service.store, service.store.users.ensure(LOCAL_USER)
+    store.users.set_idle_settings(user, IdleSettings(False, 0.0, 500_000))
     with driving.visiting(chromium, address) as chat:
         chat.open("?view=settings")
         allow(chat).check()
         expect(state(chat)).to_contain_text("Writing now, 2 replies at once")
         expect(state(chat)).to_contain_text("It wrote")
         chat.shot("learning-writing")
-        store.set_learning(user, IdleSettings(True, 60.0, 500_000))  # it is to be seen that it has stopped
+        store.users.set_idle_settings(
+            user, IdleSettings(True, 60.0, 500_000)
+        )  # it is to be seen that it has stopped
         chat.open()
         chat.page.locator("#hc-box textarea").press_sequentially("Wh")
         chat.view("Settings")
@@ -133,9 +135,9 @@ def test_switched_on_seen_at_work_stopped_by_typing_deleted(
         )
         allow(chat).uncheck()
         expect(state(chat).get_by_role("status")).to_have_count(0)
-        there = store.self_size(user)
+        there = store.generated.size(user)
         texts = [
-            text for script in ("k0 0", "k4 0") for text in store.self_texts(user, "key of tiny", script)
+            text for script in ("k0 0", "k4 0") for text in store.generated.texts(user, "key of tiny", script)
         ]
         bytes_there = [np.array(text.ids, "<i4").tobytes() for text in texts if len(text.ids) > 6]
         on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
@@ -163,7 +165,7 @@ def test_how_it_looks(
     height: int,
     dark: bool,
 ) -> None:
-    user = service.store.ensure_user(LOCAL_USER)
+    user = service.store.users.ensure(LOCAL_USER)
     service.idle.choose(user, IdleSettings(True))
     service.idle.wrote(user, 40)
     service.idle.now = replace(service.idle.now, phase="writing", written=1_240, streams=3)

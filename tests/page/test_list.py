@@ -20,11 +20,11 @@ MANY = 330
 @pytest.fixture
 def many(service: FakeService) -> FakeService:
     """A user with more chats than any page of the list holds."""
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     for number in range(MANY):
-        service.store.create_conversation(user, f"Chat {number:03}")
+        service.store.chats.create(user, f"Chat {number:03}")
     yield service
-    with service.store._write() as db:  # one by one takes minutes
+    with service.store.connection.write() as db:  # one by one takes minutes
         db.execute("DELETE FROM conversations")
 
 
@@ -182,7 +182,7 @@ def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeServic
     chat.page.go_forward()
     expect(title).to_contain_text("D")
     expect(chat.replies).to_have_count(2)
-    delete_for_good(service.store, service.store.ensure_user("local"), ids["B"])
+    delete_for_good(service.store, service.store.users.ensure("local"), ids["B"])
     chat.page.go_back()
     shown("New chat")
     expect(chat.page.locator("#hc-live")).to_contain_text("has been deleted")

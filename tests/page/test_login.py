@@ -220,7 +220,7 @@ def test_a_password_is_changed_by_whoever_knows_it(fresh: FakeService) -> None:
         page = ask(address, "GET", "/password", mine | PAGE)
         assert page.status == 200
         assert not re.findall(r"""(?:src|action)=["'](?!data:)|url\(|@import|<script""", page.text)
-        stored = fresh.store.account("me")
+        stored = fresh.store.accounts.find("me")
         for status, told, answer in (
             (400, "typed in two ways", change(address, mine, ACCOUNT[1], NEW, "another")),
             (400, "8 to 1,000 characters", change(address, mine, ACCOUNT[1], "short")),
@@ -232,7 +232,7 @@ def test_a_password_is_changed_by_whoever_knows_it(fresh: FakeService) -> None:
             assert NEW not in answer.text
         assert ask(address, "PUT", "/password", mine).status == 405
         assert change(address, mine | {"Origin": "http://localhost:3000"}, ACCOUNT[1], NEW).status == 403
-        assert fresh.store.account("me") == stored
+        assert fresh.store.accounts.find("me") == stored
         answer = change(address, mine, ACCOUNT[1], NEW)
         assert (answer.status, "another one now" in answer.text) == (200, True)
         assert ask(address, "GET", "/config", mine).status == 200  # this browser stays
@@ -512,8 +512,8 @@ def test_in_and_out_in_a_browser(
                 page.keyboard.press("Enter")
         expect(page.locator("#hc-list nav")).to_be_attached(timeout=driving.PATIENCE_MS)
         visitor.ask("Mine")
-        assert [c.title for c in fresh.store.conversations(fresh.store.ensure_user("me"))] == ["Mine"]
-        assert fresh.store.conversations(fresh.store.ensure_user("local")) == []
+        assert [c.title for c in fresh.store.chats.find(fresh.store.users.ensure("me"))] == ["Mine"]
+        assert fresh.store.chats.find(fresh.store.users.ensure("local")) == []
         page.reload()
         expect(visitor.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
         if width < 768:
@@ -547,7 +547,7 @@ def test_log_out_in_another_tab_hides_the_reply_and_leads_to_the_login(
         page.locator("#hc-box textarea").fill("Not lost")
         page.context.request.post(f"{address}logout")
         expect(page).to_have_url(re.compile(f"{address}login"))
-        (reply,) = fresh.in_progress.all_of(fresh.store.ensure_user(ACCOUNT[0]))
+        (reply,) = fresh.in_progress.all_of(fresh.store.users.ensure(ACCOUNT[0]))
         assert not reply.wait(0)  # it goes on, out of sight
         fresh.script.seconds = 0
         _try(page, *ACCOUNT)

@@ -201,11 +201,11 @@ def test_of_long_text_only_what_is_on_the_screen_is_laid_out(
     chat: Chat, service: FakeService, text: str
 ) -> None:
     """In the user's message and in the reply. All of it is there, to be searched and copied."""
-    user = service.store.ensure_user("local")
-    conversation = service.store.create_conversation(user, "Long")
-    question = service.store.add_message(user, conversation, None, "user", text)
-    reply = service.store.begin_reply(user, conversation, question, NewTurn("fake", "fake", {}, 0, True))
-    service.store.finish_reply(reply, text, "complete", TurnFigures(finish="end"))
+    user = service.store.users.ensure("local")
+    conversation = service.store.chats.create(user, "Long")
+    question = service.store.messages.add(user, conversation, None, "user", text)
+    reply = service.store.replies.begin(user, conversation, question, NewTurn("fake", "fake", {}, 0, True))
+    service.store.replies.finish(reply, text, "complete", TurnFigures(finish="end"))
     chat.open(f"?c={conversation}")
     for place in (".hc-user", ".hc-text"):
         shown = chat.page.locator(f"#hc-thread {place}")

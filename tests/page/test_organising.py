@@ -86,7 +86,7 @@ def test_the_menu_by_keyboard(chat: Chat, service: FakeService) -> None:
 
 def test_deleting_can_be_taken_back(chat: Chat, service: FakeService) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B")}
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat.open()
     titles(chat).last.click()
     expect(chat.page.locator(".hc-user")).to_have_text(["A, question 1"])
@@ -96,7 +96,7 @@ def test_deleting_can_be_taken_back(chat: Chat, service: FakeService) -> None:
     line = chat.page.locator("#hc-undo")
     expect(line.get_by_role("status")).to_contain_text("Deleted “A”.")
     with pytest.raises(NotFound):
-        service.store.conversation(user, ids["A"])
+        service.store.chats.get(user, ids["A"])
     line.get_by_role("button", name="Undo").click()
     expect(chat.page.locator(".hc-user")).to_have_text(["A, question 1"])
     expect(titles(chat)).to_have_text(["B", "A"])
@@ -106,12 +106,12 @@ def test_deleting_can_be_taken_back(chat: Chat, service: FakeService) -> None:
     expect(titles(chat)).to_have_text(["A"])
     chat.page.keyboard.press("Control+z")
     expect(titles(chat)).to_have_text(["B", "A"])
-    service.store.conversation(user, ids["B"])
+    service.store.chats.get(user, ids["B"])
 
 
 def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
     """Which of these conversations have their bytes in the file, those that can be taken back among them."""
-    with service.store._read() as db:
+    with service.store.connection.read() as db:
         stored = {row["id"] for row in db.table("conversations").rows}
     return {title for title, id in ids.items() if id in stored}
 
@@ -138,11 +138,11 @@ def test_a_deletion_is_final_when_its_time_is_over_or_at_the_next_one(
 
 
 def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeService) -> None:
-    store, user = service.store, service.store.ensure_user("local")
+    store, user = service.store, service.store.users.ensure("local")
     long = stored_chat(store, "Long", 12)
-    asked = store.messages(user, long)[2]
-    hidden = store.add_message(user, long, asked.parent_id, "user", "a <b>needle</b> in a haystack")
-    store.select_branch(user, asked.id)
+    asked = store.messages.path(user, long)[2]
+    hidden = store.messages.add(user, long, asked.parent_id, "user", "a <b>needle</b> in a haystack")
+    store.messages.select_branch(user, asked.id)
     chat.open()
     chat.page.get_by_role("textbox", name="Search chats").fill("needle")
     expect(chat.page.locator(".hc-snippet mark")).to_have_text(["needle"])
@@ -154,7 +154,7 @@ def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeServ
     assert chat.page.evaluate("CSS.highlights.get('hc-found').size") == 1
     chat.page.get_by_role("textbox", name="Search chats").fill("question 2")
     expect(chat.page.locator(".hc-snippet mark").first).to_have_text("question")
-    second = store.messages(user, long, asked.id)[2].id
+    second = store.messages.path(user, long, asked.id)[2].id
     chat.page.evaluate("document.querySelector('#hc-chat').scrollTop = 0")
     titles(chat).first.click()  # in the chat that is open, on the branch that is not
     expect(chat.page.locator(f"#hc-thread [data-message='{second}']")).to_be_in_viewport()
@@ -176,8 +176,8 @@ def test_a_reply_is_continued_in_a_new_chat(chat: Chat, service: FakeService) ->
     service.script.seconds = 0
     chat.ask("And now?")
     expect(chat.page.locator(".hc-user").last).to_have_text("And now?")
-    user = service.store.ensure_user("local")
-    assert len(service.store.messages(user, first)) == 6
+    user = service.store.users.ensure("local")
+    assert len(service.store.messages.path(user, first)) == 6
     chat.page.go_back()
     expect(chat.replies).to_have_count(3)
 

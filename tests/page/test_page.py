@@ -81,8 +81,8 @@ def test_again_and_edit_make_versions_to_walk_through(chat: Chat, service: FakeS
     expect(chat.page.locator(".hc-user")).to_have_text(["Changed question"])
     expect(chat.words.last).to_contain_text("Second version.")
     expect(chat.page.locator(".hc-mine").first).to_contain_text("2/2")
-    user = service.store.ensure_user("local")
-    path = service.store.messages(user, service.store.conversations(user)[0].id)
+    user = service.store.users.ensure("local")
+    path = service.store.messages.path(user, service.store.chats.find(user)[0].id)
     assert path[0].parent_id is None
     assert len(path[0].siblings) == 2
 

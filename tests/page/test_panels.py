@@ -76,7 +76,7 @@ def test_the_theme_is_this_browsers_choice(
 
 
 def test_what_may_draft_is_kept(chat: Chat, service: FakeService) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     chat.open("?view=settings")
     choice = chat.page.locator("#hc-drafts-from")
     expect(choice.get_by_label("All of my chats")).to_be_checked()
@@ -84,11 +84,11 @@ def test_what_may_draft_is_kept(chat: Chat, service: FakeService) -> None:
     chat.page.wait_for_timeout(300)
     chat.page.reload()
     expect(choice.get_by_label("Nothing")).to_be_checked()
-    assert service.store.drafts_from(user) == "none"
+    assert service.store.users.drafts_from(user) == "none"
     chat.page.get_by_role("button", name="Settings as they were").click()
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     expect(chat.page.locator("#hc-settings-told")).to_contain_text("as they were at first")
-    assert service.store.drafts_from(user) == "all"
+    assert service.store.users.drafts_from(user) == "all"
 
 
 def test_forgetting_everything_asks_twice_and_tells_what_went(chat: Chat, service: FakeService) -> None:
@@ -108,7 +108,7 @@ def test_forgetting_everything_asks_twice_and_tells_what_went(chat: Chat, servic
         page.get_by_role("button", name="Delete", exact=True).click()
         if answer == "no":
             expect(page.get_by_role("dialog")).to_have_count(0)
-            assert len(service.store.conversations(service.store.ensure_user("local"))) == 2
+            assert len(service.store.chats.find(service.store.users.ensure("local"))) == 2
     expect(page.locator("#hc-live")).to_contain_text("Deleted for good: 2 chats with 6 messages")
     expect(page.locator("#hc-list")).to_contain_text("Your chats will appear here.")
     expect(forget).to_have_count(0)
@@ -127,4 +127,4 @@ def test_a_backup_is_a_whole_copy(
     expect(chat.page.locator("#hc-settings-told")).to_contain_text("and checked")
     (copy,) = (tmp_path / "backups").glob("*.db")
     with Store.open(copy) as store:
-        assert [c.title for c in store.conversations(store.ensure_user("local"))] == ["Story"]
+        assert [c.title for c in store.chats.find(store.users.ensure("local"))] == ["Story"]

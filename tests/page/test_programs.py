@@ -17,13 +17,13 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def _no_keys(service: FakeService) -> Iterator[None]:
     yield
-    service.store.set_access("off")
-    for key in service.store.all_keys():
-        service.store.remove_key(key.name)
+    service.store.keys.set_access("off")
+    for key in service.store.keys.all():
+        service.store.keys.remove(key.name)
 
 
 def test_other_programs_are_let_in_and_shut_out(chat: Chat, service: FakeService) -> None:
-    service.store.add_key("editor <b>", history=True)
+    service.store.keys.add("editor <b>", history=True)
     chat.open("?view=settings")
     page = chat.page
     keys = page.locator("#hc-program-keys")
@@ -34,20 +34,20 @@ def test_other_programs_are_let_in_and_shut_out(chat: Chat, service: FakeService
     keyed.check()
     expect(keys).to_contain_text("editor <b>")
     expect(keys).to_contain_text("/v1 at its end")
-    assert service.store.access() == "keys"
+    assert service.store.keys.access() == "keys"
     page.reload()
     expect(keyed).to_be_checked()
     no.check()
     expect(keys).not_to_contain_text("editor")
-    assert service.store.access() == "off"
+    assert service.store.keys.access() == "off"
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_it_looks_as_the_rest(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, dark: bool
 ) -> None:
-    service.store.set_access("keys")
-    service.store.add_key("editor")
+    service.store.keys.set_access("keys")
+    service.store.keys.add("editor")
     with driving.visiting(chromium, server[1], width, 844, dark) as chat:
         chat.open("?view=settings")
         keys = chat.page.locator("#hc-program-keys")

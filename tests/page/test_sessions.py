@@ -103,7 +103,7 @@ def test_nothing_is_held_of_pages_that_were_closed(app: tuple[Any, str], fresh: 
         tab.leave()
         soon(lambda: not queue.event_ids_to_events)
         held.session_data.pop(tab.key, None)  # if its last event brought it back: that is below
-    fresh.in_progress.stop(fresh.store.ensure_user("local"))
+    fresh.in_progress.stop(fresh.store.users.ensure("local"))
     assert len(held.time_last_used) == 4
     for key in held.time_last_used:
         held[key]  # as an event that outlives its page

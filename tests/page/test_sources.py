@@ -126,9 +126,9 @@ def test_a_run_tells_of_itself_on_hover_and_focus(chat: Chat, service: FakeServi
 
 def test_a_click_goes_to_the_reply_that_it_came_from(chat: Chat, service: FakeService) -> None:
     store = service.store
-    user = store.ensure_user("local")
+    user = store.users.ensure("local")
     earlier = stored_chat(store, "Strings", 6)
-    origin = store.messages(user, earlier)[3].id  # far from the end
+    origin = store.messages.path(user, earlier)[3].id  # far from the end
     service.script.origin, service.script.seconds = origin, 0
     chat.open()
     chat.ask("Reverse it")
@@ -158,9 +158,9 @@ def test_a_click_goes_to_the_reply_that_it_came_from(chat: Chat, service: FakeSe
 
 def test_what_is_selected_goes_nowhere_and_what_was_deleted_says_so(chat: Chat, service: FakeService) -> None:
     store = service.store
-    user = store.ensure_user("local")
+    user = store.users.ensure("local")
     earlier = stored_chat(store, "Strings", 1)
-    service.script.origin, service.script.seconds = store.messages(user, earlier)[1].id, 0
+    service.script.origin, service.script.seconds = store.messages.path(user, earlier)[1].id, 0
     chat.open()
     chat.ask("Reverse it")
     run = show_sources(chat).locator(".hc-src-history[data-act]").first
@@ -169,7 +169,7 @@ def test_what_is_selected_goes_nowhere_and_what_was_deleted_says_so(chat: Chat, 
     chat.page.wait_for_timeout(300)
     expect(chat.page.locator("#hc-title")).to_contain_text("Reverse it")
     delete_for_good(store, user, earlier)
-    chat.open(f"?c={store.conversations(user)[0].id}")
+    chat.open(f"?c={store.chats.find(user)[0].id}")
     run = show_sources(chat).locator(".hc-src-history").first
     run.hover()
     expect(chat.page.locator("#hc-tip")).to_contain_text("in a chat that was deleted meanwhile")

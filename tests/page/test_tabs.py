@@ -17,9 +17,9 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(autouse=True)
 def quick(service: FakeService) -> None:
     service.script.seconds = service.script.reading_seconds = 0
-    for user in service.store.users().values():
-        for preset in service.store.presets(user):
-            service.store.delete_preset(user, preset.id)
+    for user in service.store.users.ids().values():
+        for preset in service.store.presets.all(user):
+            service.store.presets.delete(user, preset.id)
 
 
 def test_settings_and_presets_of_one_tab_come_to_the_others(
@@ -63,7 +63,7 @@ def test_presets_of_one_tab_can_be_chosen_in_the_others_for_a_new_chat(
 def test_settings_of_a_new_chat_survive_a_reload_and_go_with_its_first_message(
     chat: Chat, service: FakeService
 ) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     set_to(chat, "Answer in rhymes.", "0.9")
     expect(chat.page.locator("#hc-preset-tools [data-unsent*=rhymes]")).to_have_count(1)
     expect(chat.page.locator("#hc-preset-tools [data-unsent*='0.9']")).to_have_count(1)

@@ -42,7 +42,7 @@ def ended(chat: Chat) -> str:
 
 
 def titles(service: FakeService) -> list[str]:
-    return [one.title for one in service.store.conversations(service.store.ensure_user("local"))]
+    return [one.title for one in service.store.chats.find(service.store.users.ensure("local"))]
 
 
 def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService, tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def test_a_file_without_chats_says_what_can_be_read(chat: Chat, service: FakeSer
 def test_an_import_is_cancelled(
     chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_in = service.store.take_in
+    take_in = service.store.transfer.import_chat
 
     def slowly(*given: Any) -> Any:
         time.sleep(0.1)
         return take_in(*given)
 
-    monkeypatch.setattr(service.store, "take_in", slowly)
+    monkeypatch.setattr(service.store.transfer, "import_chat", slowly)
     count = 2_000
     choose(
         chat,
@@ -102,7 +102,7 @@ def test_an_import_is_cancelled(
     cancel.click()
     told = ended(chat)
     assert "You cancelled it; what came in stays, and the same file goes on from there." in told
-    assert 0 < len(service.store.conversations(service.store.ensure_user("local"), limit=-1)) < count
+    assert 0 < len(service.store.chats.find(service.store.users.ensure("local"), limit=-1)) < count
     assert waiting() == []
 
 
@@ -145,9 +145,9 @@ def test_one_chat_goes_out_from_its_menu(chat: Chat, service: FakeService, kind:
 
 
 def test_all_chats_go_out_and_come_in_again(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     ids = [stored_chat(service.store, title, 2) for title in ("A", "B", "C")]
-    service.store.archive_conversation(user, ids[0], True)
+    service.store.chats.archive(user, ids[0], True)
     chat.open()
     chat.view("Settings")
     with chat.page.expect_download() as download:

@@ -129,7 +129,7 @@ def test_nothing_english_is_left(chromium: Browser, foreign: tuple[FakeService, 
         expect(page.locator("#hc-result article")).to_be_visible()
         reader.look("a comparison")
         stored_chat(service.store, "How", 1)
-        user = service.store.ensure_user("local")
+        user = service.store.users.ensure("local")
         script.costs = COSTS
         chat.open("?view=insights")
         expect(page.locator("#hc-panel-insights h2").first).to_be_visible()

@@ -18,8 +18,7 @@ from hierchat.page.guard import Guard
 from hierchat.page.page_app import build_app, serve
 from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store import Store
-from hierchat.store.connection import translated
+from hierchat.store.connection import Connection, translated
 from tests.page.chats import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -44,8 +43,8 @@ def said(chat: Chat, sentence: str) -> None:
 
 
 def delete_elsewhere(service: FakeService) -> None:
-    user = service.store.ensure_user("local")
-    for conversation in service.store.conversations(user):
+    user = service.store.users.ensure("local")
+    for conversation in service.store.chats.find(user):
         delete_for_good(service.store, user, conversation.id)
 
 
@@ -205,7 +204,7 @@ def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
     write = type(service.store)._write
 
     def fail(error: Exception) -> None:
-        def failing(self: Store) -> Iterator[None]:
+        def failing(self: Connection) -> Iterator[None]:
             with translated(self.path):
                 raise error
             yield
@@ -384,7 +383,7 @@ def test_a_message_that_is_sent_before_the_server_knows_the_page(
         chat.idle()
         assert len(loads) == 1
         assert [text for text, _ in fresh.asked] == ["In a hurry"]
-        assert fresh.store.messages(fresh.store.ensure_user("local"), opened)[-2].text == "In a hurry"
+        assert fresh.store.messages.path(fresh.store.users.ensure("local"), opened)[-2].text == "In a hurry"
 
 
 @pytest.mark.browser
@@ -499,7 +498,7 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
 def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeService) -> None:
     """The page's user is gone: nothing can be written for it, until the page is loaded again."""
     chat.ask("Question")
-    assert service.store.forget_user(service.store.ensure_user("local"))
+    assert service.store.users.forget(service.store.users.ensure("local"))
     chat.page.locator("#hc-new").click()
     expect(chat.page.locator("#hc-empty")).to_be_visible()
     chat.send("Another")
@@ -515,15 +514,15 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     """What comes to the page last must show what the next message goes to."""
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
-    user = fresh.store.ensure_user("local")
-    first, second = (fresh.store.create_conversation(user) for _ in range(2))
+    user = fresh.store.users.ensure("local")
+    first, second = (fresh.store.chats.create(user) for _ in range(2))
     for conversation, text in ((first, "First"), (second, "Second")):
-        fresh.store.add_message(user, conversation, None, "user", text)
+        fresh.store.messages.add(user, conversation, None, "user", text)
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"]("", gr.EventData(None, {"id": first}), request)
     fresh.changes.notify(user, first)
-    messages, opened = fresh.store.messages, []
+    messages, opened = fresh.store.messages.path, []
 
     def slow(*arguments):
         found = messages(*arguments)
@@ -531,7 +530,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
             opened.append(handlers["open"]("", gr.EventData(None, {"id": second}), request))
         return found
 
-    monkeypatch.setattr(fresh.store, "messages", slow)
+    monkeypatch.setattr(fresh.store.messages, "path", slow)
     late = {component.elem_id: value for component, value in handlers["watch"](request).items()}
     assert opened
     assert "Second" in str(late["hc-title"])

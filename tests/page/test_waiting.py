@@ -136,15 +136,15 @@ def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> 
     chat.send("Second")
     expect(waiting(chat)).to_have_count(1)
     chat.page.goto("about:blank")
-    user = service.store.ensure_user("local")
+    user = service.store.users.ensure("local")
     service.in_progress.all_of(user)[0].stop.set()
     while service.in_progress.all_of(user):
         chat.page.wait_for_timeout(100)
-    (conversation,) = service.store.conversations(user)
-    path = service.store.messages(user, conversation.id)
+    (conversation,) = service.store.chats.find(user)
+    path = service.store.messages.path(user, conversation.id)
     assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
     assert path[-1].state == "complete"
-    assert [file.name for file in service.store.attachments(user, path[2].id)] == ["a.txt"]
+    assert [file.name for file in service.store.messages.attachments(user, path[2].id)] == ["a.txt"]
     chat.open()
     chat.page.get_by_role("button", name="First", exact=True).click()
     expect(chat.replies).to_have_count(2)
@@ -171,4 +171,4 @@ def test_a_chat_that_is_deleted_takes_it_along(chat: Chat, service: FakeService)
     expect(waiting(chat)).to_have_count(0)
     expect(chat.page.locator("#hc-title")).to_have_text("New chat")
     chat.idle()
-    assert service.store.conversations(service.store.ensure_user("local")) == []
+    assert service.store.chats.find(service.store.users.ensure("local")) == []

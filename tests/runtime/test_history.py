@@ -37,12 +37,12 @@ class Chats:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.user = store.ensure_user("ann")
+        self.user = store.users.ensure("ann")
         self.tokens = random.Random(0).sample(range(100, 40_000), 30_000)
         self.histories = Histories(store)
 
     def begin(self) -> int:
-        return self.store.create_conversation(self.user)
+        return self.store.chats.create(self.user)
 
     def text(self, size: int) -> list[int]:
         """Tokens that stand nowhere else."""
@@ -50,13 +50,13 @@ class Chats:
 
     def ask(self, conversation: int, tokens: Sequence[int], role: str = "user") -> int:
         said = " ".join(map(str, tokens))
-        return self.store.add_message(self.user, conversation, None, role, said)  # type: ignore[arg-type]
+        return self.store.messages.add(self.user, conversation, None, role, said)  # type: ignore[arg-type]
 
     def reply(self, conversation: int, tokens: Sequence[int]) -> int:
         question = self.ask(conversation, [5])
-        id = self.store.begin_reply(self.user, conversation, question, NewTurn("m", KEY, {}, 0, True))
-        self.store.append_reply(id, "reply", tokens, ["target"] * len(tokens))
-        self.store.finish_reply(id, "reply", "complete", TurnFigures())
+        id = self.store.replies.begin(self.user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+        self.store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
+        self.store.replies.finish(id, "reply", "complete", TurnFigures())
         return id
 
     def held(self) -> UserHistory:
@@ -115,7 +115,7 @@ def test_replies_and_questions_come_into_the_databases(talk: Talk) -> None:
     found = held(talk, histories)
     question, reply = talk.messages()
     assert content(found.asked) == [talk.model.prompts.tokens("hello")]
-    assert content(found.written) == [talk.store.reply_tokens(talk.user, reply.id)]
+    assert content(found.written) == [talk.store.replies.tokens(talk.user, reply.id)]
     assert question.id in found.asked._places
 
 
@@ -219,7 +219,7 @@ def test_a_restart_sorts_only_what_is_not_stored(chats: Chats, monkeypatch: pyte
     for reply in replies:
         chats.reply(conversation, reply)
     chats.held()
-    assert chats.store.suffix_runs(chats.user, KEY, "written")
+    assert chats.store.history.suffix_runs(chats.user, KEY, "written")
     chats.reply(conversation, [1, 2, 3])
     sizes = unsorted(monkeypatch)
     found = chats.restart()
@@ -228,7 +228,7 @@ def test_a_restart_sorts_only_what_is_not_stored(chats: Chats, monkeypatch: pyte
 
 
 def stored(chats: Chats) -> SuffixRun:
-    (run,) = chats.store.suffix_runs(chats.user, KEY, "written")
+    (run,) = chats.store.history.suffix_runs(chats.user, KEY, "written")
     return run
 
 
@@ -241,7 +241,7 @@ def test_a_stored_run_that_does_not_fit_is_made_anew(
     ids = [chats.reply(conversation, reply) for reply in replies]
     chats.held()
     run = stored(chats)
-    with chats.store._write() as db:
+    with chats.store.connection.write() as db:
         match damage:
             case "bytes":
                 db.execute("UPDATE suffix_runs SET positions = zeroblob(length(positions))")
@@ -283,9 +283,9 @@ def test_a_store_that_is_busy_loses_no_reply(chats: Chats, caplog: pytest.LogCap
     """The orders are stored another time."""
     conversation = chats.begin()
     chats.reply(conversation, chats.text(5000))
-    with Store.open(chats.store.path) as other, other._write():
-        chats.store._busy_seconds = 0.01
-        chats.store._idle.clear()  # those that are open wait as long as before
+    with Store.open(chats.store.path) as other, other.connection.write():
+        chats.store.connection._busy_seconds = 0.01
+        chats.store.connection._idle.clear()  # those that are open wait as long as before
         found = chats.histories.held(chats.user, KEY)
         found.wait()
         assert [record.name for record in caplog.records] == ["hierchat.history"]
@@ -300,25 +300,25 @@ def test_what_is_hidden_drafts_no_more_and_what_is_taken_back_drafts_again(chats
     chats.reply(gone, first)
     chats.reply(kept, second)
     assert content(chats.held().written) == [first, second]
-    chats.store.hide_conversation(chats.user, gone)
+    chats.store.chats.hide(chats.user, gone)
     found = chats.held()
     assert content(found.written) == [second]
     assert drafts(found, first[:3]) == set()
     chats.reply(kept, third)
-    chats.store.restore_conversation(chats.user, gone)
+    chats.store.chats.restore(chats.user, gone)
     found = chats.held()
     assert sorted(content(found.written)) == sorted([first, second, third])
     assert first[3] in drafts(found, first[:3])
     assert len(content(found.asked)) == 3
     assert sorted(content(chats.restart().written)) == sorted([first, second, third])
-    chats.store.hide_conversation(chats.user, gone)
+    chats.store.chats.hide(chats.user, gone)
     assert drafts(chats.restart(), first[:3]) == set()
 
 
 def test_a_copy_drafts_in_the_place_of_an_original_that_is_deleted(chats: Chats) -> None:
     conversation, tokens = chats.begin(), chats.text(6)
     reply = chats.reply(conversation, tokens)
-    chats.store.fork_conversation(chats.user, reply)
+    chats.store.chats.fork(chats.user, reply)
     assert content(chats.held().written) == [tokens]
     delete_for_good(chats.store, chats.user, conversation)
     found = chats.held()

@@ -111,7 +111,7 @@ def test_another_model_takes_over(slot: ModelSlot, store: Store) -> None:
     start(slot, "another")
     talk = talk_on(store, slot)
     last = talk.send("hello")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "another"
 
 
 def test_a_conversation_goes_on_with_another_model(slot: ModelSlot, store: Store) -> None:
@@ -162,7 +162,7 @@ def test_no_model_leaves_in_the_middle_of_a_reply(slot: ModelSlot, store: Store)
     slot.start("another")
     last = list(frames)[-1]
     assert last.finish == "length"
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "tiny"
     assert settle(slot).status.name == "another"
 
 
@@ -279,11 +279,11 @@ def test_the_present_model_answers_while_another_is_fetched(store: Store) -> Non
     assert slot.status == SlotStatus("another", "downloading", 1, 2, "another")
     assert slot.model is not None
     last = talk.send("hello")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "tiny"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "tiny"
     go.set()
     assert settle(slot).status.name == "another"
     last = talk.send("hello again")
-    assert talk.store.turn(talk.user, last.message_id).begun.model == "another"
+    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "another"
 
 
 @pytest.mark.parametrize("present", [True, False])

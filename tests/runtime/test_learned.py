@@ -22,7 +22,7 @@ ROW = np.arange(TOP, dtype=np.int32)[None]
 
 
 def user_of(store: Store, name: str = "ann") -> int:
-    return store.ensure_user(name)
+    return store.users.ensure(name)
 
 
 def taught(learned: Learned, user: int, model: str = "m", token: int = 5) -> LearnedState:
@@ -51,16 +51,16 @@ def test_what_databases_below_draft_models_learned_is_kept_and_forgotten(tmp_pat
         state = learned.held(user, "m")
         state.levels["small"] = below = Acceptance()
         below.curve += 3
-        conversation = store.create_conversation(user)
+        conversation = store.chats.create(user)
         assert learned.save(now=True)
     with Store.open(tmp_path / "a.db") as store:
         again = Learned(store).held(user, "m").levels
         assert {name: one.to_bytes() for name, one in again.items()} == {"small": below.to_bytes()}
         assert Learned(store).held(user, "other").levels == {}
-        store.learn(user, "m", LEVELS, b'{"small": "bm8="}')
+        store.learned.keep(user, "m", LEVELS, b'{"small": "bm8="}')
         assert Learned(store).held(user, "m").levels == {}  # damaged: learned anew
         delete_for_good(store, user, conversation)
-        assert store.learned(user, "m", LEVELS) is None
+        assert store.learned.get(user, "m", LEVELS) is None
 
 
 def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,26 +70,26 @@ def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     taught(learned, user)
     clock[0] = 29.0
     assert not learned.save()
-    assert store.learned(user, "m", SUCCESSORS) is None
+    assert store.learned.get(user, "m", SUCCESSORS) is None
     clock[0] = 31.0
     assert learned.save()
-    first = store.learned(user, "m", SUCCESSORS)
+    first = store.learned.get(user, "m", SUCCESSORS)
     assert first
     taught(learned, user, token=6)
     assert not learned.save()
-    assert store.learned(user, "m", SUCCESSORS) == first
+    assert store.learned.get(user, "m", SUCCESSORS) == first
 
 
 def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None:
     user, learned, other_user = user_of(store), Learned(store), user_of(store, "bob")
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     taught(learned, other_user)
     state = taught(learned, user)
     learned.save(now=True)
     taught(learned, user, token=6)
     delete_for_good(store, user, conversation)
     learned.save(now=True)  # as at the end of a reply that ran meanwhile
-    assert store.learned(user, "m", SUCCESSORS) is store.learned(user, "m", ACCEPTANCE) is None
+    assert store.learned.get(user, "m", SUCCESSORS) is store.learned.get(user, "m", ACCEPTANCE) is None
     fresh = learned.held(user, "m")
     assert fresh is not state
     assert fresh.successors.after(5) == []
@@ -102,18 +102,18 @@ def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None
 def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
     with Store.open(tmp_path / "a.db") as here, Store.open(tmp_path / "a.db") as there:
         user, learned = user_of(here), Learned(here)
-        conversation = here.create_conversation(user)
+        conversation = here.chats.create(user)
         taught(learned, user)
         delete_for_good(there, user, conversation)
         learned.save(now=True)
-        assert here.learned(user, "m", SUCCESSORS) is None
+        assert here.learned.get(user, "m", SUCCESSORS) is None
 
 
 @pytest.mark.parametrize("value", [b"", b"damaged", b'{"sources": 3}', b"HCsu\x09" + bytes(20)])
 def test_damage_is_a_fresh_start(store: Store, value: bytes) -> None:
     user = user_of(store)
     for kind in (ACCEPTANCE, SUCCESSORS):
-        store.learn(user, "m", kind, value)
+        store.learned.keep(user, "m", kind, value)
     state = Learned(store).held(user, "m")
     assert state.acceptance.to_bytes() == LearnedState(0).acceptance.to_bytes()
     assert state.successors.after(5) == []
@@ -129,7 +129,7 @@ def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
 
 
 def full(store: Store) -> None:
-    db = store._idle[-1]
+    db = store.connection._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
 
 
@@ -140,7 +140,7 @@ def test_a_full_disk_is_not_heard_of(store: Store) -> None:
     state.successors.update([1, *random.permutation(9000)], random.integers(0, 9000, (9000, TOP), np.int32))
     full(store)
     learned.save(now=True)
-    assert store.learned(user, "m", SUCCESSORS) is None
+    assert store.learned.get(user, "m", SUCCESSORS) is None
     assert learned.held(user, "m") is state
 
 
@@ -157,15 +157,15 @@ def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: py
         assert kept == []
     assert frames[-1].finish == "length"
     assert kept == ["complete"]
-    assert talk.store.learned(talk.user, key, ACCEPTANCE) is None
+    assert talk.store.learned.get(talk.user, key, ACCEPTANCE) is None
 
 
 def test_closing_writes_it_down(talk: Talk) -> None:
     key = talk.model.model_key
     talk.send("hello hello hello hello")
-    assert talk.store.learned(talk.user, key, ACCEPTANCE) is None
+    assert talk.store.learned.get(talk.user, key, ACCEPTANCE) is None
     talk.service.close()
-    kept = talk.store.learned(talk.user, key, ACCEPTANCE)
+    kept = talk.store.learned.get(talk.user, key, ACCEPTANCE)
     assert kept
     state = talk_on(talk.store, talk.service.slot).service._learned.held(talk.user, key)
     assert state.acceptance.to_bytes() == kept
@@ -177,27 +177,27 @@ def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.Monke
     next(frames)
     next(frames)
     talk.service.close()
-    assert talk.store.learned(talk.user, talk.model.model_key, ACCEPTANCE) is None
+    assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
     frames.close()
 
 
 def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
-    learn = talk.store.learn
+    learn = talk.store.learned.keep
 
     def on_a_full_disk(*values: Any, **more: Any) -> bool:
-        pages = talk.store._idle[-1].execute("PRAGMA page_count").fetchone()[0]
-        with_limit = talk.store._idle[-1]
+        pages = talk.store.connection._idle[-1].execute("PRAGMA page_count").fetchone()[0]
+        with_limit = talk.store.connection._idle[-1]
         with_limit.execute(f"PRAGMA max_page_count = {pages}")
         try:
             return learn(values[0], values[1], values[2], bytes(300_000), **more)
         finally:
             with_limit.execute("PRAGMA max_page_count = 1000000")
 
-    monkeypatch.setattr(talk.store, "learn", on_a_full_disk)
+    monkeypatch.setattr(talk.store.learned, "keep", on_a_full_disk)
     assert talk.send("hello").finish == "length"
     assert talk.messages()[-1].state == "complete"
-    assert talk.store.learned(talk.user, talk.model.model_key, ACCEPTANCE) is None
+    assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
 
 
 def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
@@ -211,14 +211,14 @@ def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
     assert slot.costs is store
     talk.send("hello")
     talk.service.close()
-    kept = store.latency(talk.model.model_key, "here")
+    kept = store.learned.latency(talk.model.model_key, "here")
     assert kept
     measured: list[bytes] = []
     engine = talk.model.engine
     engine.latency = LatencyCurve()
     engine.latency.restore = measured.append  # type: ignore[method-assign]
-    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "here", store)
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "here", store.learned)
     assert measured == [kept]
-    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "elsewhere", store)
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "elsewhere", store.learned)
     assert measured == [kept]
     assert engine.latency.step_ms(0)[0] > 0

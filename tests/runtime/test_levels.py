@@ -216,8 +216,8 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch
     with Store.open(tmp_path / "chat.db") as store:
         _, levels = slot(models, store)
         assert levels.hierarchy.state() != (state := learned(levels))
-        levels.keep(store)
-        assert store.latency(*levels.keys[0]) == levels.latencies[0].state()
+        levels.keep(store.learned)
+        assert store.learned.latency(*levels.keys[0]) == levels.latencies[0].state()
     with Store.open(tmp_path / "chat.db") as store:
         with monkeypatch.context() as patched:
             patched.setattr("hierchat.runtime.levels.agreement", lambda *_: pytest.fail("compared again"))
@@ -236,7 +236,7 @@ def test_damage_is_a_fresh_start(tmp_path: Path, store: Store, damaged: bytes) -
     fresh = levels.hierarchy.state()
     learned(levels)
     for key in levels.keys:
-        store.keep_latency(*key, damaged)
+        store.learned.keep_latency(*key, damaged)
     _, again = slot(models, store)
     assert again.hierarchy.names == ("small", "target")
     assert again.hierarchy.state() == fresh
@@ -246,8 +246,8 @@ def test_what_cannot_be_kept_is_not_heard_of(tmp_path: Path) -> None:
     save(tmp_path / "small", model())
     store = Store.open(tmp_path / "chat.db")
     _, levels = slot(catalogue(tmp_path, "small"), store)
-    db = store._idle[-1]
+    db = store.connection._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
-    levels.keep(store)
-    assert store.latency(*levels.keys[-1]) is None
+    levels.keep(store.learned)
+    assert store.learned.latency(*levels.keys[-1]) is None
     store.close()

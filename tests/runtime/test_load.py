@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from hierchat.config import GenerationSettings
 from hierchat.engine import backends
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
+from hierchat.runtime import kernels
+from hierchat.runtime.kernels import DRAFTING, Compiling
 from hierchat.runtime.loading import load_served_model
 from hierchat.runtime.model_slot import ModelSlot
 from tests.testing.tiny_chat import model, settle, tokenizer
@@ -52,6 +55,30 @@ def test_a_single_rung_that_fails_is_an_error(entry: ModelEntry, monkeypatch: py
     monkeypatch.setattr(backends, "select_implementation", failing)
     with pytest.raises(DeviceError, match="stopped answering"):
         load_served_model(entry, device="cpu", implementation="graphs")
+
+
+def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While what drafts is being compiled the model answers; then the next reply is drafted."""
+    compiled = threading.Event()
+
+    class Slow(Compiling):
+        def __init__(self, *parts: Any, **how: Any) -> None:
+            super().__init__(())
+
+        def __contains__(self, part: str) -> bool:
+            return part == DRAFTING and not compiled.is_set()
+
+        def wait(self, part: str, report: Any) -> None:
+            assert part != DRAFTING or compiled.wait(60)
+
+    monkeypatch.setattr(kernels, "Compiling", Slow)
+    hosted = load_served_model(entry, device="cpu", waits=False)
+    assert hosted.drafts
+    assert not hosted.drafts_now
+    compiled.set()
+    assert hosted.drafting_ready.wait(60)
+    assert hosted.drafts_now
+    assert load_served_model(entry, device="cpu").drafts_now
 
 
 def test_a_hostile_template_is_found_before_the_present_model_leaves(

@@ -94,7 +94,7 @@ def test_a_model_is_exchanged_between_two_replies_ahead_of_those_that_wait() -> 
             places = second.waiting()
             assert next(places) == 1
             one.start("b")
-            while not one.scheduler._firsts():
+            while not one.scheduler.firsts():
                 time.sleep(0.005)
             assert next(places) == 1  # loading is no reply
         list(places)

@@ -22,7 +22,7 @@ def store(path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def user(store: Store) -> int:
-    return store.ensure_user("ann")
+    return store.users.ensure("ann")
 
 
 @pytest.fixture(scope="module")

@@ -11,55 +11,55 @@ from hierchat.store import LOCAL_USER, Store, StoreError
 
 
 def test_the_first_account_is_the_owner_and_others_are_where_that_is_said(store: Store) -> None:
-    assert store.accounts() == []
-    assert store.add_account("Ann", "hash a").owner
-    assert not store.add_account("ben", "hash b").owner
-    assert store.add_account("cid", "hash c", owner=True).owner
-    assert [one.name for one in store.accounts()] == ["Ann", "ben", "cid"]
-    assert store.account("ANN") == store.accounts()[0]
-    assert store.account("dan") is None
+    assert store.accounts.all() == []
+    assert store.accounts.add("Ann", "hash a").owner
+    assert not store.accounts.add("ben", "hash b").owner
+    assert store.accounts.add("cid", "hash c", owner=True).owner
+    assert [one.name for one in store.accounts.all()] == ["Ann", "ben", "cid"]
+    assert store.accounts.find("ANN") == store.accounts.all()[0]
+    assert store.accounts.find("dan") is None
     for name in ("ann", "Ann"):
         with pytest.raises(StoreError, match="There is an account 'Ann' already"):
-            store.add_account(name, "hash")
-    users = {name: store.ensure_user(name) for name in ("Ann", "ann", "ben", "cid", LOCAL_USER, "key:1")}
-    assert [name for name, user in users.items() if store.is_owner(user)] == ["Ann", "cid", LOCAL_USER]
-    assert not store.is_owner(max(users.values()) + 1)
+            store.accounts.add(name, "hash")
+    users = {name: store.users.ensure(name) for name in ("Ann", "ann", "ben", "cid", LOCAL_USER, "key:1")}
+    assert [name for name, user in users.items() if store.users.is_owner(user)] == ["Ann", "cid", LOCAL_USER]
+    assert not store.users.is_owner(max(users.values()) + 1)
 
 
 def test_an_account_for_the_page_without_a_login_is_an_owner_s(store: Store) -> None:
-    store.add_account("ann", "hash")
-    assert store.add_account(LOCAL_USER, "hash").owner
+    store.accounts.add("ann", "hash")
+    assert store.accounts.add(LOCAL_USER, "hash").owner
 
 
 def test_another_password(store: Store) -> None:
-    before = store.add_account("ann", "hash")
-    assert store.set_password("Ann", "other").password == "other"
-    assert store.account("ann") != before
+    before = store.accounts.add("ann", "hash")
+    assert store.accounts.set_password("Ann", "other").password == "other"
+    assert store.accounts.find("ann") != before
     with pytest.raises(StoreError, match="There is no account 'ben'"):
-        store.set_password("ben", "hash")
+        store.accounts.set_password("ben", "hash")
 
 
 def test_nobody_is_left_without_an_owner(store: Store) -> None:
-    store.add_account("ann", "hash")
-    store.add_account("ben", "hash")
+    store.accounts.add("ann", "hash")
+    store.accounts.add("ben", "hash")
     with pytest.raises(StoreError, match="ann is the only owner"):
-        store.remove_account("ann")
-    assert store.remove_account("BEN").name == "ben"
-    store.remove_account("ann")
-    assert store.accounts() == []
+        store.accounts.remove("ann")
+    assert store.accounts.remove("BEN").name == "ben"
+    store.accounts.remove("ann")
+    assert store.accounts.all() == []
     with pytest.raises(StoreError, match="There is no account 'ann'"):
-        store.remove_account("ann")
+        store.accounts.remove("ann")
 
 
 def test_an_account_stays_when_its_user_forgets_everything(store: Store, path: Path) -> None:
-    store.add_account("ann", "hash")
-    user = store.ensure_user("ann")
-    store.forget_user(user)
-    assert store.account("ann")
-    assert store.is_owner(store.ensure_user("ann"))
+    store.accounts.add("ann", "hash")
+    user = store.users.ensure("ann")
+    store.users.forget(user)
+    assert store.accounts.find("ann")
+    assert store.users.is_owner(store.users.ensure("ann"))
     store.close()
     with Store.open(path) as again:
-        assert again.account("ann")
+        assert again.accounts.find("ann")
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_an_account_stays_when_its_user_forgets_everything(store: Store, path: P
     ],
 )
 def test_names_that_look_alike_are_not_two_accounts(store: Store, there: str, name: str) -> None:
-    store.add_account(there, "hash")
+    store.accounts.add(there, "hash")
     with pytest.raises(StoreError, match="Take"):
-        store.add_account(name, "hash")
+        store.accounts.add(name, "hash")
     with pytest.raises(StoreError, match="Take"):
-        store.require_free(name)
-    assert [one.name for one in store.accounts()] == [there]
+        store.accounts.require_free(name)
+    assert [one.name for one in store.accounts.all()] == [there]
 
 
 def test_names_of_one_script_are_names(store: Store) -> None:
@@ -107,27 +107,27 @@ def test_names_of_one_script_are_names(store: Store) -> None:
         "王Bob",
     ]
     for name in names:
-        store.require_free(name)
-        store.add_account(name, "hash")
-    assert [one.name for one in store.accounts()] == names
+        store.accounts.require_free(name)
+        store.accounts.add(name, "hash")
+    assert [one.name for one in store.accounts.all()] == names
 
 
 @pytest.mark.parametrize("name", ["aдa", "Αda", "adа", "ad١", "ann\u0430"])
 def test_a_name_of_several_scripts_is_none(store: Store, name: str) -> None:
     with pytest.raises(StoreError, match="several scripts"):
-        store.add_account(name, "hash")
+        store.accounts.add(name, "hash")
 
 
 def test_accounts_of_earlier_versions_go_on_working(store: Store) -> None:
     """Those that look alike, too: each by its own name."""
     names = ["ada", "аdа", "Äda", "äda", "zoe\u0308"]
-    with store._write() as db:
+    with store.connection.write() as db:
         for name in names:
             db.execute("INSERT INTO accounts VALUES (?, 'hash', 0, 1)", [name])
     for name in names:
-        assert store.account(name).name == name  # type: ignore[union-attr]
-        assert store.set_password(name, f"hash of {name}").name == name
-    assert [one.password for one in store.accounts()] == [f"hash of {name}" for name in names]
-    assert store.account("ADA").name == "ada"  # type: ignore[union-attr]
-    assert store.account("zoë").name == "zoe\u0308"  # type: ignore[union-attr]
-    assert store.account("adа") is None
+        assert store.accounts.find(name).name == name  # type: ignore[union-attr]
+        assert store.accounts.set_password(name, f"hash of {name}").name == name
+    assert [one.password for one in store.accounts.all()] == [f"hash of {name}" for name in names]
+    assert store.accounts.find("ADA").name == "ada"  # type: ignore[union-attr]
+    assert store.accounts.find("zoë").name == "zoe\u0308"  # type: ignore[union-attr]
+    assert store.accounts.find("adа") is None

@@ -14,75 +14,78 @@ CODE = Attachment("code.py", 20, "def zymurgy():\n    pass\n")
 
 
 def asked(store: Store, user: int, text: str = "What is it?") -> tuple[int, int]:
-    chat = store.create_conversation(user)
-    return chat, store.add_message(user, chat, None, "user", text, [REPORT, CODE])
+    chat = store.chats.create(user)
+    return chat, store.messages.add(user, chat, None, "user", text, [REPORT, CODE])
 
 
 def test_they_come_back_in_order_and_their_texts_apart(store: Store, user: int) -> None:
     chat, message = asked(store, user)
-    (read,) = store.messages(user, chat)
+    (read,) = store.messages.path(user, chat)
     assert [(head.name, head.size) for head in read.attachments] == [("report.pdf", 12_345), ("code.py", 20)]
-    assert store.message(user, message).attachments == read.attachments
-    assert store.attachments(user, message) == [REPORT, CODE]
-    assert store.attachment(user, read.attachments[1].id) == CODE
+    assert store.messages.get(user, message).attachments == read.attachments
+    assert store.messages.attachments(user, message) == [REPORT, CODE]
+    assert store.messages.attachment(user, read.attachments[1].id) == CODE
 
 
 def test_a_message_of_files_alone_is_called_after_the_first(store: Store, user: int) -> None:
     chat, _ = asked(store, user, "")
-    assert store.conversation(user, chat).title == "report.pdf"
+    assert store.chats.get(user, chat).title == "report.pdf"
 
 
 def test_nobody_else_reads_them(store: Store, user: int) -> None:
     _, message = asked(store, user)
-    bob = store.ensure_user("bob")
-    id = store.message(user, message).attachments[0].id
-    for peek in (lambda: store.attachments(bob, message), lambda: store.attachment(bob, id)):
+    bob = store.users.ensure("bob")
+    id = store.messages.get(user, message).attachments[0].id
+    for peek in (
+        lambda: store.messages.attachments(bob, message),
+        lambda: store.messages.attachment(bob, id),
+    ):
         with pytest.raises(NotFound):
             peek()
     with pytest.raises(NotFound):
-        store.attachment(user, id + 100)
-    assert store.conversations(bob, "lighthouse") == []
+        store.messages.attachment(user, id + 100)
+    assert store.chats.find(bob, "lighthouse") == []
 
 
 def test_the_search_finds_their_words_and_names(store: Store, user: int) -> None:
     chat, message = asked(store, user)
     for query in ("lighthouse", "zymurgy", "report.pdf"):
-        (found,) = store.conversations(user, query)
+        (found,) = store.chats.find(user, query)
         assert (found.id, found.message_id) == (chat, message)
-    (found,) = store.conversations(user, "alexandria tall")
+    (found,) = store.chats.find(user, "alexandria tall")
     assert "\x02Alexandria\x03" in found.snippet
-    (found,) = store.conversations(user, "what")
+    (found,) = store.chats.find(user, "what")
     assert found.snippet == "\x02What\x03 is it?"
-    store.hide_conversation(user, chat)
-    assert store.conversations(user, "lighthouse") == []
+    store.chats.hide(user, chat)
+    assert store.chats.find(user, "lighthouse") == []
 
 
 def test_nothing_of_them_is_left_after_the_chat(store: Store, user: int, path: Path) -> None:
     chat, message = asked(store, user)
-    id = store.message(user, message).attachments[0].id
+    id = store.messages.get(user, message).attachments[0].id
     delete_for_good(store, user, chat)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     assert [word for word in (b"ighthouse", b"zymurgy", b"report.pdf") if word in data] == []
     with pytest.raises(NotFound):
-        store.attachment(user, id)
+        store.messages.attachment(user, id)
 
 
 def test_a_fork_has_its_own(store: Store, user: int) -> None:
     chat, message = asked(store, user)
-    fork = store.fork_conversation(user, message)
+    fork = store.chats.fork(user, message)
     delete_for_good(store, user, chat)
-    (copy,) = store.messages(user, fork)
-    assert store.attachments(user, copy.id) == [REPORT, CODE]
-    assert [found.id for found in store.conversations(user, "zymurgy")] == [fork]
+    (copy,) = store.messages.path(user, fork)
+    assert store.messages.attachments(user, copy.id) == [REPORT, CODE]
+    assert [found.id for found in store.chats.find(user, "zymurgy")] == [fork]
 
 
 def test_they_move_with_the_chat(store: Store, user: int) -> None:
     chat, _ = asked(store, user, "")
-    bob = store.ensure_user("bob")
-    whole = store.chat(user, chat)
+    bob = store.users.ensure("bob")
+    whole = store.transfer.export_chat(user, chat)
     assert list(whole.messages[0].attachments) == [REPORT, CODE]
-    assert store.take_in(bob, whole)[0] == "new"
-    (there,) = store.conversations(bob)
-    (message,) = store.messages(bob, there.id)
-    assert store.attachments(bob, message.id) == [REPORT, CODE]
+    assert store.transfer.import_chat(bob, whole)[0] == "new"
+    (there,) = store.chats.find(bob)
+    (message,) = store.messages.path(bob, there.id)
+    assert store.messages.attachments(bob, message.id) == [REPORT, CODE]
     assert there.title == "report.pdf"

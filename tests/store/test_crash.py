@@ -16,15 +16,15 @@ import sys
 from pathlib import Path
 from hierchat.store import NewTurn, Store
 store = Store.open(Path(sys.argv[1]))
-user = store.ensure_user("ann")
-conversation = store.create_conversation(user)
-question = store.add_message(user, conversation, None, "user", "count")
-reply = store.begin_reply(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
+user = store.users.ensure("ann")
+conversation = store.chats.create(user)
+question = store.messages.add(user, conversation, None, "user", "count")
+reply = store.replies.begin(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
 print(reply, flush=True)
 text = ""
 for number in range(1_000_000):
     text += f"{number} "
-    store.append_reply(reply, text, [number], ["target" if number % 3 else "history"])
+    store.replies.append(reply, text, [number], ["target" if number % 3 else "history"])
     print(number, flush=True)
 """
 
@@ -58,43 +58,43 @@ def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> Non
         acknowledged += kill(writer)
         with Store.open(path) as store:
             writer.wait()
-            user = store.ensure_user("ann")
-            message = store.message(user, reply)
-            tokens = store.reply_tokens(user, reply)
+            user = store.users.ensure("ann")
+            message = store.messages.get(user, reply)
+            tokens = store.replies.tokens(user, reply)
             assert message.state == "interrupted"
             assert tokens == list(range(len(tokens)))
             assert len(tokens) in (acknowledged, acknowledged + 1)
             assert message.text == "".join(f"{number} " for number in tokens)
-            sources = [span.source for span in store.spans(user, reply) for _ in range(span.length)]
+            sources = [span.source for span in store.replies.spans(user, reply) for _ in range(span.length)]
             assert sources == ["target" if number % 3 else "history" for number in tokens]
-            assert [one.message_id for one in store.token_log(user, "k")][-1] == reply
+            assert [one.message_id for one in store.replies.log(user, "k")][-1] == reply
             assert reply in [
-                m.id for c in store.conversations(user, "count") for m in store.messages(user, c.id)
+                m.id for c in store.chats.find(user, "count") for m in store.messages.path(user, c.id)
             ]
-            assert store.conversations(user, "0")[0].id == message.conversation_id
-            assert store.recover() == 0
+            assert store.chats.find(user, "0")[0].id == message.conversation_id
+            assert store.replies.recover() == 0
 
 
 def test_a_running_writer_keeps_its_reply(path: Path) -> None:
     writer, reply = start(path)
     try:
         with Store.open(path) as store:
-            assert store.message(store.ensure_user("ann"), reply).state == "writing"
-            assert store.recover() == 0
+            assert store.messages.get(store.users.ensure("ann"), reply).state == "writing"
+            assert store.replies.recover() == 0
             kill(writer)
-            assert store.recover() == 1
+            assert store.replies.recover() == 1
     finally:
         writer.kill()
         writer.wait()
 
 
 def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "question")
-    mine = store.begin_reply(user, conversation, question, TURN)
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "question")
+    mine = store.replies.begin(user, conversation, question, TURN)
     with Store.open(path) as other:
-        theirs = other.begin_reply(user, conversation, question, TURN)
-        done = other.begin_reply(user, conversation, question, TURN)
-        other.finish_reply(done, "done", "complete", TurnFigures())
-    states = [store.message(user, id).state for id in (mine, theirs, done)]
+        theirs = other.replies.begin(user, conversation, question, TURN)
+        done = other.replies.begin(user, conversation, question, TURN)
+        other.replies.finish(done, "done", "complete", TurnFigures())
+    states = [store.messages.get(user, id).state for id in (mine, theirs, done)]
     assert states == ["writing", "interrupted", "complete"]

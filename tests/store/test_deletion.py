@@ -13,17 +13,17 @@ from tests.testing.deleting import delete_for_good
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
     text = " ".join(words)
-    question = store.add_message(user, conversation, None, "user", text)
-    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    question = store.messages.add(user, conversation, None, "user", text)
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     for end in range(0, len(words), 7):
-        store.append_reply(reply, " ".join(words[:end]), [end], ["history" if end % 2 else "target"])
-    store.finish_reply(reply, text[::-1], "complete", TurnFigures())
+        store.replies.append(reply, " ".join(words[:end]), [end], ["history" if end % 2 else "target"])
+    store.replies.finish(reply, text[::-1], "complete", TurnFigures())
 
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path, seed: int) -> None:
     rng = random.Random(seed)
-    conversations = {store.create_conversation(user): [] for _ in range(12)}
+    conversations = {store.chats.create(user): [] for _ in range(12)}
     for _ in range(120):
         conversation = rng.choice(list(conversations))
         words = ["".join(rng.choices("bcdfghjkl", k=14)) for _ in range(rng.choice([1, 3, 10, 100]))]
@@ -37,67 +37,67 @@ def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path,
         there = [word for word in words if word.encode() in data or word[::-1].encode() in data]
         assert there == (words if conversation in kept else [])
     for conversation, words in kept.items():
-        assert [c.id for c in store.conversations(user, words[0])] == [conversation]
+        assert [c.id for c in store.chats.find(user, words[0])] == [conversation]
 
 
 def test_no_row_is_left(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user, "title")
+    conversation = store.chats.create(user, "title")
     write(store, user, conversation, ["word"] * 20)
     delete_for_good(store, user, conversation)
-    with store._read() as db:
+    with store.connection.read() as db:
         for table in ("conversations", "messages", "turns", "spans", "token_log"):
             assert db.table(table).count == 0
         assert db.execute("SELECT count(*) FROM messages_fts_docsize").fetchone()[0] == 0
     with pytest.raises(NotFound):
         delete_for_good(store, user, conversation)
-    assert store.create_conversation(user) > conversation  # its id is never used again
+    assert store.chats.create(user) > conversation  # its id is never used again
 
 
 def test_it_works_on_a_full_disk(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     write(store, user, conversation, ["word"] * 50)
-    db = store._idle[-1]
+    db = store.connection._idle[-1]
     db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
     delete_for_good(store, user, conversation)
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
 
 
 def test_it_does_not_wait_for_a_reader(store: Store, user: int, path: Path) -> None:
-    conversation = store.create_conversation(user, "title")
-    with Store.open(path) as other, other._read() as reading:
+    conversation = store.chats.create(user, "title")
+    with Store.open(path) as other, other.connection.read() as reading:
         assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
         delete_for_good(store, user, conversation)
-    assert store.conversations(user) == []
+    assert store.chats.find(user) == []
 
 
 def test_a_forgotten_user_leaves_nothing(store: Store, user: int, path: Path) -> None:
-    bob = store.ensure_user("bobtheuser")
+    bob = store.users.ensure("bobtheuser")
     words = {
         owner: [f"{mark}{number:06d}" for number in range(1_000)]
         for owner, mark in ((user, "mine"), (bob, "his"))
     }
     for owner, spoken in words.items():
         for place in range(0, len(spoken), 100):
-            write(store, owner, store.create_conversation(owner, spoken[place]), spoken[place : place + 100])
-        store.learn(owner, "k", "acceptance", f"learned of {owner}".encode())
-    assert store.held_of(bob) == (10, 20)
-    assert store.forget_user(bob)
+            write(store, owner, store.chats.create(owner, spoken[place]), spoken[place : place + 100])
+        store.learned.keep(owner, "k", "acceptance", f"learned of {owner}".encode())
+    assert store.users.counts(bob) == (10, 20)
+    assert store.users.forget(bob)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     assert [word for word in words[bob] if word.encode() in data or word[::-1].encode() in data] == []
     assert b"bobtheuser" not in data
     assert f"learned of {bob}".encode() not in data
-    assert store.held_of(bob) == (0, 0)
-    assert store.deletions(bob) == -1
-    assert store.held_of(user) == (10, 20)
+    assert store.users.counts(bob) == (0, 0)
+    assert store.users.deletions(bob) == -1
+    assert store.users.counts(user) == (10, 20)
     with pytest.raises(StoreError, match="All chats of this user were deleted"):
-        store.create_conversation(bob)
-    assert store.ensure_user("bobtheuser") > bob
+        store.chats.create(bob)
+    assert store.users.ensure("bobtheuser") > bob
 
 
 def test_forgetting_beside_a_reader_says_that_bytes_may_be_left(store: Store, user: int, path: Path) -> None:
-    write(store, user, store.create_conversation(user), ["word"] * 50)
-    with Store.open(path) as other, other._read() as reading:
+    write(store, user, store.chats.create(user), ["word"] * 50)
+    with Store.open(path) as other, other.connection.read() as reading:
         assert reading.execute("SELECT count(*) FROM conversations").fetchone()[0] == 1
-        assert not store.forget_user(user)
-    assert store.users() == {}
-    assert store.rewrite()
+        assert not store.users.forget(user)
+    assert store.users.ids() == {}
+    assert store.connection.rewrite()

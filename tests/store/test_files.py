@@ -41,16 +41,16 @@ def refused(path: Path, error: type[StoreError], advice: str) -> Iterator[None]:
 
 def fill(path: Path) -> None:
     with Store.open(path) as store:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         for number in range(30):
-            conversation = store.create_conversation(user)
-            store.add_message(user, conversation, None, "user", f"question {number} " * 100)
+            conversation = store.chats.create(user)
+            store.messages.add(user, conversation, None, "user", f"question {number} " * 100)
 
 
 def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
     path = tmp_path / "one" / "two" / "history.db"
     with Store.open(path) as store:
-        store.ensure_user("ann")
+        store.users.ensure("ann")
         files = sorted(path.parent.iterdir())
         assert [file.name for file in files] == ["history.db", "history.db-shm", "history.db-wal"]
         assert all(file.stat().st_mode & 0o077 == 0 for file in [*files, path.parent])
@@ -59,10 +59,10 @@ def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
 def test_what_was_written_is_there_again(path: Path) -> None:
     fill(path)
     with Store.open(path) as store:
-        user = store.ensure_user("ann")
-        assert len(store.conversations(user)) == 30
-        assert store._idle[-1].journal_mode == "wal"
-        assert store._idle[-1].execute("PRAGMA foreign_keys").fetchone()[0] == 1
+        user = store.users.ensure("ann")
+        assert len(store.chats.find(user)) == 30
+        assert store.connection._idle[-1].journal_mode == "wal"
+        assert store.connection._idle[-1].execute("PRAGMA foreign_keys").fetchone()[0] == 1
 
 
 def test_a_newer_database_is_left_alone(path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
         migrations.apply(db, stop_before="m0002_search")
     fill(path)
     with Store.open(path) as store:
-        assert len(store.conversations(store.ensure_user("ann"), "question 7")) == 1
+        assert len(store.chats.find(store.users.ensure("ann"), "question 7")) == 1
 
 
 @pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
@@ -132,9 +132,9 @@ def test_a_lock_taken_later(store: Store, user: int, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with refused(path, DatabaseLocked, "Close that program"):
-            store.create_conversation(user)
-        assert store.conversations(user) == []
-    store.create_conversation(user)
+            store.chats.create(user)
+        assert store.chats.find(user) == []
+    store.chats.create(user)
 
 
 @pytest.mark.parametrize("closed", ["file", "folder", "both"])
@@ -158,51 +158,51 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureReq
 
 
 def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "question")
-    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.append_reply(reply, "short", [1], ["target"])
-    db = store._idle[-1]
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "question")
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.replies.append(reply, "short", [1], ["target"])
+    db = store.connection._idle[-1]
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count = {pages}")
     for write in (
-        lambda: store.append_reply(reply, "long " * 10_000, [2] * 10_000, ["target"] * 10_000),
-        lambda: store.finish_reply(reply, "long " * 10_000, "complete", TurnFigures()),
-        lambda: store.add_message(user, conversation, reply, "user", "long " * 10_000),
-        lambda: store.rename_conversation(user, conversation, "long " * 10_000),
+        lambda: store.replies.append(reply, "long " * 10_000, [2] * 10_000, ["target"] * 10_000),
+        lambda: store.replies.finish(reply, "long " * 10_000, "complete", TurnFigures()),
+        lambda: store.messages.add(user, conversation, reply, "user", "long " * 10_000),
+        lambda: store.chats.rename(user, conversation, "long " * 10_000),
     ):
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
             write()
-    assert (store.message(user, reply).text, store.reply_tokens(user, reply)) == ("short", [1])
+    assert (store.messages.get(user, reply).text, store.replies.tokens(user, reply)) == ("short", [1])
     db.execute("PRAGMA max_page_count = 1000000")
-    store.append_reply(reply, "short again", [2], ["target"])
-    store.finish_reply(reply, "short again", "complete", TurnFigures())
-    assert store.reply_tokens(user, reply) == [1, 2]
+    store.replies.append(reply, "short again", [2], ["target"])
+    store.replies.finish(reply, "short again", "complete", TurnFigures())
+    assert store.replies.tokens(user, reply) == [1, 2]
 
 
 def test_a_file_that_may_not_grow(store: Store, user: int, path: Path) -> None:
     """The same from the operating system's side: SQLite's own limit is not the only one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     wal = path.with_name(path.name + "-wal")
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))
     try:
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
-            store.add_message(user, conversation, None, "user", "long " * 100_000)
-        assert store.messages(user, conversation) == []
+            store.messages.add(user, conversation, None, "user", "long " * 100_000)
+        assert store.messages.path(user, conversation) == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.add_message(user, conversation, None, "user", "long " * 100_000)
+    store.messages.add(user, conversation, None, "user", "long " * 100_000)
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
 def test_a_file_that_goes_while_it_is_used(
     store: Store, user: int, path: Path, tmp_path: Path, how: str
 ) -> None:
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     elsewhere = tmp_path / "elsewhere.db"
     if how == "replaced":
-        store.backup(elsewhere)
+        store.connection.backup(elsewhere)
         elsewhere.replace(path)
     elif how == "moved":
         path.rename(elsewhere)
@@ -212,8 +212,8 @@ def test_a_file_that_goes_while_it_is_used(
 
     def use() -> None:
         for action in (
-            lambda: store.add_message(user, conversation, None, "user", "lost"),
-            lambda: store.conversations(user),
+            lambda: store.messages.add(user, conversation, None, "user", "lost"),
+            lambda: store.chats.find(user),
         ):
             with pytest.raises(DatabaseUnwritable, match="start hierchat again") as caught:
                 action()
@@ -226,33 +226,33 @@ def test_a_file_that_goes_while_it_is_used(
     assert len(told) == 4
     if how == "moved":  # and back
         elsewhere.rename(path)
-        assert [one.id for one in store.conversations(user)] == [conversation]
+        assert [one.id for one in store.chats.find(user)] == [conversation]
 
 
 def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:
-    store.add_message(user, store.create_conversation(user), None, "user", "remember me")
+    store.messages.add(user, store.chats.create(user), None, "user", "remember me")
     copy = tmp_path / "copy.db"
-    store.backup(copy)
+    store.connection.backup(copy)
     assert copy.stat().st_mode & 0o077 == 0
     with Store.open(copy) as other:
-        assert [c.title for c in other.conversations(user, "remember")] == ["remember me"]
+        assert [c.title for c in other.chats.find(user, "remember")] == ["remember me"]
     before = copy.read_bytes()
     with pytest.raises(StoreError, match="already exists"):
-        store.backup(copy)
+        store.connection.backup(copy)
     assert copy.read_bytes() == before
     with pytest.raises(DatabaseUnwritable, match="cannot be written"):
-        store.backup(tmp_path / "no folder" / "copy.db")
+        store.connection.backup(tmp_path / "no folder" / "copy.db")
     assert sorted(file.name for file in tmp_path.glob("copy*")) == ["copy.db"]
 
 
 def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "question")
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "question")
     with Store.open(path) as other:
-        reply = other.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-        other.append_reply(reply, "so far", [1], ["target"])
-        store.backup(tmp_path / "copy.db")
-        other.append_reply(reply, "so far, so good", [2], ["target"])
+        reply = other.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+        other.replies.append(reply, "so far", [1], ["target"])
+        store.connection.backup(tmp_path / "copy.db")
+        other.replies.append(reply, "so far, so good", [2], ["target"])
     with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
         assert copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone() == (
             "so far",
@@ -263,13 +263,13 @@ def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, 
 
 
 def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) -> None:
-    conversation = store.create_conversation(user)
-    store.add_message(user, conversation, None, "user", "long " * 100_000)
+    conversation = store.chats.create(user)
+    store.messages.add(user, conversation, None, "user", "long " * 100_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
-            store.backup(tmp_path / "copy.db")
+            store.connection.backup(tmp_path / "copy.db")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.glob("copy*")) == []
@@ -280,7 +280,7 @@ def test_a_closed_store_says_so(path: Path) -> None:
     store.close()
     store.close()
     with pytest.raises(StoreError, match="Open it again"):
-        store.ensure_user("ann")
+        store.users.ensure("ann")
 
 
 def test_threads_share_a_few_connections(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,22 +291,22 @@ def test_threads_share_a_few_connections(path: Path, monkeypatch: pytest.MonkeyP
     with Store.open(path) as store:
         opened.clear()
         for _ in range(20):
-            in_threads(store.users)
+            in_threads(store.users.ids)
         assert len(opened) == 0
         together = threading.Barrier(2 * IDLE)
 
         def reads() -> None:
-            with store._read():
+            with store.connection.read():
                 together.wait()
 
         for _ in range(3):
             in_threads(*[reads] * (2 * IDLE))
-            assert len(store._idle) == IDLE
+            assert len(store.connection._idle) == IDLE
         assert len(opened) == 2 * IDLE - 1 + 2 * (2 * IDLE - IDLE)
-        with pytest.raises(ZeroDivisionError), store._write():
+        with pytest.raises(ZeroDivisionError), store.connection.write():
             raise ZeroDivisionError
-        assert len(store._idle) == IDLE
-        assert not any(db.conn.in_transaction for db in store._idle)
+        assert len(store.connection._idle) == IDLE
+        assert not any(db.conn.in_transaction for db in store.connection._idle)
     for db in opened:
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             db.execute("SELECT 1")
@@ -317,9 +317,9 @@ def test_closing_waits_for_who_uses_a_connection(path: Path) -> None:
     began = threading.Event()
 
     def writes() -> None:
-        with store._write() as db:
+        with store.connection.write() as db:
             began.set()
-            while not store._closed:
+            while not store.connection.closed:
                 time.sleep(0.001)
             db.execute("INSERT INTO users (name, created_at) VALUES ('ann', 0)")
 
@@ -327,10 +327,10 @@ def test_closing_waits_for_who_uses_a_connection(path: Path) -> None:
     writer.start()
     began.wait()
     store.close()
-    assert store._used == 0
+    assert store.connection._used == 0
     writer.join()
     with Store.open(path) as store:
-        assert "ann" in store.users()
+        assert "ann" in store.users.ids()
 
 
 def in_threads(*actions: Callable[[], object]) -> None:
@@ -348,7 +348,7 @@ from hierchat.store import Store, StoreError
 
 def once(store):
     try:
-        store.ensure_user("ann")
+        store.users.ensure("ann")
         return True
     except StoreError as error:
         assert "Open it again" in str(error)
@@ -359,7 +359,7 @@ def go_on(store):
         pass
 
 def in_new_threads(store):
-    while not store._closed:
+    while not store.connection.closed:
         thread = threading.Thread(target=once, args=(store,))
         thread.start()
         thread.join()

@@ -19,8 +19,8 @@ from pathlib import Path
 from hierchat.store import Store, connection
 connection.FOLD_SECONDS = 3600
 store = Store.open(Path(sys.argv[1]))
-user = store.ensure_user("ann")
-store.add_message(user, store.create_conversation(user), None, "user", f"question {sys.argv[2]}")
+user = store.users.ensure("ann")
+store.messages.add(user, store.chats.create(user), None, "user", f"question {sys.argv[2]}")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -32,7 +32,7 @@ def killed(path: Path, number: int) -> None:
 
 def titles(path: Path) -> list[str]:
     with Store.open(path) as store:
-        return sorted(c.title for c in store.conversations(store.ensure_user("ann")))
+        return sorted(c.title for c in store.chats.find(store.users.ensure("ann")))
 
 
 def copy_of(path: Path) -> Path:
@@ -68,7 +68,7 @@ def test_a_copy_of_a_file_in_use_is_told_and_a_backup_is_whole(
 ) -> None:
     with Store.open(copy_of(path)) as copy:
         assert "was not copied with it" in copy.notice
-    store.backup(tmp_path / "whole.db")
+    store.connection.backup(tmp_path / "whole.db")
     with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
         assert backup.notice == beside.notice == ""
     store.close()
@@ -106,11 +106,11 @@ def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: p
     monkeypatch.setattr(connection, "FOLD_SECONDS", 0.01)
     log = path.with_name(path.name + "-wal")
     with Store.open(path) as store, closing(sqlite3.connect(path)) as reader:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM users").fetchone()  # somebody reads for long
-        store.add_message(user, store.create_conversation(user), None, "user", "question")
-        assert not store.fold()
+        store.messages.add(user, store.chats.create(user), None, "user", "question")
+        assert not store.connection.fold()
         assert log.stat().st_size
         reader.rollback()
         for _ in range(2_000):
@@ -123,7 +123,7 @@ def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: p
 
 def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
     with Store.open(path), Store.open(path) as store:
-        user = store.ensure_user("ann")
-        store.add_message(user, store.create_conversation(user), None, "user", "question")
+        user = store.users.ensure("ann")
+        store.messages.add(user, store.chats.create(user), None, "user", "question")
         store.close()
         assert titles(copy_of(path)) == ["question"]

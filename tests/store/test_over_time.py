@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, turns
+from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, figures
 from tests.testing.deleting import delete_for_good
 
 
@@ -23,13 +23,13 @@ def write(
     tokens: int = 20,
     model_key: str = "k",
 ) -> int:
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "question")
-    reply = store.begin_reply(user, conversation, question, NewTurn("m", model_key, {}, 0, True))
-    store.append_reply(reply, "answer", list(range(tokens)), ["target"] * tokens)
-    store.finish_reply(reply, "answer", "complete", figures)
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "question")
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", model_key, {}, 0, True))
+    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
+    store.replies.finish(reply, "answer", "complete", figures)
     at = datetime.now() - timedelta(days=days_ago)
-    with store._write() as db:
+    with store.connection.write() as db:
         db.execute("UPDATE messages SET created_at = ? WHERE id = ?", [at.timestamp(), reply])
     return reply
 
@@ -58,7 +58,7 @@ def test_days_are_summed_in_order(store: Store, user: int) -> None:
     write(store, user, 0, measured(3.0, sources={"history": SourceCount(30, 10)}))
     write(store, user, 0, measured(1.5, baseline="estimated", draft_ms=None))
     write(store, user, 3, measured(None, draft_ms=None, proposed=0, accepted=0, sources={}))
-    found = store.figures_over_time(user)
+    found = store.figures.over_time(user)
     (first, old), (last, new) = found.days.items()
     assert (first, last) == (today() - timedelta(days=3), today())
     assert old == DraftingFigures(1, 20, 2.0, 0, 0, {}, None, 0, 0.0, None)
@@ -82,13 +82,13 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
     for days_ago in (0, 1, 29, 30, 400):
         write(store, user, days_ago, measured())
     write(store, user, 1, measured(), model_key="other")
-    write(store, store.ensure_user("bob"), 0, measured())
+    write(store, store.users.ensure("bob"), 0, measured())
 
     def ago(days: int | None = None, model_key: str | None = None) -> list[int]:
-        return [(today() - day).days for day in store.figures_over_time(user, model_key, days).days]
+        return [(today() - day).days for day in store.figures.over_time(user, model_key, days).days]
 
     def replies(days: int, model_key: str | None = None) -> list[int]:
-        return [day.replies for day in store.figures_over_time(user, model_key, days).days.values()]
+        return [day.replies for day in store.figures.over_time(user, model_key, days).days.values()]
 
     assert ago() == ago(500) == [400, 30, 29, 1, 0]
     assert ago(30) == [29, 1, 0]
@@ -96,30 +96,30 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
     assert replies(2) == [2, 1]
     assert replies(2, "k") == [1, 1]
     assert ago(30, "other") == [1]
-    nothing = store.figures_over_time(store.ensure_user("carl"))
+    nothing = store.figures.over_time(store.users.ensure("carl"))
     assert (nothing.whole.replies, nothing.whole.speedup, nothing.days, nothing.models) == (0, None, {}, {})
-    assert store.users().keys() == {"ann", "bob", "carl"}
+    assert store.users.ids().keys() == {"ann", "bob", "carl"}
 
 
 def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
     write(store, user, 0, TurnFigures())
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "question")
-    store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    assert store.figures_over_time(user).days == {}
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "question")
+    store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    assert store.figures.over_time(user).days == {}
 
 
 def test_draft_time_comes_back_and_is_unknown_of_earlier_versions(
     store: Store, user: int, path: Path
 ) -> None:
     reply = write(store, user, 0, measured(draft_ms=1.25))
-    turn = store.turn(user, reply)
+    turn = store.replies.turn(user, reply)
     assert turn
     assert turn.figures == measured(draft_ms=1.25)
     with closing(Database(path)) as db:
         db.execute("UPDATE turns SET draft_ms = NULL")
         db.conn.commit()
-    turn = store.turn(user, reply)
+    turn = store.replies.turn(user, reply)
     assert turn
     assert turn.figures == measured(draft_ms=None)
 
@@ -128,42 +128,42 @@ def test_draft_time_comes_back_and_is_unknown_of_earlier_versions(
 def test_a_deleted_conversation_counts_no_more(store: Store, user: int, gone: bool) -> None:
     reply = write(store, user, 0, measured())
     if gone:
-        delete_for_good(store, user, store.message(user, reply).conversation_id)
-    assert len(store.figures_over_time(user).days) == (not gone)
+        delete_for_good(store, user, store.messages.get(user, reply).conversation_id)
+    assert len(store.figures.over_time(user).days) == (not gone)
 
 
 def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
     write(store, user, 2, measured(1.0))
     write(store, user, 1, measured(3.0))
     write(store, user, 0, measured(9.0), model_key="other")
-    write(store, store.ensure_user("bob"), 0, measured(), model_key="bob's")
-    found = store.figures_over_time(user).models
+    write(store, store.users.ensure("bob"), 0, measured(), model_key="bob's")
+    found = store.figures.over_time(user).models
     assert {key: (one.replies, one.speedup) for key, one in found.items()} == {
         "k": (2, 2.0),
         "other": (1, 9.0),
     }
-    assert store.figures_over_time(user, days=1).models.keys() == {"other"}
-    with store._write() as db:
+    assert store.figures.over_time(user, days=1).models.keys() == {"other"}
+    with store.connection.write() as db:
         db.execute(
             "UPDATE turns SET model = 'new name' WHERE message_id = (SELECT max(message_id) FROM turns"
             " WHERE model_key = 'k')"
         )
-    assert store.models_that_wrote(user) == {"k": "new name", "other": "m"}
+    assert store.figures.models(user) == {"k": "new name", "other": "m"}
 
 
 def test_the_size_of_a_history_is_one_users(store: Store, user: int, path: Path) -> None:
-    empty = store.history_size(user)
+    empty = store.figures.history_size(user)
     assert (empty.replies, empty.tokens, empty.index_bytes) == (0, 0, 0)
     write(store, user, 0, TurnFigures(), tokens=7)
-    write(store, store.ensure_user("bob"), 0, measured(), tokens=50)
-    found = store.history_size(user)
+    write(store, store.users.ensure("bob"), 0, measured(), tokens=50)
+    found = store.figures.history_size(user)
     assert (found.replies, found.tokens) == (1, 7)
     assert found.file_bytes >= path.stat().st_size > 0
 
 
 def test_many_replies_are_read_through_indices_alone(store: Store, user: int) -> None:
     """10,000 replies with texts that fill a page each: no row of messages is read, and no table is scanned."""
-    with store._write() as db:
+    with store.connection.write() as db:
         for script in (
             "INSERT INTO conversations (user_id, title, created_at, updated_at)"
             " SELECT :user, '', 0, 0 FROM generate_series",
@@ -179,10 +179,10 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
                 " WHERE n < 1000), copies (n) AS (SELECT n FROM generate_series LIMIT 10) " + script,
                 {"user": user},
             )
-    assert store.figures_over_time(user).whole.replies == 10_000
+    assert store.figures.over_time(user).whole.replies == 10_000
     parameters = {"user": user, "model": None, "since": 0.0}
-    with store._read() as db:
-        for query in (turns.MEASURED, turns.WRITERS, turns.WRITTEN, turns.INDEXED):
+    with store.connection.read() as db:
+        for query in (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED):
             plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
             assert not [line for line in plan if line.startswith("SCAN")], plan
             assert [line for line in plan if "messages USING" in line] == [
@@ -195,5 +195,5 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
 def test_what_repeated_itself_counts_in_no_average(store: Store, user: int) -> None:
     write(store, user, 0, measured(2.0))
     write(store, user, 0, measured(9.0, finish="loop"))
-    found = store.figures_over_time(user).whole
+    found = store.figures.over_time(user).whole
     assert (found.replies, found.speedup) == (1, 2.0)

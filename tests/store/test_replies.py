@@ -26,6 +26,7 @@ from hierchat.store import (
     TurnFigures,
     Whereabouts,
 )
+from hierchat.store.connection import interrupt
 from tests.testing.deleting import delete_for_good
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
@@ -52,35 +53,38 @@ FIGURES = TurnFigures(
 
 
 def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
-    conversation = store.create_conversation(user)
-    return store.begin_reply(
-        user, conversation, store.add_message(user, conversation, None, "user", "q"), turn
+    conversation = store.chats.create(user)
+    return store.replies.begin(
+        user, conversation, store.messages.add(user, conversation, None, "user", "q"), turn
     )
 
 
 def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
     message = reply(store, user)
-    assert (store.message(user, message).text, store.message(user, message).state) == ("", "writing")
-    store.append_reply(message, "one two", [5, -1], ["target", "history"])
-    turn = store.turn(user, message)
+    assert (store.messages.get(user, message).text, store.messages.get(user, message).state) == (
+        "",
+        "writing",
+    )
+    store.replies.append(message, "one two", [5, -1], ["target", "history"])
+    turn = store.replies.turn(user, message)
     assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
-    store.append_reply(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
-    store.finish_reply(message, "one two three", "stopped", FIGURES)
-    assert (store.message(user, message).text, store.message(user, message).state) == (
+    store.replies.append(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
+    store.replies.finish(message, "one two three", "stopped", FIGURES)
+    assert (store.messages.get(user, message).text, store.messages.get(user, message).state) == (
         "one two three",
         "stopped",
     )
-    turn = store.turn(user, message)
+    turn = store.replies.turn(user, message)
     assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 4, FIGURES)
-    assert store.reply_tokens(user, message) == [5, -1, 2**31 - 1, 0]
+    assert store.replies.tokens(user, message) == [5, -1, 2**31 - 1, 0]
     spans = [SourceSpan(0, 1, "target"), SourceSpan(1, 2, "history"), SourceSpan(3, 1, "target")]
-    assert store.spans(user, message) == spans
-    question = store.message(user, message).parent_id
+    assert store.replies.spans(user, message) == spans
+    question = store.messages.get(user, message).parent_id
     assert question is not None
-    assert store.turn(user, question) is None
-    assert store.reply_tokens(user, question) == store.spans(user, question) == []
+    assert store.replies.turn(user, question) is None
+    assert store.replies.tokens(user, question) == store.replies.spans(user, question) == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -88,16 +92,16 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
 def test_spans_hold_every_source_however_it_was_cut(
     shared: Store, sources: list[str], cuts: set[int]
 ) -> None:
-    user = shared.ensure_user("spans")
+    user = shared.users.ensure("spans")
     message = reply(shared, user)
     tokens = list(range(len(sources)))
     for start, end in pairwise([0, *sorted(cuts), max(len(sources), 40)]):
-        shared.append_reply(message, "text", tokens[start:end], sources[start:end])
-    spans = shared.spans(user, message)
+        shared.replies.append(message, "text", tokens[start:end], sources[start:end])
+    spans = shared.replies.spans(user, message)
     assert [span.source for span in spans for _ in range(span.length)] == sources
     assert [span.start for span in spans] == [0, *accumulate(span.length for span in spans)][: len(spans)]
     assert all(one.source != next.source for one, next in pairwise(spans))
-    assert shared.reply_tokens(user, message) == tokens
+    assert shared.replies.tokens(user, message) == tokens
 
 
 kinds = st.sampled_from([Origin(), Origin("context", 3, 0.5), Origin("history", 2, 1.0, 7)])
@@ -112,7 +116,7 @@ def test_spans_hold_where_each_token_came_from(
     shared: Store, runs: list[tuple[Origin, int | None, int]], cuts: set[int]
 ) -> None:
     """However it was cut: a run goes on as long as its places do."""
-    user = shared.ensure_user("origins")
+    user = shared.users.ensure("origins")
     message = reply(shared, user)
     origins = [
         replace(kind, place=None if place is None else place + number)
@@ -121,8 +125,8 @@ def test_spans_hold_where_each_token_came_from(
     ]
     for start, end in pairwise([0, *sorted(cuts), 40]):
         tokens = list(range(len(origins)))[start:end]
-        shared.append_reply(message, "text", tokens, ["history"] * len(tokens), origins[start:end])
-    spans = shared.spans(user, message)
+        shared.replies.append(message, "text", tokens, ["history"] * len(tokens), origins[start:end])
+    spans = shared.replies.spans(user, message)
     found = [
         replace(span.origin, place=None if span.origin.place is None else span.origin.place + number)
         for span in spans
@@ -135,101 +139,103 @@ def test_spans_hold_where_each_token_came_from(
 def test_the_chance_of_a_span_is_the_mean_of_its_tokens(store: Store, user: int) -> None:
     message = reply(store, user)
     found = [Origin("history", 2, chance, 7, place=place) for place, chance in enumerate((0.9, 0.6, 0.3))]
-    store.append_reply(message, "text", [1, 2], ["history"] * 2, found[:2])
-    store.append_reply(message, "text", [3], ["history"], found[2:])
-    (span,) = store.spans(user, message)
+    store.replies.append(message, "text", [1, 2], ["history"] * 2, found[:2])
+    store.replies.append(message, "text", [3], ["history"], found[2:])
+    (span,) = store.replies.spans(user, message)
     assert (span.length, span.origin.chance) == (3, pytest.approx(0.6))
 
 
 def test_where_messages_stand(store: Store, user: int) -> None:
-    mine, theirs = reply(store, user), reply(store, store.ensure_user("bob"))
-    place = store.message(user, mine).conversation_id
-    assert store.whereabouts(user, [mine, theirs, 999]) == {mine: Whereabouts(place, "q", "assistant")}
+    mine, theirs = reply(store, user), reply(store, store.users.ensure("bob"))
+    place = store.messages.get(user, mine).conversation_id
+    assert store.messages.whereabouts(user, [mine, theirs, 999]) == {
+        mine: Whereabouts(place, "q", "assistant")
+    }
     delete_for_good(store, user, place)
-    assert store.whereabouts(user, [mine]) == {}
+    assert store.messages.whereabouts(user, [mine]) == {}
 
 
 def test_a_bad_append_changes_nothing(store: Store, user: int) -> None:
     message = reply(store, user)
     with pytest.raises(ValueError, match="2 tokens but 1 sources"):
-        store.append_reply(message, "no", [1, 2], ["target"])
+        store.replies.append(message, "no", [1, 2], ["target"])
     with pytest.raises(OverflowError):
-        store.append_reply(message, "no", [2**31], ["target"])
-    assert store.message(user, message).text == ""
+        store.replies.append(message, "no", [2**31], ["target"])
+    assert store.messages.get(user, message).text == ""
 
 
 def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: Path) -> None:
     message = reply(store, user)
-    store.finish_reply(message, "", "complete", FIGURES)
+    store.replies.finish(message, "", "complete", FIGURES)
     for write in (
-        lambda: store.append_reply(message, "more", [1], ["target"]),
-        lambda: store.finish_reply(message, "more", "complete", FIGURES),
+        lambda: store.replies.append(message, "more", [1], ["target"]),
+        lambda: store.replies.finish(message, "more", "complete", FIGURES),
     ):
         with pytest.raises(NotFound):
             write()
     running = reply(store, user)
     with Store.open(path) as other, pytest.raises(NotFound):
-        other.append_reply(running, "mine now", [1], ["target"])
+        other.replies.append(running, "mine now", [1], ["target"])
 
 
 def test_deleting_the_conversation_ends_its_reply(store: Store, user: int) -> None:
     message = reply(store, user)
-    delete_for_good(store, user, store.message(user, message).conversation_id)
+    delete_for_good(store, user, store.messages.get(user, message).conversation_id)
     with pytest.raises(NotFound):
-        store.append_reply(message, "too late", [1], ["target"])
-    assert list(store.token_log(user, "k1")) == []
+        store.replies.append(message, "too late", [1], ["target"])
+    assert list(store.replies.log(user, "k1")) == []
 
 
 def test_the_token_log_holds_what_this_model_wrote_for_this_user(store: Store, user: int) -> None:
-    bob = store.ensure_user("bob")
+    bob = store.users.ensure("bob")
     other_model = NewTurn("other", "k2", {}, 0, False)
     written = []
     for number in range(600):  # more than one batch
         message = reply(store, user)
-        store.append_reply(message, "", [number] * 2, ["history"] * 2)
-        store.finish_reply(message, "", "complete", FIGURES)
+        store.replies.append(message, "", [number] * 2, ["history"] * 2)
+        store.replies.finish(message, "", "complete", FIGURES)
         written.append(message)
     for owner, turn in [(bob, TURN), (user, other_model)]:
-        store.append_reply(message := reply(store, owner, turn), "", [7], ["target"])
-        store.finish_reply(message, "", "complete", FIGURES)
-    store.append_reply(reply(store, user), "still writing", [8], ["target"])
-    store.finish_reply(reply(store, user), "empty", "stopped", FIGURES)
-    log = list(store.token_log(user, "k1"))
+        store.replies.append(message := reply(store, owner, turn), "", [7], ["target"])
+        store.replies.finish(message, "", "complete", FIGURES)
+    store.replies.append(reply(store, user), "still writing", [8], ["target"])
+    store.replies.finish(reply(store, user), "empty", "stopped", FIGURES)
+    log = list(store.replies.log(user, "k1"))
     assert [one.message_id for one in log] == written
     assert all(one.tokens.dtype == np.int32 and one.tokens.tolist() == [i, i] for i, one in enumerate(log))
-    assert log[0].conversation_id == store.message(user, written[0]).conversation_id
-    assert [one.message_id for one in store.token_log(user, "k1", written[590])] == written[591:]
-    assert [one.tokens.tolist() for one in store.token_log(bob, "k1")] == [[7]]
+    assert log[0].conversation_id == store.messages.get(user, written[0]).conversation_id
+    assert [one.message_id for one in store.replies.log(user, "k1", written[590])] == written[591:]
+    assert [one.tokens.tolist() for one in store.replies.log(bob, "k1")] == [[7]]
 
 
 def test_totals(store: Store, user: int) -> None:
-    assert store.totals(user) == Totals(0, 0, None, 0, 0, {})
+    assert store.figures.totals(user) == Totals(0, 0, None, 0, 0, {})
     for tokens in (6, 2):
         message = reply(store, user)
-        store.append_reply(message, "", [1] * tokens, ["history"] * tokens)
-        store.finish_reply(message, "", "complete", FIGURES)
+        store.replies.append(message, "", [1] * tokens, ["history"] * tokens)
+        store.replies.finish(message, "", "complete", FIGURES)
     interrupted = reply(store, user)
-    store.append_reply(interrupted, "", [1], ["target"])
-    with store._write() as db:
-        store._interrupt(db, [interrupted])
-    store.append_reply(reply(store, user), "still writing", [1], ["target"])
+    store.replies.append(interrupted, "", [1], ["target"])
+    with store.connection.write() as db:
+        interrupt(db, [interrupted])
+    store.replies.append(reply(store, user), "still writing", [1], ["target"])
     # 8 tokens were measured over 4 forwards; the interrupted one counts as a reply only.
-    assert store.totals(user) == Totals(3, 9, 2.0, 12, 4, {"history": 4, "context": 0})
+    assert store.figures.totals(user) == Totals(3, 9, 2.0, 12, 4, {"history": 4, "context": 0})
 
 
 def test_two_threads_write_and_read_at_once(path: Path) -> None:
     with Store.open(path) as store:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         failures: list[BaseException] = []
 
         def write(number: int) -> None:
             try:
                 message = reply(store, user)
                 for count in range(1, 51):
-                    store.append_reply(message, f"{number} " * count, [number], ["target"])
-                    assert len(store.reply_tokens(user, message)) == count
-                    store.conversations(user, "q")
-                store.finish_reply(message, str(number), "complete", FIGURES)
+                    store.replies.append(message, f"{number} " * count, [number], ["target"])
+                    assert len(store.replies.tokens(user, message)) == count
+                    store.chats.find(user, "q")
+                store.replies.finish(message, str(number), "complete", FIGURES)
             except BaseException as failure:
                 failures.append(failure)
 
@@ -239,79 +245,79 @@ def test_two_threads_write_and_read_at_once(path: Path) -> None:
         for thread in threads:
             thread.join()
         assert failures == []
-        log = [one.tokens.tolist() for one in store.token_log(user, "k1")]
+        log = [one.tokens.tolist() for one in store.replies.log(user, "k1")]
         assert sorted(log) == [[1] * 50, [2] * 50]
 
 
 def test_a_reply_can_be_taken_up_again(store: Store, user: int) -> None:
     message = reply(store, user)
-    store.append_reply(message, "ab", [1, 2], ["target", "context"])
+    store.replies.append(message, "ab", [1, 2], ["target", "context"])
     with pytest.raises(StoreError, match="still being written"):
-        store.resume_reply(user, message)
-    store.finish_reply(message, "ab", "complete", FIGURES)
-    store.resume_reply(user, message)
-    assert store.message(user, message).state == "writing"
-    turn = store.turn(user, message)
+        store.replies.resume(user, message)
+    store.replies.finish(message, "ab", "complete", FIGURES)
+    store.replies.resume(user, message)
+    assert store.messages.get(user, message).state == "writing"
+    turn = store.replies.turn(user, message)
     assert (turn.begun, turn.figures, turn.reply_tokens) == (TURN, None, 2)
-    store.append_reply(message, "abcd", [3, 4], ["context", "target"])
-    store.finish_reply(message, "abcd", "complete", FIGURES)
-    assert store.reply_tokens(user, message) == [1, 2, 3, 4]
-    assert store.spans(user, message) == [
+    store.replies.append(message, "abcd", [3, 4], ["context", "target"])
+    store.replies.finish(message, "abcd", "complete", FIGURES)
+    assert store.replies.tokens(user, message) == [1, 2, 3, 4]
+    assert store.replies.spans(user, message) == [
         SourceSpan(0, 1, "target"),
         SourceSpan(1, 2, "context"),
         SourceSpan(3, 1, "target"),
     ]
-    assert [c.snippet for c in store.conversations(user, "abcd")] == ["\x02abcd\x03"]
-    assert store.conversations(user, "ab ") != []  # the beginning of a word
+    assert [c.snippet for c in store.chats.find(user, "abcd")] == ["\x02abcd\x03"]
+    assert store.chats.find(user, "ab ") != []  # the beginning of a word
     with pytest.raises(NotFound):
-        store.resume_reply(store.ensure_user("bob"), message)
+        store.replies.resume(store.users.ensure("bob"), message)
 
 
 def test_a_crash_in_a_reply_that_was_taken_up_leaves_no_figures_of_a_part(path: Path) -> None:
     with Store.open(path) as store:
-        user = store.ensure_user("ann")
+        user = store.users.ensure("ann")
         message = reply(store, user)
-        store.finish_reply(message, "ab", "complete", FIGURES)
-        store.resume_reply(user, message)
+        store.replies.finish(message, "ab", "complete", FIGURES)
+        store.replies.resume(user, message)
     with Store.open(path) as store:
-        assert store.message(user, message).state == "interrupted"
-        assert store.turn(user, message).figures is None
+        assert store.messages.get(user, message).state == "interrupted"
+        assert store.replies.turn(user, message).figures is None
 
 
 def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Store, user: int) -> None:
     message = reply(store, user)
-    conversation = store.message(user, message).conversation_id
-    store._idle[-1].execute("PRAGMA query_only = ON")
+    conversation = store.messages.get(user, message).conversation_id
+    store.connection._idle[-1].execute("PRAGMA query_only = ON")
     with pytest.raises(DatabaseUnwritable):
-        store.finish_reply(message, "ab", "complete", FIGURES)
-    assert store.message(user, message).state == "interrupted"
-    assert store.messages(user, conversation)[-1].state == "interrupted"
-    store._idle[-1].execute("PRAGMA query_only = OFF")
-    state = store._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message])
+        store.replies.finish(message, "ab", "complete", FIGURES)
+    assert store.messages.get(user, message).state == "interrupted"
+    assert store.messages.path(user, conversation)[-1].state == "interrupted"
+    store.connection._idle[-1].execute("PRAGMA query_only = OFF")
+    state = store.connection._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message])
     assert state.fetchone() == ("writing",)
-    store.rename_conversation(user, conversation, "whoever writes next")
-    state = store._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message])
+    store.chats.rename(user, conversation, "whoever writes next")
+    state = store.connection._idle[-1].execute("SELECT state FROM messages WHERE id = ?", [message])
     assert state.fetchone() == ("interrupted",)
 
 
 def test_only_a_conversation_without_messages_is_discarded(store: Store, user: int) -> None:
-    empty, other = store.create_conversation(user), store.create_conversation(store.ensure_user("bob"))
-    held = store.message(user, reply(store, user)).conversation_id
-    assert store.conversation(user, empty).id == empty
-    assert store.discard_conversation(user, empty)
-    assert not store.discard_conversation(user, held)
-    assert not store.discard_conversation(user, other)
-    assert [c.id for c in store.conversations(user)] == [held]
+    empty, other = store.chats.create(user), store.chats.create(store.users.ensure("bob"))
+    held = store.messages.get(user, reply(store, user)).conversation_id
+    assert store.chats.get(user, empty).id == empty
+    assert store.chats.discard(user, empty)
+    assert not store.chats.discard(user, held)
+    assert not store.chats.discard(user, other)
+    assert [c.id for c in store.chats.find(user)] == [held]
     for gone in (empty, other):
         with pytest.raises(NotFound):
-            store.conversation(user, gone)
+            store.chats.get(user, gone)
 
 
 def test_conversations_that_a_crash_left_empty_go_after_a_day(path: Path) -> None:
     with Store.open(path) as store:
-        user = store.ensure_user("ann")
-        old, new, named = (store.create_conversation(user, title) for title in ("", "", "kept"))
-        with store._write() as db:
+        user = store.users.ensure("ann")
+        old, new, named = (store.chats.create(user, title) for title in ("", "", "kept"))
+        with store.connection.write() as db:
             db.execute("UPDATE conversations SET created_at = 0 WHERE id IN (?, ?)", [old, named])
     with Store.open(path) as store:
-        assert {c.id for c in store.conversations(user)} == {new, named}
+        assert {c.id for c in store.chats.find(user)} == {new, named}

@@ -15,20 +15,20 @@ def test_the_first_use_after_another_connection_rewrote_the_file(
 ) -> None:
     """A trigger opens its full-text table within the statement that fires it. If that finds another cookie, SQLite
     3.40 drops the schema under the outer statement: "no such table"."""
-    empty, conversation = store.create_conversation(user), store.create_conversation(user, "malt")
-    store.rewrite()  # this connection begins without open full-text tables
+    empty, conversation = store.chats.create(user), store.chats.create(user, "malt")
+    store.connection.rewrite()  # this connection begins without open full-text tables
     with Store.open(path) as other:
-        other.rewrite()
+        other.connection.rewrite()
     if act == "discard":
-        assert store.discard_conversation(user, empty)
+        assert store.chats.discard(user, empty)
     elif act == "add":
-        store.add_message(user, conversation, None, "user", "malt")
+        store.messages.add(user, conversation, None, "user", "malt")
     elif act == "rename":
-        store.rename_conversation(user, conversation, "yeast")
+        store.chats.rename(user, conversation, "yeast")
     elif act == "search":
-        assert [found.id for found in store.conversations(user, "malt")] == [conversation]
+        assert [found.id for found in store.chats.find(user, "malt")] == [conversation]
     elif act == "delete":
-        with store._write() as db:
+        with store.connection.write() as db:
             db.execute("DELETE FROM conversations")
     else:
-        store.hide_conversation(user, conversation)
+        store.chats.hide(user, conversation)

@@ -11,7 +11,7 @@ from tests.testing.deleting import delete_for_good
 
 
 def found(store: Store, user: int, query: str) -> list[str]:
-    return [conversation.title for conversation in store.conversations(user, query)]
+    return [conversation.title for conversation in store.chats.find(user, query)]
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def library(store: Store, user: int) -> Store:
         ("Bread", "I don't know why my sourdough won't rise AND it's flat: C++ style"),
         ("Café", "crème brûlée"),
     ]:
-        store.add_message(user, store.create_conversation(user, title), None, "user", text)
+        store.messages.add(user, store.chats.create(user, title), None, "user", text)
     return store
 
 
@@ -53,32 +53,32 @@ def test_search(library: Store, user: int, query: str, titles: list[str]) -> Non
 
 
 def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
-    conversation = library.create_conversation(user, "Long")
+    conversation = library.chats.create(user, "Long")
     text = "before " * 40 + "needles" + " after" * 40
-    message = library.add_message(user, conversation, None, "user", text)
-    (hit,) = library.conversations(user, "need")
+    message = library.messages.add(user, conversation, None, "user", text)
+    (hit,) = library.chats.find(user, "need")
     assert f"{FOUND_BEGINS}needles{FOUND_ENDS}" in hit.snippet
     assert hit.message_id == message
     assert len(hit.snippet) < 120
-    assert library.conversations(user, "tides")[0].snippet == ""
-    assert library.conversations(user, "tides")[0].message_id is None
+    assert library.chats.find(user, "tides")[0].snippet == ""
+    assert library.chats.find(user, "tides")[0].message_id is None
 
 
 def test_the_index_follows_every_change(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user, "before")
-    question = store.add_message(user, conversation, None, "user", "question")
-    reply = store.begin_reply(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.append_reply(reply, "draft", [], [])
+    conversation = store.chats.create(user, "before")
+    question = store.messages.add(user, conversation, None, "user", "question")
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.replies.append(reply, "draft", [], [])
     assert found(store, user, "draft") == []
-    store.finish_reply(reply, "final", "complete", TurnFigures())
+    store.replies.finish(reply, "final", "complete", TurnFigures())
     assert (found(store, user, "draft"), found(store, user, "final")) == ([], ["before"])
-    store.rename_conversation(user, conversation, "after")
+    store.chats.rename(user, conversation, "after")
     assert (found(store, user, "before"), found(store, user, "after")) == ([], ["after"])
-    with store._write() as db:  # a second change of a finished message takes the old words out
+    with store.connection.write() as db:  # a second change of a finished message takes the old words out
         db.execute("UPDATE messages SET text = 'other' WHERE id = ?", [reply])
     assert (found(store, user, "final"), found(store, user, "other")) == ([], ["after"])
     delete_for_good(store, user, conversation)
-    with store._write() as db:
+    with store.connection.write() as db:
         for table in ("messages_fts", "titles_fts"):
             db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
 
@@ -94,12 +94,12 @@ def test_the_index_follows_every_change(store: Store, user: int) -> None:
 @example(query="a " * 5000)
 @example(query="é\u0301 \u0301 ² 中文")
 def test_no_query_raises(shared: Store, query: str) -> None:
-    user = shared.ensure_user("search")
-    if not shared.conversations(user):
-        shared.add_message(user, shared.create_conversation(user), None, "user", "a b AND title 中文字")
-    shared.conversations(user, query)
+    user = shared.users.ensure("search")
+    if not shared.chats.find(user):
+        shared.messages.add(user, shared.chats.create(user), None, "user", "a b AND title 中文字")
+    shared.chats.find(user, query)
 
 
 def test_search_stays_with_its_user(library: Store) -> None:
-    bob = library.ensure_user("bob")
+    bob = library.users.ensure("bob")
     assert found(library, bob, "moon") == found(library, bob, "tides") == found(library, bob, "") == []

@@ -38,19 +38,19 @@ def same(one: SuffixRun, other: SuffixRun) -> bool:
 
 
 def reply(store: Store, user: int, conversation: int, tokens: Sequence[int]) -> int:
-    question = store.add_message(user, conversation, None, "user", "question")
-    id = store.begin_reply(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
-    store.append_reply(id, "reply", tokens, ["target"] * len(tokens))
-    store.finish_reply(id, "reply", "complete", TurnFigures())
+    question = store.messages.add(user, conversation, None, "user", "question")
+    id = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+    store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
+    store.replies.finish(id, "reply", "complete", TurnFigures())
     return id
 
 
 def kept(store: Store, user: int) -> list[SuffixRun]:
-    return store.suffix_runs(user, KEY, "written")
+    return store.history.suffix_runs(user, KEY, "written")
 
 
 def keep(store: Store, user: int, *runs: SuffixRun) -> bool:
-    return store.keep_suffix_runs(user, KEY, "written", runs, deletions=store.deletions(user))
+    return store.history.keep_suffix_runs(user, KEY, "written", runs, deletions=store.users.deletions(user))
 
 
 texts = st.dictionaries(
@@ -89,7 +89,7 @@ def test_a_damaged_run_is_dropped_and_said_once(
     store: Store, user: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     keep(store, user, run_of({1: [5, 6]}), run_of({2: [5, 7]}))
-    with store._write() as db:
+    with store.connection.write() as db:
         db.execute(
             "UPDATE suffix_runs SET positions = x'00000000' WHERE id = (SELECT min(id) FROM suffix_runs)"
         )
@@ -99,20 +99,20 @@ def test_a_damaged_run_is_dropped_and_said_once(
 
 
 def test_a_run_takes_the_place_of_those_with_the_same_texts(store: Store, user: int) -> None:
-    bob = store.ensure_user("bob")
+    bob = store.users.ensure("bob")
     keep(store, user, run_of({1: [5]}), run_of({2: [5]}), run_of({3: [5]}))
     keep(store, bob, run_of({1: [5]}))
-    store.keep_suffix_runs(user, KEY, "asked", [run_of({1: [5]})], deletions=0)
+    store.history.keep_suffix_runs(user, KEY, "asked", [run_of({1: [5]})], deletions=0)
     keep(store, user, run_of({1: [5], 2: [5]}))
     assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [[3], [1, 2]]
-    assert len(kept(store, bob)) == len(store.suffix_runs(user, KEY, "asked")) == 1
+    assert len(kept(store, bob)) == len(store.history.suffix_runs(user, KEY, "asked")) == 1
 
 
 def test_what_was_made_before_a_deletion_is_not_kept(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    before = store.deletions(user)
+    conversation = store.chats.create(user)
+    before = store.users.deletions(user)
     delete_for_good(store, user, conversation)
-    assert not store.keep_suffix_runs(user, KEY, "written", [run_of({1: [5]})], deletions=before)
+    assert not store.history.keep_suffix_runs(user, KEY, "written", [run_of({1: [5]})], deletions=before)
     assert kept(store, user) == []
 
 
@@ -121,7 +121,7 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
     store: Store, user: int, path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    conversations = [store.create_conversation(user) for _ in range(8)]
+    conversations = [store.chats.create(user) for _ in range(8)]
     written: dict[int, list[int]] = {}
     owner = {}
     for _ in range(60):
@@ -134,9 +134,9 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
         keep(store, user, run_of({id: written[id] for id in part}))
     asked = {}
     for conversation in conversations:
-        id = store.add_message(user, conversation, None, "user", "x")
+        id = store.messages.add(user, conversation, None, "user", "x")
         asked[id], owner[id] = [rng.randrange(2**30) for _ in range(40)], conversation
-    store.keep_tokens(KEY, asked.items())
+    store.history.keep_tokens(KEY, asked.items())
     gone = conversations[:5]
     for conversation in gone:
         delete_for_good(store, user, conversation)
@@ -153,13 +153,13 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
 
 def test_a_damaged_run_goes_with_a_deletion(store: Store, user: int) -> None:
     """It cannot be told any more what it covers."""
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     id = reply(store, user, conversation, [1, 2])
     keep(store, user, run_of({id: [1, 2], id + 100: [3]}))
-    with store._write() as db:
+    with store.connection.write() as db:
         db.execute("UPDATE suffix_runs SET texts = zeroblob(3)")
     delete_for_good(store, user, conversation)
-    with store._read() as db:
+    with store.connection.read() as db:
         assert db.table("suffix_runs").count == 0
 
 
@@ -177,33 +177,33 @@ def test_a_crash_between_the_rows_keeps_all_or_none(store: Store, user: int) -> 
 
 
 def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    asked = store.add_message(user, conversation, None, "user", "hello")
-    imported = store.add_message(user, conversation, asked, "assistant", "imported")
+    conversation = store.chats.create(user)
+    asked = store.messages.add(user, conversation, None, "user", "hello")
+    imported = store.messages.add(user, conversation, asked, "assistant", "imported")
     own = reply(store, user, conversation, [7, 8])
-    unknown = store.texts_without_tokens(user, KEY, 0, None, 10)
+    unknown = store.history.without_tokens(user, KEY, 0, None, 10)
     assert unknown == [(asked, "hello"), (imported, "imported"), (own - 1, "question")]
-    assert store.texts_without_tokens(user, KEY, asked, own - 1, 10) == unknown[1:2]
-    store.keep_tokens(KEY, [(asked, [1]), (imported, [2]), (10**6, [3])])
-    assert store.texts_without_tokens(user, KEY, 0, None, 10) == unknown[2:]
-    written, mark = store.drafting_texts(user, KEY, "written", Mark())
+    assert store.history.without_tokens(user, KEY, asked, own - 1, 10) == unknown[1:2]
+    store.history.keep_tokens(KEY, [(asked, [1]), (imported, [2]), (10**6, [3])])
+    assert store.history.without_tokens(user, KEY, 0, None, 10) == unknown[2:]
+    written, mark = store.history.texts(user, KEY, "written", Mark())
     assert [(id, np.frombuffer(ids, TOKEN).tolist()) for id, ids in written] == [
         (imported, [2]),
         (own, [7, 8]),
     ]
-    assert [id for id, _ in store.drafting_texts(user, KEY, "asked", Mark())[0]] == [asked]
-    assert store.drafting_texts(user, KEY, "written", mark)[0] == []
-    assert store.drafting_ids(user, KEY, "written") == {imported, own}
-    assert store.drafting_ids(user, "another", "written") == set()
-    assert store.drafting_texts(store.ensure_user("bob"), KEY, "written", Mark())[0] == []
+    assert [id for id, _ in store.history.texts(user, KEY, "asked", Mark())[0]] == [asked]
+    assert store.history.texts(user, KEY, "written", mark)[0] == []
+    assert store.history.ids(user, KEY, "written") == {imported, own}
+    assert store.history.ids(user, "another", "written") == set()
+    assert store.history.texts(store.users.ensure("bob"), KEY, "written", Mark())[0] == []
 
 
 def test_a_reply_that_is_overtaken_comes_when_it_is_finished(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    question = store.add_message(user, conversation, None, "user", "?")
-    slow = store.begin_reply(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
-    store.append_reply(slow, "s", [1], ["target"])
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, None, "user", "?")
+    slow = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+    store.replies.append(slow, "s", [1], ["target"])
     reply(store, user, conversation, [2])
-    _, mark = store.drafting_texts(user, KEY, "written", Mark())
-    store.finish_reply(slow, "s", "complete", TurnFigures())
-    assert slow in [id for id, _ in store.drafting_texts(user, KEY, "written", mark)[0]]
+    _, mark = store.history.texts(user, KEY, "written", Mark())
+    store.replies.finish(slow, "s", "complete", TurnFigures())
+    assert slow in [id for id, _ in store.history.texts(user, KEY, "written", mark)[0]]

@@ -11,32 +11,32 @@ LONG_AGO = 0.0
 
 
 def chatted(store: Store, user: int, text: str, state: str = "complete") -> int:
-    chat = store.create_conversation(user)
-    question = store.add_message(user, chat, None, "user", text)
-    reply = store.begin_reply(user, chat, question, NewTurn("m", "k", {}, 0, True))
-    store.append_reply(reply, "text", [1], ["target"])
+    chat = store.chats.create(user)
+    question = store.messages.add(user, chat, None, "user", text)
+    reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, True))
+    store.replies.append(reply, "text", [1], ["target"])
     if state != "writing":
-        store.finish_reply(reply, "text", state, TurnFigures())  # type: ignore[arg-type]
+        store.replies.finish(reply, "text", state, TurnFigures())  # type: ignore[arg-type]
     return chat
 
 
 def waiting(store: Store, model: str = "k", since: float = LONG_AGO) -> list[int]:
-    return [chat.id for chat in store.untitled(model, since)]
+    return [chat.id for chat in store.chats.untitled(model, since)]
 
 
 def title(store: Store, user: int, chat: int) -> str:
-    return store.conversation(user, chat).title
+    return store.chats.get(user, chat).title
 
 
 def test_new_chats_with_a_reply_wait_each_once_for_each_model(store: Store, user: int) -> None:
     one, two = chatted(store, user, "What is a suffix array?"), chatted(store, user, "And a trie?")
     chatted(store, user, "Being answered", "writing")
-    store.add_message(user, store.create_conversation(user), None, "user", "Not answered")
+    store.messages.add(user, store.chats.create(user), None, "user", "Not answered")
     assert waiting(store) == [one, two]
-    assert waiting(store, since=store.conversation(user, one).created_at) == [two]
-    first, second = store.untitled("k", LONG_AGO)
-    assert store.title_by_model(first, "k", "Suffix arrays")
-    assert not store.title_by_model(second, "k", None)
+    assert waiting(store, since=store.chats.get(user, one).created_at) == [two]
+    first, second = store.chats.untitled("k", LONG_AGO)
+    assert store.chats.title_by_model(first, "k", "Suffix arrays")
+    assert not store.chats.title_by_model(second, "k", None)
     assert [title(store, user, chat) for chat in (one, two)] == ["Suffix arrays", "And a trie?"]
     assert waiting(store) == []
     assert waiting(store, "another") == [two]
@@ -44,19 +44,19 @@ def test_new_chats_with_a_reply_wait_each_once_for_each_model(store: Store, user
 
 def test_no_title_of_the_user_is_replaced(store: Store, user: int) -> None:
     before, meanwhile, gone = (chatted(store, user, text) for text in ("One?", "Two?", "Three?"))
-    store.rename_conversation(user, before, "One?")  # the same words, and meant
+    store.chats.rename(user, before, "One?")  # the same words, and meant
     assert waiting(store) == [meanwhile, gone]
-    found = {chat.id: chat for chat in store.untitled("k", LONG_AGO)}
-    store.rename_conversation(user, meanwhile, "Mine")
-    assert not store.title_by_model(found[meanwhile], "k", "Its")
+    found = {chat.id: chat for chat in store.chats.untitled("k", LONG_AGO)}
+    store.chats.rename(user, meanwhile, "Mine")
+    assert not store.chats.title_by_model(found[meanwhile], "k", "Its")
     assert title(store, user, meanwhile) == "Mine"
     delete_for_good(store, user, gone)
-    assert not store.title_by_model(found[gone], "k", "Its")
+    assert not store.chats.title_by_model(found[gone], "k", "Its")
 
 
 def test_a_title_from_before_there_were_such_is_kept(store: Store, user: int) -> None:
     chat = chatted(store, user, "One?")
-    with store._write() as db:
+    with store.connection.write() as db:
         db.execute("UPDATE conversations SET title = 'given', title_given = 0 WHERE id = ?", [chat])
     assert waiting(store) == []
 
@@ -64,12 +64,12 @@ def test_a_title_from_before_there_were_such_is_kept(store: Store, user: int) ->
 @pytest.mark.parametrize("name", ["ann", "bob"])
 def test_each_user_can_switch_it_off(store: Store, user: int, name: str) -> None:
     chats = {"ann": chatted(store, user, "One?")}
-    bob = store.ensure_user("bob")
+    bob = store.users.ensure("bob")
     chats["bob"] = chatted(store, bob, "Two?")
-    assert store.model_titles(user)
-    assert store.model_titles(bob)
-    store.allow_model_titles(store.users()[name], False)
-    assert not store.model_titles(store.users()[name])
+    assert store.users.model_titles(user)
+    assert store.users.model_titles(bob)
+    store.users.set_model_titles(store.users.ids()[name], False)
+    assert not store.users.model_titles(store.users.ids()[name])
     assert waiting(store) == [chat for other, chat in chats.items() if other != name]
-    store.allow_model_titles(store.users()[name], True)
+    store.users.set_model_titles(store.users.ids()[name], True)
     assert waiting(store) == list(chats.values())

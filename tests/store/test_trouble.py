@@ -49,10 +49,10 @@ def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> Non
     """As it is found when it is opened, and when it breaks while it is open."""
     path = tmp_path / "chat.db"
     with Store.open(path) as store:
-        user = store.ensure_user("me")
+        user = store.users.ensure("me")
         for number in range(200):
-            store.add_message(user, store.create_conversation(user), None, "user", f"number {number} " * 20)
-        store.backup(tmp_path / "whole.db")
+            store.messages.add(user, store.chats.create(user), None, "user", f"number {number} " * 20)
+        store.connection.backup(tmp_path / "whole.db")
     whole = (tmp_path / "whole.db").read_bytes()
     seen = set()
     for page in range(1, len(whole) // 4096, 7):
@@ -62,7 +62,7 @@ def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> Non
         file.write_bytes(broken)
         try:
             with Store.open(file) as store:
-                store.backup(tmp_path / f"{page}.copy")
+                store.connection.backup(tmp_path / f"{page}.copy")
         except StoreError as error:
             said = logs.error_message(error)
             seen.add(type(error))

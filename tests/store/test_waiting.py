@@ -16,26 +16,26 @@ import sys
 from pathlib import Path
 from hierchat.store import Attachment, NewTurn, Store
 store = Store.open(Path(sys.argv[1]))
-user = store.ensure_user("ann")
-fresh = store.create_conversation(user)
-store.hold_question(user, fresh, None, "A first question", [Attachment("a.txt", 1, "text of a")], at_end=False)
+user = store.users.ensure("ann")
+fresh = store.chats.create(user)
+store.messages.enqueue(user, fresh, None, "A first question", [Attachment("a.txt", 1, "text of a")], at_end=False)
 
-busy = store.create_conversation(user)
-asked = store.add_message(user, busy, None, "user", "asked")
-reply = store.begin_reply(user, busy, asked, NewTurn("tiny", "k", {}, 0, True))
-store.hold_question(user, busy, asked, "Second", [Attachment("b.txt", 1, "text of b")], at_end=True)
-store.hold_question(user, busy, asked, "Third", [Attachment("c.txt", 1, "text of c")], at_end=True)
-store.append_reply(reply, "so far", [1], ["target"])
+busy = store.chats.create(user)
+asked = store.messages.add(user, busy, None, "user", "asked")
+reply = store.replies.begin(user, busy, asked, NewTurn("tiny", "k", {}, 0, True))
+store.messages.enqueue(user, busy, asked, "Second", [Attachment("b.txt", 1, "text of b")], at_end=True)
+store.messages.enqueue(user, busy, asked, "Third", [Attachment("c.txt", 1, "text of c")], at_end=True)
+store.replies.append(reply, "so far", [1], ["target"])
 
-edited = store.create_conversation(user)
-root = store.add_message(user, edited, None, "user", "before")
-store.hold_question(user, edited, None, "edited", [], at_end=False)
+edited = store.chats.create(user)
+root = store.messages.add(user, edited, None, "user", "before")
+store.messages.enqueue(user, edited, None, "edited", [], at_end=False)
 
-hidden = store.create_conversation(user)
-store.hold_question(user, hidden, None, "a hidden pangolin", [], at_end=False)
-store.hide_conversation(user, hidden)
-secret = store.begin_incognito(user)
-assert store.hold_question(user, secret, None, "a secret pangolin", [], at_end=False) is None
+hidden = store.chats.create(user)
+store.messages.enqueue(user, hidden, None, "a hidden pangolin", [], at_end=False)
+store.chats.hide(user, hidden)
+secret = store.chats.begin_incognito(user)
+assert store.messages.enqueue(user, secret, None, "a secret pangolin", [], at_end=False) is None
 print(fresh, busy, edited, flush=True)
 sys.stdin.read()
 """
@@ -57,83 +57,83 @@ def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> N
     assert process.stdout
     fresh, busy, edited = map(int, process.stdout.readline().split())
     with Store.open(path) as beside:  # it still runs: they are its own
-        user = beside.ensure_user("ann")
-        assert beside.messages(user, fresh) == []
-        assert [c.id for c in beside.conversations(user)] == [edited, busy, fresh]
+        user = beside.users.ensure("ann")
+        assert beside.messages.path(user, fresh) == []
+        assert [c.id for c in beside.chats.find(user)] == [edited, busy, fresh]
     process.kill()
     process.wait()
     for _ in range(2):  # the second start finds nothing more to do
         with Store.open(path) as store:
-            (question,) = store.messages(user, fresh)
+            (question,) = store.messages.path(user, fresh)
             assert (question.role, question.text, question.state) == ("user", "A first question", "complete")
-            assert store.attachments(user, question.id) == [Attachment("a.txt", 1, "text of a")]
-            assert store.conversation(user, fresh).title == "A first question"
-            assert [c.id for c in store.conversations(user, "first")] == [fresh]
-            _, reply, question = store.messages(user, busy)
+            assert store.messages.attachments(user, question.id) == [Attachment("a.txt", 1, "text of a")]
+            assert store.chats.get(user, fresh).title == "A first question"
+            assert [c.id for c in store.chats.find(user, "first")] == [fresh]
+            _, reply, question = store.messages.path(user, busy)
             assert (reply.text, reply.state) == ("so far", "interrupted")
             assert (question.text, question.parent_id) == ("Second\n\nThird", reply.id)
-            assert [file.name for file in store.attachments(user, question.id)] == ["b.txt", "c.txt"]
-            (question,) = store.messages(user, edited)
+            assert [file.name for file in store.messages.attachments(user, question.id)] == ["b.txt", "c.txt"]
+            (question,) = store.messages.path(user, edited)
             assert (question.text, len(question.siblings)) == ("edited", 2)
-            assert len(store.conversations(user)) == 3
+            assert len(store.chats.find(user)) == 3
     assert b"pangolin" not in files(path)
 
 
 def test_closing_makes_messages_of_what_this_store_holds(store: Store, user: int, path: Path) -> None:
-    mine, theirs = store.create_conversation(user), store.create_conversation(user)
-    store.hold_question(user, mine, None, "mine", at_end=True)
+    mine, theirs = store.chats.create(user), store.chats.create(user)
+    store.messages.enqueue(user, mine, None, "mine", at_end=True)
     with Store.open(path) as other:
-        other.hold_question(user, theirs, None, "theirs", at_end=True)
-    assert store.messages(user, mine) == []
-    assert [message.text for message in store.messages(user, theirs)] == ["theirs"]
+        other.messages.enqueue(user, theirs, None, "theirs", at_end=True)
+    assert store.messages.path(user, mine) == []
+    assert [message.text for message in store.messages.path(user, theirs)] == ["theirs"]
 
 
 def test_it_becomes_a_message_once(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    held = store.hold_question(user, conversation, None, "question", at_end=True)
+    conversation = store.chats.create(user)
+    held = store.messages.enqueue(user, conversation, None, "question", at_end=True)
     assert held is not None
-    store.add_message(user, conversation, None, "user", "question", held=[held])
+    store.messages.add(user, conversation, None, "user", "question", queued=[held])
     with pytest.raises(NotFound):
-        store.add_message(user, conversation, None, "user", "question", held=[held])
-    store.drop_question(held)
+        store.messages.add(user, conversation, None, "user", "question", queued=[held])
+    store.messages.dequeue(held)
     store.close()
     with Store.open(store.path) as again:
-        assert [message.text for message in again.messages(user, conversation)] == ["question"]
+        assert [message.text for message in again.messages.path(user, conversation)] == ["question"]
 
 
 def test_a_chat_in_which_one_waits_is_not_empty(store: Store, user: int) -> None:
-    conversation = store.create_conversation(user)
-    held = store.hold_question(user, conversation, None, "question", at_end=True)
+    conversation = store.chats.create(user)
+    held = store.messages.enqueue(user, conversation, None, "question", at_end=True)
     assert held is not None
-    assert not store.discard_conversation(user, conversation)
-    store.drop_question(held)
-    assert store.discard_conversation(user, conversation)
+    assert not store.chats.discard(user, conversation)
+    store.messages.dequeue(held)
+    assert store.chats.discard(user, conversation)
 
 
 def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) -> None:
-    conversation = store.create_conversation(user)
+    conversation = store.chats.create(user)
     file = Attachment("long.txt", 1, "quagga " * 5_000)
-    held = store.hold_question(user, conversation, None, "about an okapi", [file], at_end=True)
+    held = store.messages.enqueue(user, conversation, None, "about an okapi", [file], at_end=True)
     assert held is not None
     assert b"okapi" in files(path)
-    store.drop_question(held)
-    store.discard_conversation(user, conversation)
+    store.messages.dequeue(held)
+    store.chats.discard(user, conversation)
     assert b"okapi" not in files(path)
     assert b"quagga" not in files(path)
 
 
 def test_it_goes_with_its_chat(store: Store, user: int, path: Path) -> None:
-    conversation = store.create_conversation(user)
-    held = store.hold_question(user, conversation, None, "about an okapi", at_end=True)
-    store.hide_conversation(user, conversation)
-    store.delete_hidden()
+    conversation = store.chats.create(user)
+    held = store.messages.enqueue(user, conversation, None, "about an okapi", at_end=True)
+    store.chats.hide(user, conversation)
+    store.chats.delete_hidden()
     assert b"okapi" not in files(path)
     with pytest.raises(NotFound):
-        store.add_message(user, conversation, None, "user", "about an okapi", held=[held or 0])
+        store.messages.add(user, conversation, None, "user", "about an okapi", queued=[held or 0])
     with pytest.raises(NotFound):
-        store.hold_question(user, conversation, None, "more", at_end=True)
+        store.messages.enqueue(user, conversation, None, "more", at_end=True)
 
 
 def test_it_is_private(store: Store, user: int, path: Path) -> None:
-    store.hold_question(user, store.create_conversation(user), None, "question", at_end=True)
+    store.messages.enqueue(user, store.chats.create(user), None, "question", at_end=True)
     assert all(os.stat(file).st_mode & 0o077 == 0 for file in path.parent.glob(path.name + "*"))

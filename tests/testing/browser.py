@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 def log_ins_of(store: Store, *accounts: tuple[str, str]) -> LoginSessions:
     """A login with these accounts; the first is the owner's."""
     for name, password in accounts:
-        store.add_account(name, hashed(password))
+        store.accounts.add(name, hashed(password))
     return LoginSessions(Members(store, "no guests"))
 
 

@@ -7,5 +7,5 @@ from hierchat.store import Store
 
 def delete_for_good(store: Store, user_id: int, conversation_id: int) -> None:
     """Raises NotFound."""
-    store.hide_conversation(user_id, conversation_id)
-    store.delete_hidden([conversation_id])
+    store.chats.hide(user_id, conversation_id)
+    store.chats.delete_hidden([conversation_id])

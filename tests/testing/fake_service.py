@@ -144,7 +144,7 @@ class FakeService:
 
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
-        return self.store.forget_user(user_id)
+        return self.store.users.forget(user_id)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         return (len(text.split()), 4 * self.script.window) if self.slot.status.phase == "ready" else None
@@ -164,7 +164,7 @@ class FakeService:
             if self.script.raises:
                 raise self.script.raises
             waited = [] if held is None else [held]
-            question = self.store.add_message(
+            question = self.store.messages.add(
                 user_id, conversation_id, parent_id, "user", text, files, waited
             )
             self.asked.append((text, settings))
@@ -173,8 +173,8 @@ class FakeService:
         yield from self._in_turn(stop, begin)
 
     def regenerate(self, user_id, user_message_id, settings, stop, *, seed_of=None) -> Iterator[Frame]:
-        message = self.store.message(user_id, user_message_id)
-        seed = self.store.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
+        message = self.store.messages.get(user_id, user_message_id)
+        seed = self.store.replies.turn(user_id, seed_of).begun.seed if seed_of else settings.seed
         settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         self.asked.append(("", settings))
         yield from self._in_turn(
@@ -183,8 +183,8 @@ class FakeService:
 
     def resume(self, user_id, message_id, more, stop) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
-            message = self.store.message(user_id, message_id)
-            self.store.resume_reply(user_id, message_id)
+            message = self.store.messages.get(user_id, message_id)
+            self.store.replies.resume(user_id, message_id)
             yield from self._written(message_id, stop, message.text + " ")
 
         yield from self._in_turn(stop, begin)
@@ -210,7 +210,7 @@ class FakeService:
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.model is not None:
                 waited = [] if held is None else [held]
-                question = self.store.add_message(
+                question = self.store.messages.add(
                     user_id, conversation_id, parent_id, "user", text, files, waited
                 )
                 asked = (user_id, conversation_id, question, text, settings, stop, pair)
@@ -255,7 +255,7 @@ class FakeService:
             for arm in ARMS
         }  # fmt: skip
         result = Comparison(text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", alone)
-        kept = self.store.keep_comparison(user_id, conversation_id, text, result.at, result.to_json())
+        kept = self.store.comparisons.add(user_id, conversation_id, text, result.at, result.to_json())
         yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
 
     def read_in(self, user_id: int) -> Iterator[int]:
@@ -268,9 +268,9 @@ class FakeService:
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
         """Those of history are of the message that the script names. None while another model is loaded."""
         runs = self._runs.get(message_id, [])
-        if runs and self.store.turn(user_id, message_id).begun.model != self.slot.status.name:
+        if runs and self.store.replies.turn(user_id, message_id).begun.model != self.slot.status.name:
             return []
-        there = self.store.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
+        there = self.store.messages.whereabouts(user_id, {run.origin.origin_id or 0 for run in runs})
         return [replace(run, there=there.get(run.origin.origin_id or 0)) for run in runs]
 
     def costs(self) -> ForwardCosts | None:
@@ -282,13 +282,13 @@ class FakeService:
     def figures(self, user_id: int, message_id: int) -> Figures | None:
         if (figures := self._figures.get(message_id)) is None:
             return None
-        turn = self.store.turn(user_id, message_id)
+        turn = self.store.replies.turn(user_id, message_id)
         sampled = turn is not None and bool(turn.begun.settings.get("temperature"))
         return replace(figures, seed=turn.begun.seed if sampled else None)
 
     def _reply(self, user_id, conversation_id, question, settings, stop) -> Iterator[Frame]:
         turn = NewTurn(self.slot.status.name, "fake", settings.model_dump(mode="json"), settings.seed, True)
-        yield from self._written(self.store.begin_reply(user_id, conversation_id, question, turn), stop)
+        yield from self._written(self.store.replies.begin(user_id, conversation_id, question, turn), stop)
 
     def _written(self, message: int, stop, begun: str = "") -> Iterator[Frame]:
         written = begun
@@ -298,7 +298,7 @@ class FakeService:
             for frame in self._frames(stop):
                 frame = replace(frame, text=begun + frame.text)
                 if frame.text != written:
-                    self.store.append_reply(message, frame.text, [0], ["target"])
+                    self.store.replies.append(message, frame.text, [0], ["target"])
                     written = frame.text
                 yield replace(frame, message_id=message)
             state = {"stopped": "stopped", "error": "interrupted"}.get(frame.finish or "", "complete")
@@ -312,7 +312,7 @@ class FakeService:
             self._figures[message] = replace(frame.figures, finish=frame.finish, written=WRITTEN)
             self._runs[message] = _runs(written, self.script.origin)
             with suppress(StoreError):
-                self.store.finish_reply(message, written, state, TurnFigures(finish=frame.finish))
+                self.store.replies.finish(message, written, state, TurnFigures(finish=frame.finish))
 
     def _frames(self, stop: threading.Event, factor: float = 1.0) -> Iterator[Frame]:
         script = self.script

@@ -13,13 +13,7 @@ from typing import Any
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.engine import TARGET, Finish, Step
-from hierchat.engine.remote.openai_client import (
-    Chunk,
-    OpenAIClient,
-    RemoteModel,
-    ServerError,
-    request_fields,
-)
+from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
 # How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
@@ -118,10 +112,7 @@ class TextTokens:
         }
 
     def decode(
-        self,
-        ids: Sequence[int],
-        skip_special_tokens: bool = True,
-        clean_up_tokenization_spaces: bool = False,
+        self, ids: Sequence[int], skip_special_tokens: bool = True, clean_up_tokenization_spaces: bool = False
     ) -> str:
         """Return the text; nothing for tokens of a reply."""
         raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
@@ -137,10 +128,7 @@ class TextTokens:
         return {}
 
     def apply_chat_template(
-        self,
-        chat: Sequence[Mapping[str, Any]],
-        tokenize: bool = True,
-        **others: Any,
+        self, chat: Sequence[Mapping[str, Any]], tokenize: bool = True, **others: Any
     ) -> Any:
         """Return the messages themselves, as JSON: the server has the template. Tools are left out."""
         said = json.dumps(list(chat), ensure_ascii=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -96,16 +98,67 @@ def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
     return tokenizer
 
 
+_MOST_BYTES = 256 * 2**20
+"""Of a tokenizer.json; the largest of known models has 35 MB."""
+_TRIAL_SECONDS = 10
+_TRIAL = """
+import sys
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (%d, %d))
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+except ImportError:  # Windows
+    pass
+from tokenizers import Tokenizer
+tokenizer = Tokenizer.from_file(sys.argv[1])
+for text in ("a" * 5000, " " * 5000, "aA1 .\\n" * 1000, "\\u6f22\\u0301" * 1000, "!?" * 2000 + "a"):
+    tokenizer.decode(tokenizer.encode(text).ids)
+"""
+"""A tokenizer is a stranger's patterns: it reads some texts first in a process that can be ended."""
+
+
+def _require_harmless(path: Path) -> None:
+    """Raise BrokenFileError where a tokenizer.json is too large, or takes too long or too much memory for a short text.
+
+    One that passed is known by its content, and not tried again."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise BrokenFileError(f"{path} is larger than a tokenizer can be. Choose another model.")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    passed = cache_dir() / "tokenizers" / f"tried-{digest}"
+    if passed.exists():
+        return
+    program = _TRIAL % (_TRIAL_SECONDS, _TRIAL_SECONDS)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=4 * _TRIAL_SECONDS,
+        )
+        code, said = done.returncode, done.stderr.strip().splitlines()
+    except subprocess.TimeoutExpired:
+        code, said = -1, []
+    if code:
+        reason = said[-1] if code > 0 and said else "it took too long, or too much memory"
+        raise BrokenFileError(f"The tokenizer {path} cannot be used ({reason}). Choose another model.")
+    with suppress(OSError):
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+
+
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder. Imports no torch where there is a tokenizer.json. Raises BrokenFileError."""
+    """Read the tokenizer in a folder. Imports no torch where there is a tokenizer.json. Raises BrokenFileError."""
     try:
         if (folder / "tokenizer.json").exists():
+            _require_harmless(folder / "tokenizer.json")
             from transformers import PreTrainedTokenizerFast  # AutoTokenizer would bring torch with it
 
             return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except BrokenFileError:
+        raise
     except Exception as error:  # the tokenizers library raises nothing more exact
         raise BrokenFileError(
             f"The tokenizer in {folder} cannot be read: {error}. Delete the folder."

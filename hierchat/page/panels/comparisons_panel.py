@@ -42,14 +42,14 @@ class ComparisonsPanel:
 
         def opened(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
-            return {self._view: _one(self._store.comparison(user, int(event._data["id"])))}
+            return {self._view: _one(self._store.comparisons.get(user, int(event._data["id"])))}
 
         def delete(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
             if one := int(event._data["id"]):
-                self._store.delete_comparison(user, one)
+                self._store.comparisons.delete(user, one)
             else:
-                self._store.delete_comparisons(user)
+                self._store.comparisons.delete_all(user)
             return self.show(user)
 
         bus.hc_result(opened, None, [self._view, live], **QUIET)
@@ -62,7 +62,7 @@ class ComparisonsPanel:
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """The list, the newest first."""
-        found = self._store.comparisons(user_id, LISTED + 1)
+        found = self._store.comparisons.all(user_id, LISTED + 1)
         return {self._view: _list(found[:LISTED], more=len(found) > LISTED)}
 
 

@@ -132,7 +132,7 @@ class UserDocumentsHandlers:
     def drawn(self, user_id: int, said: str = "", removing: str = "") -> dict[Any, Any]:
         """All of it as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
         Nothing for others than the owner."""
-        texts, panel, owner = self._texts, self._panel, self._store.is_owner(user_id)
+        texts, panel, owner = self._texts, self._panel, self._store.users.is_owner(user_id)
         return {
             panel.said: said,
             panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))

@@ -13,7 +13,7 @@ from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
 from hierchat.page.panels.panel import QUIET, SessionOf
-from hierchat.store import SelfSize
+from hierchat.store import GeneratedSize
 
 if TYPE_CHECKING:
     from hierchat.chat.idle_generation import IdleState
@@ -96,8 +96,8 @@ class IdlePart:
 
         def choose(on: bool, after: float, most: int, request: gr.Request) -> dict[Any, Any]:
             _, user = session_of(request)
-            if not self._store.is_guest(user):
-                before = self._store.learning(user)
+            if not self._store.users.is_guest(user):
+                before = self._store.users.idle_settings(user)
                 chosen = replace(
                     before,
                     on=bool(on),
@@ -150,12 +150,12 @@ class IdlePart:
         return self._drawn(user_id)
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
-        if self._store.is_guest(user_id):
+        if self._store.users.is_guest(user_id):
             hidden = gr.update(visible="hidden")
             return dict.fromkeys((self._about, self._on, self._after, self._most), hidden) | {
                 self._state: "", self._timer: gr.update(active=False)
             }  # fmt: skip
-        chosen = self._store.learning(user_id)
+        chosen = self._store.users.idle_settings(user_id)
         return {
             self._about: gr.update(visible=True),
             self._on: chosen.on,
@@ -172,7 +172,7 @@ class IdlePart:
         }
 
     def _said(self, user_id: int, *, asked: bool = False) -> str:
-        return said(self._service.idle.state(user_id), self._store.self_size(user_id), asked=asked)
+        return said(self._service.idle.state(user_id), self._store.generated.size(user_id), asked=asked)
 
 
 _DELETING = "what models wrote for themselves"
@@ -191,7 +191,7 @@ def _minutes(wait: float) -> str:
     return _("1 minute") if wait == 1 else _("{n:g} minutes").format(n=wait)
 
 
-def said(state: IdleState, kept: SelfSize, *, asked: bool = False) -> str:
+def said(state: IdleState, kept: GeneratedSize, *, asked: bool = False) -> str:
     """What is being done, and what there is of all models. `asked`: whether it is to be deleted."""
     line = html.escape(_line(state))
     drawn = f'<p role="status">{line}</p>' if line else ""

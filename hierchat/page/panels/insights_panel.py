@@ -293,12 +293,12 @@ class InsightsPanel:
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
         store, choice = self._service.store, self._chosen.get(user_id, Choice())
-        names = store.models_that_wrote(user_id)
+        names = store.figures.models(user_id)
         if choice.model not in names:  # its chats may have been deleted
             choice = replace(choice, model="")
         model, days = choice.model or None, RANGES[choice.period]
-        found = store.figures_over_time(user_id, model, days)
-        ever = bool(found.whole.replies or (days and store.figures_over_time(user_id, model).whole.replies))
+        found = store.figures.over_time(user_id, model, days)
+        ever = bool(found.whole.replies or (days and store.figures.over_time(user_id, model).whole.replies))
         models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
         return {
             self._range: choice.period,
@@ -308,9 +308,9 @@ class InsightsPanel:
                 counted(store, user_id, model),
                 self._service.costs(),
                 self._service.plan(),
-                store.history_size(user_id),
+                store.figures.history_size(user_id),
                 self._service.index_memory(user_id),
-                store.self_size(user_id, model),
-                store.drafted_from_self(user_id, model),
+                store.generated.size(user_id, model),
+                store.generated.drafted(user_id, model),
             ),
         }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
     from hierchat.drafting.acceptance import Acceptance, Calibration
     from hierchat.runtime.costs import Meter
-    from hierchat.store import HistorySize, SelfDrafted, SelfSize
+    from hierchat.store import GeneratedDrafts, GeneratedSize, HistorySize
 
 _MATCHES = (1, 2, 3, 5, 9, 17)
 """Where the groups of match lengths begin; the last has no end."""
@@ -33,8 +33,8 @@ def machine_page(
     plan: PlanView | None,
     kept: HistorySize,
     index: IndexMemory,
-    by_itself: SelfSize,
-    worth: SelfDrafted,
+    by_itself: GeneratedSize,
+    worth: GeneratedDrafts,
 ) -> str:
     """What stands for all days: estimates, costs, the plan, sizes, what the model wrote for itself."""
     cards = [
@@ -171,7 +171,7 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
     return card(_("What is kept"), f'<dl class="hc-kept">{cells}</dl>')
 
 
-def self_card(kept: SelfSize, worth: SelfDrafted) -> str:
+def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
     """What the model wrote for itself, and what that was worth: at most, since other texts may have held the same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))

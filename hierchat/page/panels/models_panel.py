@@ -149,7 +149,7 @@ class ModelsPanel:
         """Why this user changes nothing here; empty where they may."""
         if self._shared():
             return _(_SHARED)
-        return "" if self._service.store.is_owner(user_id) else _(_OTHERS)
+        return "" if self._service.store.users.is_owner(user_id) else _(_OTHERS)
 
     def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
         manager, slot = self._service.models, self._service.slot

@@ -71,7 +71,7 @@ class ConnectedUsers:
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """Everybody who is logged in, for the owner; nothing for others, and without a login."""
-        if self._log_ins is None or not self._store.is_owner(user_id):
+        if self._log_ins is None or not self._store.users.is_owner(user_id):
             return {self._list: ""}
         return {self._list: drawn(self._log_ins.connected(), time.time())}
 
@@ -150,7 +150,7 @@ class Programs:
 
         def choose(chosen: Access, request: gr.Request) -> dict[Any, Any]:
             require_owner(self._store, session_of(request)[1])
-            self._store.set_access(chosen)
+            self._store.keys.set_access(chosen)
             return self.show(owner=True)
 
         self._access.input(choose, self._access, [*self.outputs, live], **QUIET)
@@ -165,11 +165,11 @@ class Programs:
         if not owner:
             hidden = gr.update(visible="hidden")
             return {self._about: hidden, self._access: hidden, self._keys: ""}
-        access = self._store.access()
+        access = self._store.keys.access()
         return {
             self._about: gr.update(visible=True),
             self._access: gr.update(value=access, visible=True),
-            self._keys: "" if access == "off" else _keys(self._store.all_keys()),
+            self._keys: "" if access == "off" else _keys(self._store.keys.all()),
         }
 
 
@@ -281,15 +281,15 @@ class SettingsPanel:
         """Join its controls to their handlers."""
 
         def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
-            self._store.set_drafts_from(session_of(request)[1], chosen)
+            self._store.users.set_drafts_from(session_of(request)[1], chosen)
             return {self._told: ""}
 
         def title(allowed: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.allow_model_titles(session_of(request)[1], bool(allowed))
+            self._store.users.set_model_titles(session_of(request)[1], bool(allowed))
             return {self._told: ""}
 
         def keep(on: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.keep_writing(session_of(request)[1], bool(on))
+            self._store.users.set_keeps_writing(session_of(request)[1], bool(on))
             return {self._told: ""}
 
         def backup(request: gr.Request) -> dict[Any, Any]:
@@ -297,17 +297,17 @@ class SettingsPanel:
             return {self._told: status.notice(_back_up(self._store))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
-            self._store.forget_learned(session_of(request)[1])
+            self._store.learned.forget(session_of(request)[1])
             return {self._told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
 
         def reset(request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
-            self._store.set_drafts_from(user, "all")
-            self._store.allow_model_titles(user, True)
-            self._store.keep_writing(user, True)
+            self._store.users.set_drafts_from(user, "all")
+            self._store.users.set_model_titles(user, True)
+            self._store.users.set_keeps_writing(user, True)
             self._service.idle.choose(user, IdleSettings())
-            if self._store.is_owner(user):
-                self._store.set_access("off")
+            if self._store.users.is_owner(user):
+                self._store.keys.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
 
         self._programs.wire(session_of, live)
@@ -331,15 +331,15 @@ class SettingsPanel:
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """What is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
-        owner = self._store.is_owner(user_id)
-        chats, messages = self._store.held_of(user_id)
+        owner = self._store.users.is_owner(user_id)
+        chats, messages = self._store.users.counts(user_id)
         held = plural(
             "{n:,} chat with {messages:,} messages",
             "{n:,} chats with {messages:,} messages",
             chats,
             messages=messages,
         )
-        if written := self._store.self_size(user_id).tokens:
+        if written := self._store.generated.size(user_id).tokens:
             held = _("{held} and {tokens:,} tokens that the model wrote for itself").format(
                 held=held, tokens=written
             )
@@ -347,10 +347,10 @@ class SettingsPanel:
         forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else ""
         return (
             {
-                self._drafts: self._store.drafts_from(user_id),
-                self._keep: self._store.keeps_writing(user_id),
+                self._drafts: self._store.users.drafts_from(user_id),
+                self._keep: self._store.users.keeps_writing(user_id),
                 self._proof: status.model_proof(self._service.slot.status),
-                self._titles: self._store.model_titles(user_id),
+                self._titles: self._store.users.model_titles(user_id),
                 self._places: _places(self._store) if owner else "",
                 self._backup: gr.update(visible=True if owner else "hidden"),
                 self._forget: forget,
@@ -368,7 +368,7 @@ def _back_up(store: Store) -> str:
     path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store.backup(path)
+        store.connection.backup(path)
     except OSError as error:
         return _("{folder} cannot be made: {why}. Make room or make {data} writable.").format(
             folder=path.parent, why=error.strerror, data=data_dir()

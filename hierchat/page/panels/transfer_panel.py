@@ -132,17 +132,17 @@ class TransferHandlers:
         store, panel = self._service.store, self._panel
         wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
         if wanted:
-            chats = [store.conversation(user, wanted)]
+            chats = [store.chats.get(user, wanted)]
         else:
             shelves = (False, True)
-            chats = [one for shelf in shelves for one in store.conversations(user, limit=-1, archived=shelf)]
+            chats = [one for shelf in shelves for one in store.chats.find(user, limit=-1, archived=shelf)]
         ids = [one.id for one in chats]
         if not wanted:
             place = files.place("hierchat chats.zip" if markdown else "hierchat chats.json")
             written = (
                 export_zip(store, user, ids, place)
                 if markdown
-                else export_json(store, user, ids, place, store.presets(user))
+                else export_json(store, user, ids, place, store.presets.all(user))
             )
         elif markdown:
             place = files.place("chat")
@@ -174,7 +174,7 @@ class TransferHandlers:
         said = _(
             "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
         ).format(tokens=tokens, name=slot.status.name)
-        totals = self._service.store.totals(user)
+        totals = self._service.store.figures.totals(user)
         history = totals.accepted_by_source.get("history", 0)
         if totals.tokens >= _ENOUGH_TOKENS and history:
             said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(

@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Detokenizer, Generation, Request, step_batch
+from hierchat.engine.generation import Detokenizer, Generation, GenerationRequest, step_batch
 from hierchat.engine.runner import Segment, TooManySequences
 from hierchat.models.formats.blocks import pack
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
@@ -48,7 +48,7 @@ def drafter(text: list[int], width: int) -> Drafter:
 def alone(runner: CpuRunner, prompt: list[int], how: GenerationSettings) -> list[int]:
     sequence = runner.open()
     try:
-        reply = Generation(sequence, Request(prompt, how), Detokenizer(text_of))
+        reply = Generation(sequence, GenerationRequest(prompt, how), Detokenizer(text_of))
         assert [step.finish for step in reply.read()][-1] is None
         tokens: list[int] = []
         while reply.finish is None:
@@ -84,7 +84,7 @@ def test_replies_that_share_forwards_are_those_that_each_gets_alone(
             number = waiting.pop(0)
             drafts = drafter(expected[number], 2 + 3 * number)
             reply = Generation(
-                runner.open(), Request(prompts[number], how[number], drafts), Detokenizer(text_of)
+                runner.open(), GenerationRequest(prompts[number], how[number], drafts), Detokenizer(text_of)
             )
             for _ in reply.read():
                 pass

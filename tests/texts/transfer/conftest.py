@@ -10,4 +10,4 @@ __all__ = ["path", "store"]
 
 @pytest.fixture
 def user(store: Store) -> int:
-    return store.ensure_user("local")
+    return store.users.ensure("local")

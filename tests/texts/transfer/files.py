@@ -29,7 +29,7 @@ def imported(store: Store, user: int, *paths: Path) -> Import:
 
 def branches(store: Store, user: int, conversation: int) -> set[tuple[str, ...]]:
     """The texts from each root to each leaf."""
-    chat = store.chat(user, conversation)
+    chat = store.transfer.export_chat(user, conversation)
     known = {message.name: message for message in chat.messages}
     inside = {message.parent for message in chat.messages}
     found = set()
@@ -43,7 +43,7 @@ def branches(store: Store, user: int, conversation: int) -> set[tuple[str, ...]]
 
 
 def open_branch(store: Store, user: int, conversation: int) -> list[tuple[str, str]]:
-    return [(message.role, message.text) for message in store.messages(user, conversation)]
+    return [(message.role, message.text) for message in store.messages.path(user, conversation)]
 
 
 def gpt_node(

@@ -68,7 +68,7 @@ def test_a_backup_and_its_restoration(data: Path, tmp_path: Path, capsys: pytest
     assert (code, "already exists. Choose another name." in error) == (1, True)
     data.write_bytes((tmp_path / "copy.db").read_bytes())
     with Store.open(data) as store:
-        assert [one.title for one in store.conversations(store.ensure_user("local"))] == ["Sums"]
+        assert [one.title for one in store.chats.find(store.users.ensure("local"))] == ["Sums"]
 
 
 def test_forget(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +81,8 @@ def test_forget(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert code == 0
     assert out.startswith("Deleted: 1 chat, 5 messages. The file is ")
     with Store.open(data) as store:
-        assert list(store.users()) == ["bob"]
-        assert len(store.conversations(store.users()["bob"])) == 1
+        assert list(store.users.ids()) == ["bob"]
+        assert len(store.chats.find(store.users.ids()["bob"])) == 1
     assert hierchat(capsys, "forget", "--user", "ann", "--yes")[:2] == (
         0,
         "Nothing is stored of a user 'ann'.\n",
@@ -109,7 +109,7 @@ def test_forget_asks_twice(
     assert "Delete 1 chat with 5 messages of 'local' for good? [y/N] " in out
     assert (code, "Nothing was deleted." in out) == ((0, False) if gone else (1, True))
     with Store.open(data) as store:
-        assert bool(store.users()) is not gone
+        assert bool(store.users.ids()) is not gone
 
 
 @pytest.mark.parametrize(

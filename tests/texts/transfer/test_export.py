@@ -27,24 +27,24 @@ from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
 def chatted(store: Store, user: int, title: str = "") -> int:
     """A conversation that was had here: a question with two replies, the first of which is open."""
-    chat = store.create_conversation(user, title)
-    question = store.add_message(user, chat, None, "user", "Sing\n\0\N{GRINNING FACE}")
+    chat = store.chats.create(user, title)
+    question = store.messages.add(user, chat, None, "user", "Sing\n\0\N{GRINNING FACE}")
     for number, text in enumerate(("La", "Lala")):
-        reply = store.begin_reply(
+        reply = store.replies.begin(
             user, chat, question, NewTurn("tiny", "key", {"temperature": 0.5}, number, True)
         )
-        store.append_reply(reply, text, [number], ["target"])
-        store.finish_reply(reply, text, "stopped" if number else "complete", TurnFigures())
-    store.select_branch(user, reply - 1)
+        store.replies.append(reply, text, [number], ["target"])
+        store.replies.finish(reply, text, "stopped" if number else "complete", TurnFigures())
+    store.messages.select_branch(user, reply - 1)
     return chat
 
 
 def everything(store: Store, user: int) -> list[Chat]:
-    return [store.chat(user, one.id) for one in store.conversations(user, limit=-1)]
+    return [store.transfer.export_chat(user, one.id) for one in store.chats.find(user, limit=-1)]
 
 
 def written(store: Store, user: int, out: Path) -> Path:
-    ids = [one.id for one in store.conversations(user, limit=-1)]
+    ids = [one.id for one in store.chats.find(user, limit=-1)]
     assert list(export_json(store, user, ids, out)) == list(range(1, len(ids) + 1))
     return out
 
@@ -55,7 +55,7 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
     file = written(store, user, tmp_path / "out.json")
     assert file.stat().st_mode & 0o077 == 0
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
+        there = other.users.ensure("local")
         assert imported(other, there, file).outcomes == {"new": 2}
         came, before = everything(other, there), everything(store, user)
         assert [chat.source for chat in came] == [chat.source for chat in before]
@@ -72,11 +72,11 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
 
 def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) -> None:
     files = [Attachment("a.md", 99, "# One\n```\n"), Attachment("b.py", 3, "x\0y")]
-    chat = store.create_conversation(user)
-    store.add_message(user, chat, None, "user", "", files)
+    chat = store.chats.create(user)
+    store.messages.add(user, chat, None, "user", "", files)
     file = written(store, user, tmp_path / "out.json")
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
+        there = other.users.ensure("local")
         assert imported(other, there, file).outcomes == {"new": 1}
         (message,) = everything(other, there)[0].messages
         assert list(message.attachments) == [files[0], Attachment("b.py", 3, "xy")]
@@ -119,11 +119,11 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
     """There and back, with a question on each machine."""
     chat = chatted(store, user, "mine")
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
+        there = other.users.ensure("local")
         imported(other, there, written(store, user, tmp_path / "1.json"))
-        (copy,) = other.conversations(there)
-        leaf = other.messages(there, copy.id)[-1].id
-        other.add_message(there, copy.id, leaf, "user", "said there")
+        (copy,) = other.chats.find(there)
+        leaf = other.messages.path(there, copy.id)[-1].id
+        other.messages.add(there, copy.id, leaf, "user", "said there")
         done = imported(store, user, written(other, there, tmp_path / "2.json"))
     assert (done.outcomes, done.messages) == ({"grown": 1}, 1)
     assert [text for _, text in open_branch(store, user, chat)][1:] == ["La", "said there"]
@@ -141,10 +141,10 @@ def test_a_deleted_conversation_comes_back_from_its_export(store: Store, user: i
 def test_a_reply_that_is_being_written_is_exported_as_far_as_it_is(
     store: Store, user: int, tmp_path: Path
 ) -> None:
-    chat = store.create_conversation(user)
-    question = store.add_message(user, chat, None, "user", "q")
-    reply = store.begin_reply(user, chat, question, NewTurn("tiny", "key", {}, 0, True))
-    store.append_reply(reply, "so far", [1], ["target"])
+    chat = store.chats.create(user)
+    question = store.messages.add(user, chat, None, "user", "q")
+    reply = store.replies.begin(user, chat, question, NewTurn("tiny", "key", {}, 0, True))
+    store.replies.append(reply, "so far", [1], ["target"])
     (value,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
     assert [(one["text"], one["state"]) for one in value["messages"]] == [
         ("q", "complete"),
@@ -173,18 +173,18 @@ def test_nothing_is_overwritten_and_nothing_half_is_left(store: Store, user: int
 
 
 def test_without_chats(store: Store, user: int, tmp_path: Path) -> None:
-    store.create_conversation(user, "empty")
-    ids = [one.id for one in store.conversations(user)]
+    store.chats.create(user, "empty")
+    ids = [one.id for one in store.chats.find(user)]
     assert list(export_json(store, user, ids, tmp_path / "out.json")) == []
     assert json.loads((tmp_path / "out.json").read_text()) == []
 
 
 def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
-    (chat,) = store.conversations(user)
-    store.rename_conversation(user, chat.id, 'a/b: "c"?' + "\N{GRINNING FACE}" * 100)
+    (chat,) = store.chats.find(user)
+    store.chats.rename(user, chat.id, 'a/b: "c"?' + "\N{GRINNING FACE}" * 100)
     twin = chatted(store, user, "A/B c " + "\N{GRINNING FACE}" * 100)
-    store._idle[-1].execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
+    store.connection._idle[-1].execute("UPDATE conversations SET created_at = ? WHERE id = ?", [BEGAN, twin])
     out = tmp_path / "chats"
     assert list(export_markdown(store, user, [chat.id, twin], out)) == [1, 2]
     first, second = sorted(file.name for file in out.iterdir())
@@ -202,21 +202,21 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
 
 def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
     chat = chatted(store, user, "mine")
-    store.set_tags(user, chat, ["work", "Two words"])
-    store.edit_reply(user, store.messages(user, chat)[-1].id, "Lalala")
+    store.chats.set_tags(user, chat, ["work", "Two words"])
+    store.messages.edit_reply(user, store.messages.path(user, chat)[-1].id, "Lalala")
     file = written(store, user, tmp_path / "out.json")
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
+        there = other.users.ensure("local")
         imported(other, there, file)
         (came,) = everything(other, there)
         assert set(came.tags) == {"work", "Two words"}
         assert [(message.text, message.edited) for message in came.messages[1:]] == [
             ("La", False), ("Lala", False), ("Lalala", True),
         ]  # fmt: skip
-        last = other.messages(there, other.conversations(there)[0].id)[-1]
+        last = other.messages.path(there, other.chats.find(there)[0].id)[-1]
         assert (last.text, last.edited, last.model) == ("Lalala", True, "")
-        other.keep_tokens("key", [(last.id, [1])])
-        assert [id for id, _ in other.drafting_texts(there, "key", "asked", Mark())[0]] == [last.id]
+        other.history.keep_tokens("key", [(last.id, [1])])
+        assert [id for id, _ in other.history.texts(there, "key", "asked", Mark())[0]] == [last.id]
     list(export_markdown(store, user, [chat], tmp_path / "read"))
     (read,) = (tmp_path / "read").iterdir()
     assert "\n\nTags: Two words, work\n\n" in read.read_text()
@@ -225,33 +225,33 @@ def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path
 
 def test_settings_of_chats_and_presets_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
     sampling = {"temperature": 0.5, "seed": None, "stop": ["END"], "top_k": 7}
-    teacher = store.create_preset(user, "Teacher", ChatSettings("Teach.", sampling))
-    store.set_default_preset(user, teacher)
-    store.create_preset(user, "Other", ChatSettings("", {"temperature": 1.0}))
+    teacher = store.presets.create(user, "Teacher", ChatSettings("Teach.", sampling))
+    store.presets.set_default(user, teacher)
+    store.presets.create(user, "Other", ChatSettings("", {"temperature": 1.0}))
     plain, taught = chatted(store, user, "plain"), chatted(store, user, "taught")
-    store.set_chat_settings(user, taught, ChatSettings("Teach me.", sampling, teacher))
+    store.chats.set_settings(user, taught, ChatSettings("Teach me.", sampling, teacher))
     ids, out = [plain, taught], tmp_path / "out.json"
-    assert list(export_json(store, user, ids, out, store.presets(user))) == [1, 2]
+    assert list(export_json(store, user, ids, out, store.presets.all(user))) == [1, 2]
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
-        other.create_preset(there, "Other", ChatSettings("mine", {}))
+        there = other.users.ensure("local")
+        other.presets.create(there, "Other", ChatSettings("mine", {}))
         done = imported(other, there, out)
         assert (done.presets, done.bad, done.outcomes) == (1, 0, {"new": 2})
-        mine, came = other.presets(there)
+        mine, came = other.presets.all(there)
         assert (mine.settings.system_prompt, mine.is_default) == ("mine", False)
         assert (came.name, came.is_default) == ("Teacher", True)
         assert (came.settings.system_prompt, dict(came.settings.sampling)) == ("Teach.", sampling)
         settings = {
-            one.title: other.chat_settings(there, one.id) for one in other.conversations(there, limit=-1)
+            one.title: other.chats.settings(there, one.id) for one in other.chats.find(there, limit=-1)
         }
         assert settings["plain"] is None
         assert settings["taught"] == ChatSettings("Teach me.", sampling, came.id)
         # What is here stays as it is, however often the file comes.
-        (number,) = [one.id for one in other.conversations(there) if one.title == "taught"]
-        other.set_chat_settings(there, number, ChatSettings("Changed.", sampling))
+        (number,) = [one.id for one in other.chats.find(there) if one.title == "taught"]
+        other.chats.set_settings(there, number, ChatSettings("Changed.", sampling))
         again = imported(other, there, out)
         assert (again.presets, again.outcomes) == (0, {"same": 2})
-        kept = other.chat_settings(there, number)
+        kept = other.chats.settings(there, number)
         assert kept
         assert kept.system_prompt == "Changed."
 
@@ -274,20 +274,20 @@ def test_settings_that_are_none_cost_only_themselves(
     }
     file.write_text(json.dumps([preset, good, chat]))
     with Store.open(tmp_path / "other.db") as other:
-        there = other.ensure_user("local")
+        there = other.users.ensure("local")
         done = imported(other, there, file)
         assert (done.presets, done.bad, done.outcomes) == (1, 1, {"new": 1})
         assert "a preset without a name, or with settings" in done.reasons[0]
-        assert [dict(preset.settings.sampling) for preset in other.presets(there)] == [{"top_p": 0.5}]
-        assert other.chat_settings(there, other.conversations(there)[0].id) is None
+        assert [dict(preset.settings.sampling) for preset in other.presets.all(there)] == [{"top_p": 0.5}]
+        assert other.chats.settings(there, other.chats.find(there)[0].id) is None
 
 
 def test_a_thought_is_folded_in_markdown(store: Store, user: int, tmp_path: Path) -> None:
-    chat = store.create_conversation(user)
-    question = store.add_message(user, chat, None, "user", "<think> is a mark")
-    reply = store.begin_reply(user, chat, question, NewTurn("m", "k", {}, 0, False))
+    chat = store.chats.create(user)
+    question = store.messages.add(user, chat, None, "user", "<think> is a mark")
+    reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, False))
     text = join_reasoning("It asks.", "Yes.")
-    store.finish_reply(reply, text, "complete", TurnFigures())
+    store.replies.finish(reply, text, "complete", TurnFigures())
     list(export_markdown(store, user, [chat], tmp_path / "out"))
     (file,) = (tmp_path / "out").iterdir()
     written = file.read_text(encoding="utf-8")

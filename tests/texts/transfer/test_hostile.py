@@ -96,7 +96,7 @@ def test_text_that_no_file_should_hold(
     value = gpt_chat(gpt_node("q", None, "user", ["MARK"]), current="q", title="MARK", id="MARK")
     file = raw(tmp_path / "c.json", json.dumps([value]).encode().replace(b"MARK", written))
     assert imported(store, user, file).outcomes == {"new": 1}
-    (chat,) = store.conversations(user)
+    (chat,) = store.chats.find(user)
     assert (chat.title, open_branch(store, user, chat.id)) == (shown, [("user", shown)])
     assert imported(store, user, file).outcomes == {"same": 1}
 
@@ -115,7 +115,7 @@ def test_a_file_that_ends_early_keeps_what_came_before(store: Store, user: int, 
         done = imported(store, user, raw(tmp_path / "c.json", text[:end]))
         assert len(done.reasons) == 1
         assert done.reasons[0].endswith(": the file ends here, in the middle.")
-    assert len(store.conversations(user)) == 2
+    assert len(store.chats.find(user)) == 2
 
 
 def test_missing_parents_begin_the_conversation(store: Store, user: int, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_missing_parents_begin_the_conversation(store: Store, user: int, tmp_pat
         current="nowhere",
     )
     imported(store, user, saved(tmp_path / "c.json", [value]))
-    (chat,) = store.conversations(user)
+    (chat,) = store.chats.find(user)
     assert branches(store, user, chat.id) == {("first",), ("second", "reply")}
     assert open_branch(store, user, chat.id)[-1] == ("assistant", "reply")
 
@@ -136,8 +136,8 @@ def test_a_long_row_and_a_huge_text(store: Store, user: int, tmp_path: Path) -> 
     huge = gpt_node("huge", "4999", "assistant", ["x y " * 1_000_000])
     done = imported(store, user, saved(tmp_path / "c.json", [gpt_chat(*row, huge, current="huge")]))
     assert (done.messages, done.bad) == (5_001, 0)
-    (chat,) = store.conversations(user)
-    assert len(store.messages(user, chat.id)[-1].text) == 4_000_000
+    (chat,) = store.chats.find(user)
+    assert len(store.messages.path(user, chat.id)[-1].text) == 4_000_000
 
 
 def test_one_that_is_too_large_is_passed_over(
@@ -167,7 +167,7 @@ def test_a_large_file_is_never_held_whole(store: Store, user: int, tmp_path: Pat
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(store.conversations(user, limit=-1)) == 300
+    assert len(store.chats.find(user, limit=-1)) == 300
     assert len(steps) >= 300
     assert steps == sorted(steps)
     assert most < 8 * cutting.PIECE
@@ -321,7 +321,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
 @given(st.binary(max_size=300) | st.text('[]{}",\\:a1 ', max_size=80).map(str.encode))
 def test_any_bytes(shared: tuple[Store, Path], content: bytes) -> None:
     store, file = shared
-    done = imported(store, store.ensure_user("bytes"), raw(file, content))
+    done = imported(store, store.users.ensure("bytes"), raw(file, content))
     assert not done.outcomes
 
 
@@ -403,9 +403,9 @@ def test_wrong_types_anywhere(shared: tuple[Store, Path], value: Any, data: st.D
         for key in path:
             at = at[key]
         at[last] = copy.deepcopy(data.draw(WRONG))
-    user = store.ensure_user("types")
+    user = store.users.ensure("types")
     done = imported(store, user, saved(file, value))
     assert done.outcomes.total() + done.bad + done.others <= 1
-    for one in store.conversations(user, limit=3):
-        assert store.messages(user, one.id)
-        assert store.chat(user, one.id).current
+    for one in store.chats.find(user, limit=3):
+        assert store.messages.path(user, one.id)
+        assert store.transfer.export_chat(user, one.id).current

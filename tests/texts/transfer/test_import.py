@@ -34,20 +34,20 @@ def test_the_same_again_is_left_out(store: Store, user: int, tmp_path: Path, mad
     value = made() if known else without_id(made())
     file = saved(tmp_path / "c.json", [value, value])
     assert imported(store, user, file).outcomes == {"new": 1, "same": 1}
-    before = [store.chat(user, one.id) for one in store.conversations(user)]
+    before = [store.transfer.export_chat(user, one.id) for one in store.chats.find(user)]
     again = imported(store, user, file)
     assert (again.outcomes, again.messages, again.characters) == ({"same": 2}, 0, 0)
-    assert [store.chat(user, one.id) for one in store.conversations(user)] == before
+    assert [store.transfer.export_chat(user, one.id) for one in store.chats.find(user)] == before
 
 
 def test_another_user_has_copies_of_his_own(store: Store, user: int, tmp_path: Path) -> None:
-    bob = store.ensure_user("bob")
+    bob = store.users.ensure("bob")
     file = saved(tmp_path / "c.json", [gpt_sums()])
     for owner in (user, bob):
         assert imported(store, owner, file).outcomes == {"new": 1}
-    (mine,), (his,) = store.conversations(user), store.conversations(bob)
+    (mine,), (his,) = store.chats.find(user), store.chats.find(bob)
     delete_for_good(store, user, mine.id)
-    assert len(store.messages(bob, his.id)) == 4
+    assert len(store.messages.path(bob, his.id)) == 4
 
 
 def grown() -> dict[str, Any]:
@@ -61,21 +61,21 @@ def grown() -> dict[str, Any]:
 
 def test_one_that_has_grown_gains_what_is_new(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
-    (chat,) = store.conversations(user)
-    store.rename_conversation(user, chat.id, "mine")
+    (chat,) = store.chats.find(user)
+    store.chats.rename(user, chat.id, "mine")
     done = imported(store, user, saved(tmp_path / "c.json", [grown()]))
     assert (done.outcomes, done.messages, done.characters) == ({"grown": 1}, 2, 11)
     assert [text for _, text in open_branch(store, user, chat.id)][-3:] == ["4", "And 3 + 3?", "6"]
-    (after,) = store.conversations(user)
+    (after,) = store.chats.find(user)
     assert (after.title, after.updated_at) == ("mine", 1_700_009_999)
     assert len(branches(store, user, chat.id)) == 2
 
 
 def test_what_was_said_here_since_stays_open(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
-    (chat,) = store.conversations(user)
-    leaf = store.messages(user, chat.id)[-1].id
-    store.add_message(user, chat.id, leaf, "user", "said here")
+    (chat,) = store.chats.find(user)
+    leaf = store.messages.path(user, chat.id)[-1].id
+    store.messages.add(user, chat.id, leaf, "user", "said here")
     imported(store, user, saved(tmp_path / "c.json", [grown()]))
     assert open_branch(store, user, chat.id)[-1] == ("user", "said here")
     assert len(branches(store, user, chat.id)) == 3
@@ -88,30 +88,30 @@ def test_versions_that_lm_studio_adds(store: Store, user: int, tmp_path: Path) -
     value["messages"][1]["currentlySelected"] = 2
     value["messages"][2] = {"versions": [], "currentlySelected": 0}
     assert imported(store, user, saved(tmp_path / "c.json", value)).outcomes == {"grown": 1}
-    (chat,) = store.conversations(user)
+    (chat,) = store.chats.find(user)
     assert ("Tell a joke", "Later") in branches(store, user, chat.id)
 
 
 def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path) -> None:
     file = saved(tmp_path / "c.json", [gpt_sums()])
     imported(store, user, file)
-    (chat,) = store.conversations(user)
+    (chat,) = store.chats.find(user)
     before = branches(store, user, chat.id)
     delete_for_good(store, user, chat.id)
     assert imported(store, user, file).outcomes == {"new": 1}
-    (again,) = store.conversations(user)
+    (again,) = store.chats.find(user)
     assert branches(store, user, again.id) == before
 
 
 def test_one_whose_deletion_can_be_undone_comes_back(store: Store, user: int, tmp_path: Path) -> None:
     file = saved(tmp_path / "c.json", [gpt_sums()])
     imported(store, user, file)
-    (chat,) = store.conversations(user)
+    (chat,) = store.chats.find(user)
     before = branches(store, user, chat.id)
-    store.hide_conversation(user, chat.id)
+    store.chats.hide(user, chat.id)
     assert imported(store, user, file).outcomes == {"same": 1}
-    store.delete_hidden()
-    (again,) = store.conversations(user)
+    store.chats.delete_hidden()
+    (again,) = store.chats.find(user)
     assert branches(store, user, again.id) == before
 
 
@@ -130,7 +130,7 @@ def test_a_deleted_one_leaves_nothing_in_the_file(
     )
     imported(store, user, saved(tmp_path / "c.json", [chat]))
     assert b"xylophone" in path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
-    delete_for_good(store, user, store.conversations(user)[0].id)
+    delete_for_good(store, user, store.chats.find(user)[0].id)
     data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
     assert b"xylophone" not in data
     assert b"uniquesource" not in data
@@ -138,23 +138,23 @@ def test_a_deleted_one_leaves_nothing_in_the_file(
 
 def test_it_is_found_by_its_words(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums(), webui_chat()]))
-    assert [one.title for one in store.conversations(user, "four")] == ["Sums"]
+    assert [one.title for one in store.chats.find(user, "four")] == ["Sums"]
 
 
 def test_it_can_be_continued_here(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
-    (chat,) = store.conversations(user)
-    question = store.add_message(user, chat.id, store.messages(user, chat.id)[-1].id, "user", "go on")
-    reply = store.begin_reply(user, chat.id, question, NewTurn("tiny", "k", {}, 7, True))
-    store.append_reply(reply, "gladly", [1], ["target"])
-    store.finish_reply(reply, "gladly", "complete", TurnFigures())
+    (chat,) = store.chats.find(user)
+    question = store.messages.add(user, chat.id, store.messages.path(user, chat.id)[-1].id, "user", "go on")
+    reply = store.replies.begin(user, chat.id, question, NewTurn("tiny", "k", {}, 7, True))
+    store.replies.append(reply, "gladly", [1], ["target"])
+    store.replies.finish(reply, "gladly", "complete", TurnFigures())
     assert [text for _, text in open_branch(store, user, chat.id)][-3:] == ["4", "go on", "gladly"]
     assert imported(store, user, saved(tmp_path / "c.json", [gpt_sums()])).outcomes == {"same": 1}
 
 
 def test_its_texts_draft_as_those_that_no_model_wrote_here(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
-    found = store.texts_without_tokens(user, "k", 0, None, 100)
+    found = store.history.without_tokens(user, "k", 0, None, 100)
     assert [text for _, text in found] == ["What is 1 + 1?", "2", "And 2 + 2?", "4", "Four."]
-    store.keep_tokens("k", [(id, [1, 2]) for id, _ in found])
-    assert [len(store.drafting_ids(user, "k", kind)) for kind in ("written", "asked")] == [3, 2]  # type: ignore[arg-type]
+    store.history.keep_tokens("k", [(id, [1, 2]) for id, _ in found])
+    assert [len(store.history.ids(user, "k", kind)) for kind in ("written", "asked")] == [3, 2]  # type: ignore[arg-type]

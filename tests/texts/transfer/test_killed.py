@@ -20,7 +20,7 @@ from pathlib import Path
 from hierchat.store import Store
 from hierchat.texts.importing import Import
 with Store.open(Path(sys.argv[1])) as store:
-    importing = Import(store, store.ensure_user("local"), [Path(sys.argv[2])])
+    importing = Import(store, store.users.ensure("local"), [Path(sys.argv[2])])
     for _ in importing:
         print(importing.outcomes.total(), flush=True)
 """
@@ -43,10 +43,10 @@ def test_a_killed_import(path: Path, tmp_path: Path, after: int) -> None:
     importer.communicate()
     assert importer.returncode != 0
     with Store.open(path) as store:
-        user = store.ensure_user("local")
-        there = store.conversations(user, limit=-1)
+        user = store.users.ensure("local")
+        there = store.chats.find(user, limit=-1)
         assert after <= len(there) < CHATS
-        assert {len(store.chat(user, one.id).messages) for one in there} == {5}
+        assert {len(store.transfer.export_chat(user, one.id).messages) for one in there} == {5}
         done = imported(store, user, file)
         assert done.outcomes == {"same": len(there), "new": CHATS - len(there)}
-        assert len(store.conversations(user, limit=-1)) == CHATS
+        assert len(store.chats.find(user, limit=-1)) == CHATS

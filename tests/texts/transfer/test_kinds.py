@@ -24,7 +24,7 @@ from .files import (
 
 
 def only(store: Store, user: int) -> int:
-    (one,) = store.conversations(user)
+    (one,) = store.chats.find(user)
     return one.id
 
 
@@ -36,11 +36,13 @@ def test_chatgpt(store: Store, user: int, tmp_path: Path) -> None:
         ("What is 1 + 1?", "2", "And 2 + 2?", "Four."),
     }
     assert open_branch(store, user, chat)[-2:] == [("user", "And 2 + 2?"), ("assistant", "4")]
-    found = store.conversation(user, chat)
+    found = store.chats.get(user, chat)
     assert (found.title, found.created_at, found.updated_at) == ("Sums", BEGAN, BEGAN + 60)
-    times = [message.created_at - BEGAN for message in store.messages(user, chat)]
+    times = [message.created_at - BEGAN for message in store.messages.path(user, chat)]
     assert times == [10, 11, 12, 13]
-    replies = [one.written_by for one in store.chat(user, chat).messages if one.role == "assistant"]
+    replies = [
+        one.written_by for one in store.transfer.export_chat(user, chat).messages if one.role == "assistant"
+    ]
     assert replies == [{"model": "gpt-4o"}] * 3
     assert (done.outcomes, done.messages, done.characters) == ({"new": 1}, 5, 14 + 1 + 10 + 1 + 5)
     assert (done.kinds, done.bad, done.others) == ({"ChatGPT": 1}, 0, 0)
@@ -82,9 +84,9 @@ def test_open_webui(store: Store, user: int, tmp_path: Path) -> None:
     chat = only(store, user)
     assert branches(store, user, chat) == {("Name a colour", "Red"), ("Name a colour", "Blue")}
     assert open_branch(store, user, chat) == [("user", "Name a colour"), ("assistant", "Blue")]
-    found = store.conversation(user, chat)
+    found = store.chats.get(user, chat)
     assert (found.title, found.created_at, found.updated_at) == ("Colours", int(BEGAN), int(BEGAN) + 5)
-    assert store.chat(user, chat).messages[1].written_by == {"model": "qwen2.5"}
+    assert store.transfer.export_chat(user, chat).messages[1].written_by == {"model": "qwen2.5"}
     assert done.kinds == {"Open WebUI": 1}
 
 
@@ -97,7 +99,7 @@ def test_open_webui_s_older_exports(store: Store, user: int, tmp_path: Path, bar
         chat = {"chat": chat}
     imported(store, user, saved(tmp_path / "c.json", [chat]))
     assert open_branch(store, user, only(store, user)) == [("user", "Name a colour"), ("assistant", "Blue")]
-    assert store.conversations(user)[0].created_at == BEGAN
+    assert store.chats.find(user)[0].created_at == BEGAN
 
 
 def test_lm_studio(store: Store, user: int, tmp_path: Path) -> None:
@@ -112,9 +114,9 @@ def test_lm_studio(store: Store, user: int, tmp_path: Path) -> None:
         "Knock knock",
         "Who is there?",
     ]
-    found = store.conversation(user, chat)
+    found = store.chats.get(user, chat)
     assert (found.title, found.created_at, found.updated_at) == ("Jokes", BEGAN, BEGAN + 9)
-    assert store.chat(user, chat).messages[1].written_by == {"model": "qwen2.5-7b"}
+    assert store.transfer.export_chat(user, chat).messages[1].written_by == {"model": "qwen2.5-7b"}
     assert done.kinds == {"LM Studio": 1}
 
 
@@ -125,7 +127,7 @@ def test_a_zip_as_chatgpt_gives_it(store: Store, user: int, tmp_path: Path) -> N
         packed.writestr("message_feedback.json", '[{"id": "1", "rating": "thumbsUp"}]')
         packed.writestr("conversations.json", saved(tmp_path / "c", [gpt_sums()]).read_bytes())
     done = imported(store, user, tmp_path / "export.zip")
-    assert len(store.messages(user, only(store, user))) == 4
+    assert len(store.messages.path(user, only(store, user))) == 4
     assert (done.outcomes, done.bad, done.others) == ({"new": 1}, 0, 2)
 
 
@@ -136,4 +138,4 @@ def test_a_folder_of_several_programs(store: Store, user: int, tmp_path: Path) -
     saved(folder / "deep" / "b.json", [gpt_sums(), webui_chat()])
     done = imported(store, user, folder)
     assert done.kinds == {"ChatGPT": 1, "Open WebUI": 1, "LM Studio": 1}
-    assert {one.title for one in store.conversations(user)} == {"Sums", "Colours", "Jokes"}
+    assert {one.title for one in store.chats.find(user)} == {"Sums", "Colours", "Jokes"}

@@ -1,0 +1,256 @@
+"""Sums over the replies of a user, the speed of each model, and results of comparisons."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from statistics import median
+from typing import Any
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import NotFound, Repository, owned_conversation
+from hierchat.store.records import (
+    DraftingFigures,
+    HistorySize,
+    OverTimeFigures,
+    SourceCount,
+    Totals,
+)
+from hierchat.store.replies import TOKEN
+
+_OWNED = (
+    "SELECT comparisons.* FROM comparisons JOIN conversations ON conversations.id = conversation_id"
+    " WHERE user_id = ? AND hidden_by IS NULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredComparison:
+    """One result; `result` is JSON, which the store does not read."""
+
+    id: int
+    conversation_id: int
+    created_at: float
+    question: str
+    result: str
+
+
+_FINISHED = """
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
+"""
+_TOTALS = f"""
+    SELECT
+        count(*) AS replies,
+        ifnull(sum(tokens), 0) AS tokens,
+        sum(tokens) FILTER (WHERE forwards > 0) * 1.0 / sum(forwards) AS tokens_per_forward,
+        ifnull(sum(proposed), 0) AS proposed,
+        ifnull(sum(accepted), 0) AS accepted
+    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted {_FINISHED})
+"""
+_ACCEPTED_BY_SOURCE = f"""
+    SELECT each.key AS source, sum(json_extract(each.value, '$.accepted')) AS accepted
+    FROM (SELECT sources {_FINISHED}), json_each(sources) AS each
+    GROUP BY source ORDER BY accepted DESC, source
+"""
+
+
+# CROSS: in this order, so that a user's replies are found in an index that has all that is asked of messages. The text
+# of a message stands before its time in the row, and would be read to get there.
+_REPLIES = """
+    FROM conversations
+    CROSS JOIN messages ON messages.conversation_id = conversations.id
+    CROSS JOIN turns ON turns.message_id = messages.id
+    CROSS JOIN token_log ON token_log.message_id = messages.id
+    WHERE user_id = :user AND hidden_by IS NULL AND role = 'assistant' AND copy_of IS NULL
+        AND messages.created_at >= :since
+"""
+MEASURED = f"""
+    SELECT
+        date(messages.created_at, 'unixepoch', 'localtime') AS day, model_key,
+        length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted, sources, draft_ms, seconds,
+        iif(baseline = 'measured', speedup, NULL) AS speedup
+    {_REPLIES} AND forwards > 0 AND finish IS NOT 'loop' AND model_key = ifnull(:model, model_key)
+    ORDER BY messages.id
+"""
+"""A row for each measured reply. What a model repeats for ever drafts itself, and says nothing about other replies."""
+WRITERS = f"SELECT model_key, model, max(messages.id) {_REPLIES} GROUP BY model_key ORDER BY model, model_key"
+WRITTEN = f"SELECT count(*), ifnull(sum(length(ids)), 0) / {TOKEN.itemsize} {_REPLIES}"
+INDEXED = """
+    SELECT ifnull(sum(length(texts) + length(positions)), 0) FROM suffix_runs WHERE user_id = :user
+"""
+_EVER = 0.0
+
+Row = dict[str, Any]
+
+
+LAST = 20
+"""Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
+_REPLIES_OF_MODEL = f"""
+    SELECT model, length(ids) / {TOKEN.itemsize} AS tokens, seconds
+    FROM turns
+    JOIN token_log USING (message_id)
+    JOIN messages ON messages.id = message_id
+    JOIN conversations ON conversations.id = conversation_id
+    WHERE user_id = ? AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} AND hidden_by IS NULL
+        AND copy_of IS NULL
+    ORDER BY message_id DESC LIMIT 2000
+"""
+
+
+class ReplyFigures(Repository):
+    """Sums over a user's replies: altogether, by day, by model."""
+
+    def totals(self, user_id: int) -> Totals:
+        """Sums over all this user's replies that are no longer being written."""
+        with self._connection.read() as db:
+            (row,) = db.query(_TOTALS, [user_id])
+            return Totals(
+                **row, accepted_by_source=dict(db.execute(_ACCEPTED_BY_SOURCE, [user_id]).fetchall())
+            )
+
+    def over_time(
+        self, user_id: int, model_key: str | None = None, days: int | None = None
+    ) -> OverTimeFigures:
+        """The measured replies of the last `days` days, today the last of them; None for all days.
+
+        `model_key`: of one model's replies; None for all.
+        """
+        parameters = {"user": user_id, "model": model_key, "since": _since(days)}
+        with self._connection.read() as db:
+            rows = list(db.query(MEASURED, parameters))
+        return OverTimeFigures(
+            _summed(rows),
+            {date.fromisoformat(day): _summed(group) for day, group in _grouped(rows, "day")},
+            {key: _summed(group) for key, group in _grouped(rows, "model_key")},
+        )
+
+    def models(self, user_id: int) -> dict[str, str]:
+        """By key, the name that the model had when it wrote last for this user."""
+        with self._connection.read() as db:
+            rows = db.execute(WRITERS, {"user": user_id, "since": _EVER})
+            return {key: name for key, name, _ in rows}
+
+    def history_size(self, user_id: int) -> HistorySize:
+        """How much there is of this user's, and of the file that holds everybody's."""
+        path = self._connection.path
+        sides = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
+        with self._connection.read() as db:
+            replies, tokens = db.execute(WRITTEN, {"user": user_id, "since": _EVER}).fetchone()
+            (indexed,) = db.execute(INDEXED, {"user": user_id}).fetchone()
+        return HistorySize(
+            replies, tokens, indexed, sum(side.stat().st_size for side in sides if side.exists())
+        )
+
+    def speeds(self, user_id: int) -> dict[str, tuple[float, int]]:
+        """By model: tokens a second over its last replies to this user, and how many those were."""
+        found = defaultdict[str, list[tuple[int, float]]](list)
+        with self._connection.read() as db:
+            for model, tokens, seconds in db.execute(_REPLIES_OF_MODEL, [user_id]).fetchall():
+                if len(found[model]) < LAST:
+                    found[model].append((tokens, seconds))
+        return {
+            model: (sum(tokens for tokens, _ in each) / sum(seconds for _, seconds in each), len(each))
+            for model, each in found.items()
+        }
+
+
+class Comparisons(Repository):
+    """Results of comparisons. Each belongs to the conversation in which it was made, and goes with it."""
+
+    def add(self, user_id: int, conversation_id: int, question: str, created_at: float, result: str) -> int:
+        """Its id; 0 in an incognito conversation, of which nothing is kept. Raises NotFound where it is gone."""
+        with self._connection.write() as db:
+            if owned_conversation(db, user_id, conversation_id)["incognito"]:
+                return 0
+            row = db.execute(
+                "INSERT INTO comparisons (conversation_id, created_at, question, result) VALUES (?, ?, ?, ?)",
+                [conversation_id, created_at, question, result],
+            )
+            return int(row.lastrowid or 0)
+
+    def all(self, user_id: int, limit: int) -> list[StoredComparison]:
+        """The newest ones first, at most `limit`."""
+        with self._connection.read() as db:
+            rows = db.query(f"{_OWNED} ORDER BY comparisons.id DESC LIMIT ?", [user_id, limit])
+            return [StoredComparison(**row) for row in rows]
+
+    def get(self, user_id: int, comparison_id: int) -> StoredComparison:
+        """One of them. Raises NotFound."""
+        with self._connection.read() as db:
+            return _owned_comparison(db, user_id, comparison_id)
+
+    def delete(self, user_id: int, comparison_id: int) -> None:
+        """From the file, too. Raises NotFound."""
+        with self._connection.write() as db:
+            _owned_comparison(db, user_id, comparison_id)
+            db.execute("DELETE FROM comparisons WHERE id = ?", [comparison_id])
+        self._connection.rewrite()
+
+    def delete_all(self, user_id: int) -> int:
+        """All of a user's; how many there were."""
+        with self._connection.write() as db:
+            gone = db.execute(
+                "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
+                [user_id],
+            ).rowcount
+        self._connection.rewrite()
+        return gone
+
+
+def _owned_comparison(db: Database, user_id: int, comparison_id: int) -> StoredComparison:
+    for row in db.query(f"{_OWNED} AND comparisons.id = ?", [user_id, comparison_id]):
+        return StoredComparison(**row)
+    raise NotFound("This comparison was deleted.")
+
+
+def _since(days: int | None) -> float:
+    """When the first of so many days began, on this machine's clock."""
+    if days is None:
+        return _EVER
+    first = datetime.now().date() - timedelta(days=days - 1)
+    return datetime.combine(first, datetime.min.time()).timestamp()
+
+
+def _grouped(rows: list[Row], column: str) -> Iterator[tuple[str, list[Row]]]:
+    for value, group in groupby(sorted(rows, key=itemgetter(column)), itemgetter(column)):
+        yield value, list(group)
+
+
+def _summed(replies: Sequence[Row]) -> DraftingFigures:
+    proposed, accepted = Counter[str](), Counter[str]()
+    for reply in replies:
+        for name, count in json.loads(reply["sources"]).items():
+            proposed[name] += count["proposed"]
+            accepted[name] += count["accepted"]
+    tokens = sum(reply["tokens"] for reply in replies)
+    beside = [reply for reply in replies if reply["speedup"] is not None]
+    timed = [reply for reply in replies if reply["draft_ms"] is not None]
+    return DraftingFigures(
+        replies=len(replies),
+        tokens=tokens,
+        tokens_per_forward=tokens / sum(reply["forwards"] for reply in replies) if replies else None,
+        proposed=sum(reply["proposed"] for reply in replies),
+        accepted=sum(reply["accepted"] for reply in replies),
+        sources={
+            name: SourceCount(proposed[name], accepted[name])
+            for name in sorted(proposed, key=lambda name: (-accepted[name], name))
+        },
+        speedup=median(reply["speedup"] for reply in beside) if beside else None,
+        compared=len(beside),
+        saved_seconds=sum(reply["seconds"] * (reply["speedup"] - 1) for reply in beside),
+        draft_ms=(
+            sum(reply["draft_ms"] for reply in timed) / sum(reply["forwards"] for reply in timed)
+            if timed
+            else None
+        ),
+    )
