@@ -19,7 +19,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hierchat.chat.reply import reply_text
+from hierchat.chat.reply_stream import reply_text
 from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
