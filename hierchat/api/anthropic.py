@@ -12,11 +12,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Finished, all_blocks, changes, model
+from hierchat.api.chat_completions import Block, Finished, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import ApiError, as_api_error
-from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields, figures, tokens_used
+from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 
 _KINDS = {
     401: "authentication_error",
@@ -141,11 +141,11 @@ def _text(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
-def _messages(asked: MessagesRequest) -> list[dict[str, Any]]:
+def _messages(params: MessagesRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if system := _text(asked.system):
+    if system := _text(params.system):
         found.append({"role": "system", "content": system})
-    for turn in asked.messages:
+    for turn in params.messages:
         if isinstance(turn.content, str):
             found.append({"role": turn.role, "content": turn.content})
             continue
@@ -161,8 +161,8 @@ def _messages(asked: MessagesRequest) -> list[dict[str, Any]]:
                 function = {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}
                 calls.append({"id": block.id, "function": function})
         if text or calls:
-            said = {"role": turn.role, "content": text} | ({"tool_calls": calls} if calls else {})
-            found.append(said | ({"reasoning_content": thought} if thought else {}))
+            message = {"role": turn.role, "content": text} | ({"tool_calls": calls} if calls else {})
+            found.append(message | ({"reasoning_content": thought} if thought else {}))
     return found
 
 
@@ -171,15 +171,15 @@ def _tool(tool: ToolDescription) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-async def messages(request: Request, desk: Serving) -> Response:
+async def messages(request: Request, serving: Serving) -> Response:
     """Answer a request to /v1/messages."""
     try:
-        asked = await fields(request, MessagesRequest)
-        chat = asked.as_chat()
-        running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
-        if asked.stream:
-            return await event_stream(_events(chat, running, thoughts=asked.thinks))
-        blocks, finish = await all_blocks(chat, running, thoughts=asked.thinks)
+        params = await fields(request, MessagesRequest)
+        chat = params.as_chat()
+        running = await serving.begin(request, [reply_request(chat, serving.service)], 1)
+        if params.stream:
+            return await event_stream(_events(chat, running, thoughts=params.thinks))
+        blocks, finish = await all_blocks(chat, running, thoughts=params.thinks)
     except Exception as error:
         problem = as_api_error(error)
         return JSONResponse(failure(problem), problem.status, problem.headers)
@@ -198,19 +198,19 @@ def _message(
 ) -> dict[str, Any]:
     head = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
     ended = {"stop_reason": reason, "stop_sequence": stopped_by}
-    return head | {"model": model(running.asked), "content": content} | ended
+    return head | {"model": running.model, "content": content} | ended
 
 
 def _usage(running: ReplyStreams) -> dict[str, Any]:
-    prompt, written = tokens_used(running.asked)
-    return {"input_tokens": prompt, "output_tokens": written, "hierchat": figures(running.asked)}
+    prompt, written = running.tokens()
+    return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
 def _reason(running: ReplyStreams, finish: str) -> tuple[str, str | None]:
     """Return why the reply ended, and the stop string, if it was one."""
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
-    reply = running.asked[0].reply
+    reply = running.replies[0].reply
     mark = reply.statistics.stop_string if reply is not None else None
     return ("stop_sequence", mark) if mark else ("end_turn", None)
 
@@ -238,7 +238,7 @@ async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -
             async for change in happening:
                 if change is None:
                     begun = True
-                    usage = {"input_tokens": tokens_used(running.asked)[0], "output_tokens": 0}
+                    usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
                     yield event("message_start", message=_message(running, [], None, None) | {"usage": usage})
                 elif isinstance(change, Finished):
                     reason, mark = _reason(running, change.finish)
@@ -259,6 +259,6 @@ async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -
                     yield event("content_block_delta", index=change.block.number, delta=delta)
     except Exception as error:
         if not begun:
-            raise  # its status can still be told
+            raise  # it can still be answered with its status
         problem = failure(as_api_error(error))
         yield event("error", error=problem["error"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,59 +20,52 @@ from hierchat.api.requests import (
     ApiReply,
     ReplyStreams,
     Serving,
-    event,
+    completion_events,
     event_stream,
-    failure,
     fields,
-    usage,
 )
 from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.chat.frames import Frame
 from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
-async def chat(request: Request, desk: Serving) -> Response:
+async def chat(request: Request, serving: Serving) -> Response:
     """Answer a request to /v1/chat/completions."""
-    asked = await fields(request, ChatRequest)
-    running = await desk.begin(request, [reply_request(asked, desk.service)], asked.n)
+    params = await fields(request, ChatRequest)
+    running = await serving.begin(request, [reply_request(params, serving.service)], params.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
-    if asked.stream:
-        return await event_stream(_events(asked, running, head))
+    if params.stream:
+        return await event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = [
-        _choice(asked, number, one, last[number])
-        for number, one in enumerate(running.asked)
+        _choice(params, number, one, last[number])
+        for number, one in enumerate(running.replies)
         if number in last
     ]
-    body = head | {"object": "chat.completion", "model": model(running.asked), "choices": choices}
-    return JSONResponse(body | {"usage": usage(running.asked)})
+    body = head | {"object": "chat.completion", "model": running.model, "choices": choices}
+    return JSONResponse(body | {"usage": running.usage()})
 
 
-def model(asked: Sequence[ApiReply]) -> str:
-    """Return the name of the model that answered."""
-    return next((one.reply.model.name for one in asked if one.reply is not None), "")
-
-
-def _choice(asked: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
-    message, finish = whole(asked, frame)
+def _choice(params: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
+    message, finish = whole(params, frame)
     assert one.reply is not None
-    logprobs = Logprobs(one.reply).chat(frame.text) if asked.logprobs else None
+    logprobs = Logprobs(one.reply).chat(frame.text) if params.logprobs else None
     return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
-def whole(asked: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
+def whole(params: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
     """Return the message of a finished reply, and why it ended."""
     finish = FINISH.get(frame.finish or "", "stop")
     parts = split_reasoning(frame.text)
     message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
     if parts.thought:
         message["reasoning_content"] = parts.thought
-    if not asked.callable_tools:
+    if not params.callable_tools:
         return message, finish
     text = ""
     calls: list[dict[str, Any]] = []
-    for piece in CallReader(asked.names).read(parts.answer, done=True):
+    for piece in CallReader(params.names).read(parts.answer, done=True):
         match piece:
             case TextPiece():
                 text += piece.text
@@ -93,10 +86,10 @@ _Delta = tuple[dict[str, Any], dict[str, Any] | None]
 class Deltas:
     """Finds what is new in one reply, frame by frame."""
 
-    def __init__(self, asked: ChatRequest) -> None:
-        self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(asked.stops)
-        self._reader = CallReader(asked.names) if asked.callable_tools else None
-        self._asked = asked
+    def __init__(self, params: ChatRequest) -> None:
+        self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(params.stops)
+        self._reader = CallReader(params.names) if params.callable_tools else None
+        self._params = params
         self._logprobs: Logprobs | None = None
         self._text = ""
 
@@ -118,7 +111,7 @@ class Deltas:
             return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
         if not new:
             return []
-        if self._asked.logprobs and self._logprobs is None and one.reply is not None:
+        if self._params.logprobs and self._logprobs is None and one.reply is not None:
             self._logprobs = Logprobs(one.reply)
         sent = text[: len(text) - len(answer) + len(self._growing.sent)]
         return [({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
@@ -134,8 +127,8 @@ class Deltas:
                 self._text += piece.text
                 if not self._text.strip():
                     return {}
-                said, self._text = self._text, ""
-                return {"content": said}
+                text, self._text = self._text, ""
+                return {"content": text}
             case CallStart():
                 function = {"name": piece.name, "arguments": ""}
                 call = {"index": piece.number, "id": piece.id, "type": "function", "function": function}
@@ -144,40 +137,20 @@ class Deltas:
         return {"tool_calls": [call]}
 
 
-async def _events(
-    asked: ChatRequest, running: ReplyStreams, head: dict[str, Any]
-) -> AsyncGenerator[str, None]:
-    deltas = [Deltas(asked) for _ in running.asked]
-    begun: set[int] = set()
-    options = asked.stream_options
+def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) -> AsyncGenerator[str, None]:
+    deltas = [Deltas(params) for _ in running.replies]
 
-    def chunk(choices: list[dict[str, Any]], **more: Any) -> str:
-        told = head | {"object": "chat.completion.chunk", "model": model(running.asked), "choices": choices}
-        return event(told | ({"usage": None} if options.include_usage else {}) | more)
+    def choices(number: int, frame: Frame, first: bool) -> Iterator[dict[str, Any]]:
+        found: list[_Delta] = [({"role": "assistant", "content": "", "refusal": None}, None)] if first else []
+        found += deltas[number].of(frame, running.replies[number])
+        for delta, logprobs in found:
+            yield {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+        if frame.phase == "done":
+            finish = deltas[number].finish(frame)
+            yield {"index": number, "delta": {}, "logprobs": None, "finish_reason": finish}
 
-    def choice(
-        number: int, delta: dict[str, Any], finish: str | None = None, logprobs: Any = None
-    ) -> dict[str, Any]:
-        return {"index": number, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-    try:
-        async with aclosing(running.frames()) as frames:
-            async for number, frame in frames:
-                if number not in begun:
-                    begun.add(number)
-                    yield chunk([choice(number, {"role": "assistant", "content": "", "refusal": None})])
-                for delta, logprobs in deltas[number].of(frame, running.asked[number]):
-                    yield chunk([choice(number, delta, logprobs=logprobs)])
-                if frame.phase == "done":
-                    yield chunk([choice(number, {}, deltas[number].finish(frame))])
-    except Exception as error:
-        if not begun:
-            raise  # its status can still be told
-        yield failure(error)
-        return
-    if options.include_usage:
-        yield chunk([], usage=usage(running.asked))
-    yield "data: [DONE]\n\n"
+    head = head | {"object": "chat.completion.chunk"}
+    return completion_events(running, head, params.stream_options.include_usage, choices)
 
 
 # A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's
@@ -213,18 +186,18 @@ class Finished:
 
 
 async def changes(
-    asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
 ) -> AsyncGenerator[BlockEvent | Finished | None, None]:
     """Yield what happens in a reply that is streamed; first None, once it began. Raises as ReplyStreams.frames.
 
     `thoughts`: also what was thought."""
-    deltas, blocks, begun = Deltas(asked), _Blocks(thoughts), False
+    deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
             if not begun:
                 begun = True
                 yield None
-            for delta, _ in deltas.of(frame, running.asked[number]):
+            for delta, _ in deltas.of(frame, running.replies[number]):
                 for change in blocks.of(delta):
                     yield change
             if frame.phase == "done":
@@ -234,14 +207,14 @@ async def changes(
 
 
 async def all_blocks(
-    asked: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
 ) -> tuple[list[Block], str]:
     """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:
         written = [frame async for _, frame in frames]
     if not written:
         raise ApiError(400, "The request was given up.")
-    message, finish = whole(asked, written[-1])
+    message, finish = whole(params, written[-1])
     thought = message.get("reasoning_content") if thoughts else None
     found = [Block(0, thought, thought=True)] if thought else []
     found += [Block(len(found), message["content"])] if message["content"] else []

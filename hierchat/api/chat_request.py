@@ -191,18 +191,18 @@ class ChatRequest(Sampled):
     @property
     def reasoning(self) -> Reasoning:
         """Return how much to think; empty where that is left open."""
-        told = self.chat_template_kwargs
-        switch = told.thinking if told.enable_thinking is None else told.enable_thinking
+        arguments = self.chat_template_kwargs
+        switch = arguments.thinking if arguments.enable_thinking is None else arguments.enable_thinking
         if switch is not None:
             return "on" if switch else "off"
-        return _EFFORTS.get(self.reasoning_effort or told.reasoning_effort or "", "")
+        return _EFFORTS.get(self.reasoning_effort or arguments.reasoning_effort or "", "")
 
     def grammar(self, served: ServedModel) -> str:
         """Return the grammar that a reply of this model has to follow; empty for any text."""
         if not self.must_call:
             return self.response_format.grammar
         mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
-        # Small models that may call again do so for ever: several only where they are asked for.
+        # Small models that may call again do so for ever: several only where they are params for.
         several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
 
@@ -212,28 +212,30 @@ class ChatRequest(Sampled):
         return [tool["function"]["name"] for tool in self.callable_tools]
 
 
-def reply_request(asked: ChatRequest, service: ChatService) -> ReplyRequest:
+def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     """Return what the fields ask of the model."""
-    said = [_said(message) for message in asked.messages]
-    tools = [_described(tool) for tool in asked.callable_tools]
+    messages = [_prompt_message(message) for message in params.messages]
+    tools = [_described(tool) for tool in params.callable_tools]
 
     def prompt(served: ServedModel) -> Prompt:
-        if tools or any(message.calls for message in said):
+        if tools or any(message.calls for message in messages):
             _require_tools(served)
-        reasoning = asked.reasoning or service.slot.settings(served.name).reasoning
+        reasoning = params.reasoning or service.slot.settings(served.name).reasoning
         # A form is that of the whole reply: there is no place in it for a thought.
-        reasoning = "off" if asked.grammar(served) else reasoning
-        return served.prompts.whole(said, served.end_ids, tools, reasoning)
+        reasoning = "off" if params.grammar(served) else reasoning
+        return served.prompts.whole(messages, served.end_ids, tools, reasoning)
 
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
         usual = service.slot.settings(served.name)
         room = served.prompts.context_length - len(prompt.ids)
-        logprobs = asked.top_logprobs if asked.logprobs else None
-        chosen = asked.settings(usual, room, asked.grammar(served), logprobs)
-        return chosen.model_copy(update={"reasoning": asked.reasoning or usual.reasoning})
+        logprobs = params.top_logprobs if params.logprobs else None
+        chosen = params.settings(usual, room, params.grammar(served), logprobs)
+        return chosen.model_copy(update={"reasoning": params.reasoning or usual.reasoning})
 
-    question = next((message.text for message in reversed(said) if message.role == "user"), said[-1].text)
-    return ReplyRequest(asked.model, prompt, settings, question)
+    question = next(
+        (message.text for message in reversed(messages) if message.role == "user"), messages[-1].text
+    )
+    return ReplyRequest(params.model, prompt, settings, question)
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def _require_tools(served: ServedModel) -> None:
         )
 
 
-def _said(message: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:
+def _prompt_message(message: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:
     content = message.content
     text = content if isinstance(content, str) else "\n".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role

@@ -25,31 +25,31 @@ from hierchat.store import StoreError
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-Handler = Callable[[Request, Serving], Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response]]  # (request, serving=...)
 PREFIX = "/v1/"
 LOOK_SECONDS = 2.0
 """How soon a reply ends whose key was removed."""
 log = logging.getLogger(__name__)
 
 
-async def health(request: Request, desk: Serving) -> Response:
+async def health(request: Request, serving: Serving) -> Response:
     """Answer whether a model can reply, as llama.cpp's server does."""
-    if desk.service.slot.model is None:
+    if serving.service.slot.model is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
     return JSONResponse({"status": "ok"})
 
 
-async def models(request: Request, desk: Serving) -> Response:
+async def models(request: Request, serving: Serving) -> Response:
     """Answer with the models on this machine."""
-    found = await asyncio.to_thread(listed, desk.service)
+    found = await asyncio.to_thread(listed, serving.service)
     return JSONResponse({"object": "list", "data": found})
 
 
-async def model(request: Request, desk: Serving) -> Response:
+async def model(request: Request, serving: Serving) -> Response:
     """Answer with one model."""
     name = request.path_params["name"]
-    for one in await asyncio.to_thread(listed, desk.service):
+    for one in await asyncio.to_thread(listed, serving.service):
         if one["id"] == name:
             return JSONResponse(one)
     raise ApiError(404, f"No model on this machine is called {name!r}.", "model", "model_not_found")
@@ -79,10 +79,10 @@ class Endpoint:
         self._app = app
         self._store = service.store
         self._is_local = is_local
-        desk = Serving(service)
+        serving = Serving(service)
         self._router = Router(
             [
-                Route(path, partial(_answer, handler=handler, desk=desk), methods=[method])
+                Route(path, partial(handler, serving=serving), methods=[method])
                 for method, path, handler in ADDRESSES
             ]
         )
@@ -134,7 +134,3 @@ class Endpoint:
         except StoreError as error:  # a file that is busy now is not so in some seconds
             log.info("A key could not be looked up: %s", type(error).__name__)
         return None
-
-
-async def _answer(request: Request, *, handler: Handler, desk: Serving) -> Response:
-    return await handler(request, desk)

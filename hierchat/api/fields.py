@@ -124,9 +124,9 @@ class Logprobs:
     def chat(self, text: str) -> dict[str, Any]:
         """Return the probabilities in the form of a chat completion."""
         content = [
-            self._token(token, told.logprob)
-            | {"top_logprobs": [self._token(other, value) for other, value in told.likeliest]}
-            for token, told, _ in self.up_to(text)
+            self._token(token, one.logprob)
+            | {"top_logprobs": [self._token(other, value) for other, value in one.likeliest]}
+            for token, one, _ in self.up_to(text)
         ]
         return {"content": content, "refusal": None}
 
@@ -135,9 +135,9 @@ class Logprobs:
         found = self.up_to(text)
         return {
             "tokens": [self._text(token) for token, _, _ in found],
-            "token_logprobs": [told.logprob for _, told, _ in found],
+            "token_logprobs": [one.logprob for _, one, _ in found],
             "top_logprobs": [
-                {self._text(other): value for other, value in told.likeliest} for _, told, _ in found
+                {self._text(other): value for other, value in one.likeliest} for _, one, _ in found
             ],
             "text_offset": [len(text.encode()[:at].decode(errors="ignore")) for _, _, at in found],
         }

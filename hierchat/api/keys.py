@@ -79,8 +79,10 @@ def as_api_error(error: Exception) -> ApiError:
             return ApiError(400, str(error), "messages", "context_length_exceeded")
         case StoreError():
             # It says where the database lies, which is for the owner's eyes.
-            said = "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
-            return ApiError(503, said, headers={"Retry-After": "10"})
+            message = (
+                "hierchat's database cannot be used just now. Whoever runs hierchat sees why on its page."
+            )
+            return ApiError(503, message, headers={"Retry-After": "10"})
         case TemplateRefused():
             return ApiError(400, str(error), "messages")
         case GrammarError():
@@ -88,8 +90,8 @@ def as_api_error(error: Exception) -> ApiError:
                 400, f"The form that the reply is to have cannot be used: {error}", "response_format"
             )
         case HTTPException():
-            said = "There is no such address here." if error.status_code == 404 else error.detail
-            return ApiError(error.status_code, said, headers=error.headers)
+            message = "There is no such address here." if error.status_code == 404 else error.detail
+            return ApiError(error.status_code, message, headers=error.headers)
     return ApiError(500, logs.error_message(error))
 
 

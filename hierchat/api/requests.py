@@ -1,4 +1,4 @@
-"""One reply that a program asked for: from its prompt to its last frame, in the same queue as those of the page."""
+"""Replies to programs: from a request to their last frames, in the same queue as those of the page."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,10 +96,10 @@ class ReplyRequest:
 class ApiReply:
     """Writes one reply for a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
 
-    def __init__(self, service: ChatService, wanted: ReplyRequest, caller: Caller, number: int = 0) -> None:
+    def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller, number: int = 0) -> None:
         """`number`: which of several replies to the same request, each with a seed of its own."""
         self._service = service
-        self.wanted = wanted
+        self.request = request
         self._caller = caller
         self._number = number
         self.reply: ReplyStream | None = None
@@ -114,17 +114,17 @@ class ApiReply:
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
         """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
-        self.load_seconds = load(self._service, self.wanted.model, stop)
+        self.load_seconds = load(self._service, self.request.model, stop)
         yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
 
     def _begin(self, served: ServedModel, stop: threading.Event) -> Writing:
-        wanted, service, user = self.wanted, self._service, self._caller.user_id
-        if wanted.model and served.name != wanted.model:
+        request, service, user = self.request, self._service, self._caller.user_id
+        if request.model and served.name != request.model:
             raise ApiError(
                 503, f"{served.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded"
             )
-        prompt = wanted.prompt(served)
-        settings = wanted.settings(served, prompt)
+        prompt = request.prompt(served)
+        settings = request.settings(served, prompt)
         settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
         _require_possible(served, settings)
         if not self._caller.keeps:
@@ -136,15 +136,17 @@ class ApiReply:
         options = ReplyOptions(user, settings, stop)
         self.reply = service.completions.reply_to(served, prompt, options)
         conversation = service.store.chats.create(user)
-        question = service.store.messages.add(user, conversation, None, "user", wanted.question)
+        question = service.store.messages.add(user, conversation, None, "user", request.question)
         return ReplyRecorder(service.store, self.reply, user, conversation, question)
 
 
 def require_tokens(served: ServedModel) -> None:
     """Raise ApiError where nobody here knows the model's tokens."""
     if not served.prompts.knows_tokens:
-        said = f"{served.name} is computed by another server, which takes messages: use /v1/chat/completions."
-        raise ApiError(400, said, "model")
+        message = (
+            f"{served.name} is computed by another server, which takes messages: use /v1/chat/completions."
+        )
+        raise ApiError(400, message, "model")
 
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
@@ -155,8 +157,8 @@ def _require_possible(served: ServedModel, settings: GenerationSettings) -> None
         return
     most = served.local.runner.vocabulary
     if beyond := [token for token in settings.logit_bias if not 0 <= token < most]:
-        said = f"logit_bias names token {beyond[0]}; {served.name} has tokens 0 to {most - 1}."
-        raise ApiError(400, said, "logit_bias")
+        message = f"logit_bias names token {beyond[0]}; {served.name} has tokens 0 to {most - 1}."
+        raise ApiError(400, message, "logit_bias")
     if settings.grammar and served.local.grammars:
         served.local.grammars.check(settings.grammar)
 
@@ -165,15 +167,17 @@ def _require_possible(served: ServedModel, settings: GenerationSettings) -> None
 # hangs up stops them.
 
 
+FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
+"""Why a reply ended, as OpenAI calls it."""
 Item = tuple[int, Frame | BaseException | None]
 """The number of a reply, and its next frame, what it failed with, or None at its end."""
 
 
 class ReplyStreams:
-    """Runs all replies to one request. `done` is called when none of them is being written any more."""
+    """Runs all replies to one request. `done` is called with their tokens when none is being written any more."""
 
-    def __init__(self, asked: Sequence[ApiReply], receive: Receive, done: Callable[[], None]) -> None:
-        self.asked = asked
+    def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:
+        self.replies = replies
         self._receive = receive
         self._done = done
         self._stop = threading.Event()
@@ -188,10 +192,10 @@ class ReplyStreams:
         """
         loop = asyncio.get_running_loop()
         self._watching = loop.create_task(self._watch())
-        for number in range(len(self.asked)):
+        for number in range(len(self.replies)):
             threading.Thread(target=self._write, args=(number, loop), name="endpoint", daemon=True).start()
         try:
-            going = len(self.asked)
+            going = len(self.replies)
             while going:
                 number, item = await self._items.get()
                 if item is None:
@@ -201,7 +205,7 @@ class ReplyStreams:
                 elif item.phase == "done" and item.finish in ("error", None):
                     why = item.notice or "The reply could not be written to its end."
                     # Where the database lies is for the owner's eyes.
-                    raise ApiError(500, why.replace(self.asked[number].database, "hierchat's database"))
+                    raise ApiError(500, why.replace(self.replies[number].database, "hierchat's database"))
                 elif item.phase != "waiting":
                     yield number, item
         finally:
@@ -214,7 +218,50 @@ class ReplyStreams:
             self._stop.set()
             if self._watching:
                 self._watching.cancel()
-            self._done()
+            self._done(sum(self.tokens()))
+
+    @property
+    def model(self) -> str:
+        """Return the name of the model that answered."""
+        return next((one.reply.model.name for one in self.replies if one.reply is not None), "")
+
+    def tokens(self) -> tuple[int, int]:
+        """Count the tokens of the prompts, each once however many replies it got, and of the replies."""
+        begun = [(one.request, one.reply) for one in self.replies if one.reply is not None]
+        prompts = {id(request): reply.prompt_tokens for request, reply in begun}
+        return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
+
+    def thought_tokens(self) -> int:
+        """Count the tokens of the replies that were thought, not answered."""
+        return sum(one.reply.statistics.thought_tokens for one in self.replies if one.reply is not None)
+
+    def usage(self) -> dict[str, Any]:
+        """Return the usage in OpenAI's form; `hierchat` is ours."""
+        prompt, written = self.tokens()
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+            "hierchat": self.figures(),
+        }
+
+    def figures(self) -> dict[str, Any]:
+        """Return how the replies were drafted; the speed-up of one reply alone, where it was measured."""
+        statistics = [one.reply.statistics for one in self.replies if one.reply is not None]
+        figures = [one.figures() for one in statistics]
+        forwards, written = sum(one.forwards for one in figures), sum(one.tokens for one in figures)
+        alone = figures[0] if len(figures) == 1 else None
+        return {
+            "drafted": sum(sum(one.proposed.values()) for one in statistics),
+            "accepted": sum(sum(one.accepted.values()) for one in statistics),
+            "tokens_per_forward": written / forwards if forwards else None,
+            "tokens_per_second": alone and alone.tokens_per_second,
+            "waited_seconds": alone and alone.waited_seconds,
+            "speedup": alone and alone.deserved_speedup,
+            "sources": dict(alone.shares) if alone else {},
+            "seeds": [one.seed for one in figures],
+            "load_seconds": max((one.load_seconds for one in self.replies), default=0.0),
+        }
 
     def _write(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         def tell(item: Frame | BaseException | None) -> None:
@@ -222,7 +269,7 @@ class ReplyStreams:
                 loop.call_soon_threadsafe(self._items.put_nowait, (number, item))
 
         try:
-            for frame in self.asked[number].frames(self._stop):
+            for frame in self.replies[number].frames(self._stop):
                 tell(frame)
         except Exception as error:
             tell(error)
@@ -263,6 +310,37 @@ def failure(error: Exception) -> str:
     return event(as_api_error(error).body())
 
 
+async def completion_events(
+    running: ReplyStreams,
+    head: Mapping[str, Any],
+    include_usage: bool,
+    choices: Callable[[int, Frame, bool], Iterable[dict[str, Any]]],
+) -> AsyncGenerator[str, None]:
+    """Write the events of a streamed completion. `choices` makes those of a frame, of which it learns the reply's
+    number, and whether it is that reply's first."""
+    begun: set[int] = set()
+    no_usage = {"usage": None} if include_usage else {}
+
+    def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {**head, "model": running.model, "choices": choices}
+
+    try:
+        async with aclosing(running.frames()) as frames:
+            async for number, frame in frames:
+                first = number not in begun
+                begun.add(number)
+                for choice in choices(number, frame, first):
+                    yield event(chunk([choice]) | no_usage)
+    except Exception as error:
+        if not begun:
+            raise  # it can still be answered with its status
+        yield failure(error)
+        return
+    if include_usage:
+        yield event(chunk([]) | {"usage": running.usage()})
+    yield "data: [DONE]\n\n"
+
+
 async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
     """Answer with these events. Raises what they raise before the first."""
     try:
@@ -279,55 +357,6 @@ async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
             await events.aclose()
 
     return EventStream(all_of_them())
-
-
-# What a request used, and how fast it was answered.
-
-
-FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
-"""Why a reply ended, as OpenAI calls it."""
-
-
-def tokens_used(asked: Sequence[ApiReply]) -> tuple[int, int]:
-    """Count the tokens of the prompts, each once however many replies it got, and of the replies."""
-    begun = [(one.wanted, one.reply) for one in asked if one.reply is not None]
-    prompts = {id(wanted): reply.prompt_tokens for wanted, reply in begun}
-    return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
-
-
-def thought_tokens(asked: Sequence[ApiReply]) -> int:
-    """Count the tokens of the replies that were thought, not answered."""
-    return sum(one.reply.statistics.thought_tokens for one in asked if one.reply is not None)
-
-
-def usage(asked: Sequence[ApiReply]) -> dict[str, Any]:
-    """Return the usage in OpenAI's form; `hierchat` is ours."""
-    prompt, written = tokens_used(asked)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": written,
-        "total_tokens": prompt + written,
-        "hierchat": figures(asked),
-    }
-
-
-def figures(asked: Sequence[ApiReply]) -> dict[str, Any]:
-    """Return how the replies were drafted; the speed-up of one reply alone, where it was measured."""
-    replies = [one.reply for one in asked if one.reply is not None]
-    told = [reply.statistics.figures() for reply in replies]
-    forwards, written = sum(one.forwards for one in told), sum(one.tokens for one in told)
-    alone = told[0] if len(told) == 1 else None
-    return {
-        "drafted": sum(sum(reply.statistics.proposed.values()) for reply in replies),
-        "accepted": sum(sum(reply.statistics.accepted.values()) for reply in replies),
-        "tokens_per_forward": written / forwards if forwards else None,
-        "tokens_per_second": alone and alone.tokens_per_second,
-        "waited_seconds": alone and alone.waited_seconds,
-        "speedup": alone and alone.deserved_speedup,
-        "sources": dict(alone.shares) if alone else {},
-        "seeds": [one.seed for one in told],
-        "load_seconds": max((one.load_seconds for one in asked), default=0.0),
-    }
 
 
 # From an HTTP request to the replies that it asks for, and their books: what every address of the endpoint
@@ -364,21 +393,19 @@ class Serving:
         self._limits = KeyLimits()
         self._noting: set[asyncio.Future[None]] = set()
 
-    async def begin(self, request: Request, wanted: Sequence[ReplyRequest], replies: int) -> ReplyStreams:
-        """Begin so many replies to each of `wanted`, ready to be read. Raises ApiError."""
+    async def begin(self, request: Request, requests: Sequence[ReplyRequest], n: int) -> ReplyStreams:
+        """Begin `n` replies to each of `requests`, ready to be read. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
-        await asyncio.to_thread(require_here, self.service, wanted[0].model)
-        asked = [ApiReply(self.service, one, caller, number) for one in wanted for number in range(replies)]
-        leave = self._limits.enter(caller.key, len(asked)) if caller.key else None
+        await asyncio.to_thread(require_here, self.service, requests[0].model)
+        replies = [ApiReply(self.service, one, caller, number) for one in requests for number in range(n)]
+        leave = self._limits.enter(caller.key, len(replies)) if caller.key else None
 
-        def done() -> None:
+        def done(tokens: int) -> None:
             if leave and caller.key:
                 leave()
-                noting = asyncio.to_thread(
-                    self.service.store.keys.note_use, caller.key.id, sum(tokens_used(asked))
-                )
+                noting = asyncio.to_thread(self.service.store.keys.note_use, caller.key.id, tokens)
                 task = asyncio.ensure_future(noting)
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)
 
-        return ReplyStreams(asked, request.receive, done)
+        return ReplyStreams(replies, request.receive, done)

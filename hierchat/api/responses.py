@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, BlockEvent, Finished, all_blocks, changes, model
+from hierchat.api.chat_completions import Block, BlockEvent, Finished, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import as_api_error
@@ -22,9 +22,6 @@ from hierchat.api.requests import (
     Serving,
     event_stream,
     fields,
-    figures,
-    thought_tokens,
-    tokens_used,
 )
 
 # The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
@@ -55,7 +52,7 @@ class Items:
         more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
         return head | more | {"content": content}
 
-    def told(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the events of a change, without `response.` before their names, and their fields."""
         block = change.block
         item = self.item(block, "completed" if change.what == "ends" else "in_progress")
@@ -163,7 +160,7 @@ class TextOptions(Strict):
 
 
 class ReasoningOptions(Strict):
-    """`summary` counts for nothing: what was thought is told whole."""
+    """`summary` counts for nothing: thoughts are sent whole."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     summary: str = ""
@@ -220,14 +217,14 @@ class ResponseRequest(Strict):
         )
 
 
-def _messages(asked: ResponseRequest) -> list[dict[str, Any]]:
+def _messages(params: ResponseRequest) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if asked.instructions:
-        found.append({"role": "system", "content": asked.instructions})
-    if isinstance(asked.input, str):
-        return [*found, {"role": "user", "content": asked.input}]
+    if params.instructions:
+        found.append({"role": "system", "content": params.instructions})
+    if isinstance(params.input, str):
+        return [*found, {"role": "user", "content": params.input}]
     thought: dict[str, str] = {}  # of the next reply
-    for item in asked.input:
+    for item in params.input:
         match item:
             case ThoughtItem():
                 thought = {"reasoning_content": item.text}
@@ -264,38 +261,38 @@ def _response_format(form: Format) -> dict[str, Any]:
     }
 
 
-async def respond(request: Request, desk: Serving) -> Response:
+async def respond(request: Request, serving: Serving) -> Response:
     """Answer a request to /v1/responses."""
-    asked = await fields(request, ResponseRequest)
-    chat = asked.as_chat()
-    running = await desk.begin(request, [reply_request(chat, desk.service)], 1)
-    told = _Told(asked, running)
-    if asked.stream:
-        return await event_stream(_events(chat, running, told))
+    params = await fields(request, ResponseRequest)
+    chat = params.as_chat()
+    running = await serving.begin(request, [reply_request(chat, serving.service)], 1)
+    body = _ResponseBody(params, running)
+    if params.stream:
+        return await event_stream(_events(chat, running, body))
     blocks, finish = await all_blocks(chat, running, thoughts=True)
-    return JSONResponse(told.response([told.items.item(block) for block in blocks], finish))
+    return JSONResponse(body.response([body.items.item(block) for block in blocks], finish))
 
 
-class _Told:
+class _ResponseBody:
     """Builds one response as it is written."""
 
-    def __init__(self, asked: ResponseRequest, running: ReplyStreams) -> None:
-        self._asked = asked
+    def __init__(self, params: ResponseRequest, running: ReplyStreams) -> None:
+        self._params = params
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
         self.items = Items()
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
         """Return the whole response; `finish` None: it goes on."""
-        asked, cut = self._asked, finish == "length"
-        prompt, written = tokens_used(self._running.asked)
+        params, cut = self._params, finish == "length"
+        prompt, written = self._running.tokens()
         usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens": written,
-            "output_tokens_details": {"reasoning_tokens": thought_tokens(self._running.asked)},
+            "output_tokens_details": {"reasoning_tokens": self._running.thought_tokens()},
             "total_tokens": prompt + written,
-            "hierchat": figures(self._running.asked),
+            "hierchat": self._running.figures(),
         }
         return {
             "id": self._id,
@@ -304,25 +301,25 @@ class _Told:
             "status": "in_progress" if finish is None else "incomplete" if cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "error": None,
-            "instructions": asked.instructions or None,
-            "max_output_tokens": asked.max_output_tokens,
-            "metadata": asked.metadata,
-            "model": model(self._running.asked),
+            "instructions": params.instructions or None,
+            "max_output_tokens": params.max_output_tokens,
+            "metadata": params.metadata,
+            "model": self._running.model,
             "output": output,
-            "parallel_tool_calls": asked.parallel_tool_calls is True,
+            "parallel_tool_calls": params.parallel_tool_calls is True,
             "previous_response_id": None,
             "store": False,
-            "temperature": asked.temperature,
-            "text": asked.text.model_dump(by_alias=True, exclude_none=True),
-            "tool_choice": asked.model_dump()["tool_choice"],
-            "tools": [tool.model_dump() for tool in asked.tools],
-            "top_p": asked.top_p,
+            "temperature": params.temperature,
+            "text": params.text.model_dump(by_alias=True, exclude_none=True),
+            "tool_choice": params.model_dump()["tool_choice"],
+            "tools": [tool.model_dump() for tool in params.tools],
+            "top_p": params.top_p,
             "truncation": "disabled",
             "usage": None if finish is None else usage,
         }
 
 
-async def _events(chat: ChatRequest, running: ReplyStreams, told: _Told) -> AsyncGenerator[str, None]:
+async def _events(chat: ChatRequest, running: ReplyStreams, body: _ResponseBody) -> AsyncGenerator[str, None]:
     number = -1
     output: list[dict[str, Any]] = []
 
@@ -336,19 +333,19 @@ async def _events(chat: ChatRequest, running: ReplyStreams, told: _Told) -> Asyn
         async with aclosing(changes(chat, running, thoughts=True)) as happening:
             async for change in happening:
                 if change is None:
-                    yield event("created", response=told.response([], None))
-                    yield event("in_progress", response=told.response([], None))
+                    yield event("created", response=body.response([], None))
+                    yield event("in_progress", response=body.response([], None))
                     continue
                 if isinstance(change, Finished):
-                    whole = told.response(output, change.finish)
+                    whole = body.response(output, change.finish)
                     yield event(whole["status"], response=whole)
                     continue
-                for kind, more in told.items.told(change):
+                for kind, more in body.items.events(change):
                     yield event(kind, **more)
                 if change.what == "ends":
-                    output.append(told.items.item(change.block))
+                    output.append(body.items.item(change.block))
     except Exception as error:
         if number < 0:
-            raise  # its status can still be told
+            raise  # it can still be answered with its status
         problem = as_api_error(error)
         yield event("error", message=str(problem), code=problem.code or problem.kind, param=problem.param)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import model
 from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
 from hierchat.api.keys import ApiError
 from hierchat.api.requests import (
@@ -21,15 +20,14 @@ from hierchat.api.requests import (
     ReplyRequest,
     ReplyStreams,
     Serving,
-    event,
+    completion_events,
     event_stream,
-    failure,
     fields,
     require_tokens,
-    usage,
 )
 from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
+from hierchat.chat.frames import Frame
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
@@ -79,23 +77,25 @@ class CompletionRequest(Sampled):
         return [self.prompt]
 
 
-async def complete(request: Request, desk: Serving) -> Response:
+async def complete(request: Request, serving: Serving) -> Response:
     """Answer a request to /v1/completions."""
-    asked = await fields(request, CompletionRequest)
-    running = await desk.begin(request, [_wanted(asked, one, desk.service) for one in asked.prompts], asked.n)
+    params = await fields(request, CompletionRequest)
+    running = await serving.begin(
+        request, [_reply_request(params, one, serving.service) for one in params.prompts], params.n
+    )
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
-    if asked.stream:
-        return await event_stream(_events(asked, running, head))
+    if params.stream:
+        return await event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = []
     for number, frame in sorted(last.items()):
-        reply = running.asked[number].reply
+        reply = running.replies[number].reply
         assert reply is not None
-        logprobs = None if asked.logprobs is None else Logprobs(reply).legacy(frame.text)
-        text = _echo(asked, running, number) + frame.text
+        logprobs = None if params.logprobs is None else Logprobs(reply).legacy(frame.text)
+        text = _echo(params, running, number) + frame.text
         choices.append(_choice(number, text, FINISH.get(frame.finish or "", "stop"), logprobs))
-    body = head | {"model": model(running.asked), "choices": choices, "usage": usage(running.asked)}
+    body = head | {"model": running.model, "choices": choices, "usage": running.usage()}
     return JSONResponse(body)
 
 
@@ -103,52 +103,35 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
     return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _echo(asked: CompletionRequest, running: ReplyStreams, number: int) -> str:
+def _echo(params: CompletionRequest, running: ReplyStreams, number: int) -> str:
     """Return the prompt, where it is to stand before what follows it."""
-    return running.asked[number].wanted.question if asked.echo else ""
+    return running.replies[number].request.question if params.echo else ""
 
 
-async def _events(
-    asked: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
+def _events(
+    params: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
-    growing = [HoldBack(asked.stops) for _ in running.asked]
-    told: dict[int, Logprobs] = {}
-    begun: set[int] = set()
-    options = asked.stream_options
+    growing = [HoldBack(params.stops) for _ in running.replies]
+    known: dict[int, Logprobs] = {}
 
-    def chunk(choices: list[dict[str, Any]], **more: Any) -> str:
-        usual = {"usage": None} if options.include_usage else {}
-        return event(head | {"model": model(running.asked), "choices": choices} | usual | more)
+    def choices(number: int, frame: Frame, first: bool) -> Iterator[dict[str, Any]]:
+        reply, done = running.replies[number].reply, frame.phase == "done"
+        text = growing[number].more(frame.text, done=done)
+        logprobs = None
+        if params.logprobs is not None and text and reply is not None:
+            logprobs = known.setdefault(number, Logprobs(reply)).legacy(growing[number].sent)
+        if first:
+            text = _echo(params, running, number) + text
+        if text or done or first:
+            finish = FINISH.get(frame.finish or "", "stop") if done else None
+            yield _choice(number, text, finish, logprobs)
 
-    try:
-        async with aclosing(running.frames()) as frames:
-            async for number, frame in frames:
-                reply = running.asked[number].reply
-                done = frame.phase == "done"
-                text = growing[number].more(frame.text, done=done)
-                logprobs = None
-                if asked.logprobs is not None and text and reply is not None:
-                    known = told.setdefault(number, Logprobs(reply))
-                    logprobs = known.legacy(growing[number].sent)
-                if number not in begun:
-                    text = _echo(asked, running, number) + text
-                if text or done or number not in begun:
-                    finish = FINISH.get(frame.finish or "", "stop") if done else None
-                    yield chunk([_choice(number, text, finish, logprobs)])
-                begun.add(number)
-    except Exception as error:
-        if not begun:
-            raise  # its status can still be told
-        yield failure(error)
-        return
-    if options.include_usage:
-        yield chunk([], usage=usage(running.asked))
-    yield "data: [DONE]\n\n"
+    return completion_events(running, head, params.stream_options.include_usage, choices)
 
 
-def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
+def _reply_request(params: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
     def prompt(served: ServedModel) -> Prompt:
-        ids = _ids(served, text, asked.suffix)
+        ids = _ids(served, text, params.suffix)
         if not ids:
             raise ApiError(400, "prompt is empty.", "prompt")
         served.prompts.require_room(ids)
@@ -156,10 +139,10 @@ def _wanted(asked: CompletionRequest, text: str | list[int], service: ChatServic
 
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
         room = served.prompts.context_length - len(prompt.ids)
-        most = asked.model_copy(update={"max_tokens": asked.max_tokens or USUAL_TOKENS})
-        return most.settings(service.slot.settings(served.name), room, logprobs=asked.logprobs)
+        most = params.model_copy(update={"max_tokens": params.max_tokens or USUAL_TOKENS})
+        return most.settings(service.slot.settings(served.name), room, logprobs=params.logprobs)
 
-    return ReplyRequest(asked.model, prompt, settings, text if isinstance(text, str) else "")
+    return ReplyRequest(params.model, prompt, settings, text if isinstance(text, str) else "")
 
 
 def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
@@ -206,41 +189,41 @@ class Detokenize(Strict):
     tokens: list[Annotated[int, Field(ge=0)]]
 
 
-async def tokenize(request: Request, desk: Serving) -> Response:
+async def tokenize(request: Request, serving: Serving) -> Response:
     """Answer a request to /tokenize."""
-    asked, served = await fields(request, Tokenize), _served(desk)
-    if len(asked.content.encode("utf-8", "replace")) > MOST_BYTES:
+    params, served = await fields(request, Tokenize), _served(serving)
+    if len(params.content.encode("utf-8", "replace")) > MOST_BYTES:
         raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
-    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, asked)})
+    return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, params)})
 
 
-async def detokenize(request: Request, desk: Serving) -> Response:
+async def detokenize(request: Request, serving: Serving) -> Response:
     """Answer a request to /detokenize."""
-    asked, tokenizer = await fields(request, Detokenize), _served(desk).prompts.tokenizer
+    params, tokenizer = await fields(request, Detokenize), _served(serving).prompts.tokenizer
     known = len(tokenizer)
-    if beyond := [token for token in asked.tokens if token >= known]:
+    if beyond := [token for token in params.tokens if token >= known]:
         raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
-    text = await asyncio.to_thread(tokenizer.decode, asked.tokens, clean_up_tokenization_spaces=False)
+    text = await asyncio.to_thread(tokenizer.decode, params.tokens, clean_up_tokenization_spaces=False)
     return JSONResponse({"content": text})
 
 
-def _served(desk: Serving) -> ServedModel:
-    served = desk.service.slot.model
+def _served(serving: Serving) -> ServedModel:
+    served = serving.service.slot.model
     if served is None:
         raise NoModel("No model is loaded.")
     require_tokens(served)
     return served
 
 
-def _tokens(served: ServedModel, asked: Tokenize) -> list[Any]:
+def _tokens(served: ServedModel, params: Tokenize) -> list[Any]:
     tokenizer = served.prompts.tokenizer
     ids = tokenizer(
-        asked.content,
-        add_special_tokens=asked.add_special,
-        split_special_tokens=not asked.parse_special,
+        params.content,
+        add_special_tokens=params.add_special,
+        split_special_tokens=not params.parse_special,
         verbose=False,
     )["input_ids"]
-    if not asked.with_pieces:
+    if not params.with_pieces:
         return list(ids)
     pieces = (
         tokenizer.convert_ids_to_tokens(ids) if not served.is_local else [_piece(served, id) for id in ids]

@@ -131,11 +131,11 @@ class CallReader:
         opens = text.find(OPENS, self._at)
         end = opens if opens >= 0 else len(text) if done else len(text) - held_back(text, (OPENS,))
         end = max(end, self._at)
-        said = text[self._at : end]
+        plain = text[self._at : end]
         self._at = end
         if opens >= 0:
             self._at, self._inside = opens + len(OPENS), "call"
-        return [TextPiece(said)] if said else []
+        return [TextPiece(plain)] if plain else []
 
     def _head(self, text: str, done: bool) -> list[Piece]:
         closes = text.find(CLOSES, self._at)
