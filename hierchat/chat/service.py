@@ -79,7 +79,6 @@ class ChatService:
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
-        slot.costs = store.learned
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.idle = IdleGeneration(store, slot, self._index)
