@@ -115,13 +115,13 @@ def learn_command(
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.load.loaded_model import makers_sampling
     from hierchat.models.progress import terminal_progress
-    from hierchat.runtime.loading import load_served_model
+    from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.runtime.model_slot import PLACES
 
     entry = read_catalogue().entry(catalogue_name(model))
     owner = _user(store, user)
     with terminal_progress() as report:
-        served = load_served_model(entry, backend, report, places=PLACES, costs=store.learned)
+        served = load_served_model(entry, LoadOptions(backend, places=PLACES, costs=store.learned), report)
     room = store.users.idle_settings(owner).most_tokens - store.generated.size(owner, served.model_key).tokens
     if room <= 0:
         raise CommandError(FULL)

@@ -21,7 +21,7 @@ from hierchat.models.load.check import require_runnable
 from hierchat.models.load.loaded_model import makers_sampling, read_tokenizer
 from hierchat.models.progress import ModelError, Progress, Report, silent
 from hierchat.runtime.costs import Costs
-from hierchat.runtime.loading import load_served_model, require_template
+from hierchat.runtime.loading import LoadOptions, load_served_model, require_template
 from hierchat.runtime.served_model import ServedModel
 
 SlotPhase = Literal[
@@ -299,17 +299,15 @@ class ModelSlot:
             from hierchat.runtime.loading import load_remote
 
             return load_remote(self.catalogue.entry(name))
-        return load_served_model(
-            self.catalogue.entry(name),
+        options = LoadOptions(
             self.backend,
-            report,
-            measuring,
             stored=True,
             places=PLACES,
             costs=self._costs,
             catalogue=self.catalogue,
             waits=False,
         )
+        return load_served_model(self.catalogue.entry(name), options, report, measuring)
 
 
 def _ready(served: ServedModel, trouble: str) -> SlotStatus:
