@@ -46,7 +46,7 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is import
 
 
 class OwnModel:
-    """The model of a service. While another one is loaded, what is done stands on `out`."""
+    """Has the model of this process answer; while another one is loaded, `out` shows how far it is."""
 
     def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
         self._service = service
@@ -54,7 +54,7 @@ class OwnModel:
 
     @property
     def slot(self) -> ModelSlot:
-        """It holds the model."""
+        """Return the slot that holds the model."""
         return self._service.slot
 
     @property
@@ -89,11 +89,11 @@ class OwnModel:
             raise CommandError(self.slot.status.message or f"{name} could not be loaded.")
 
     def complete(
-        self, user: int, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
+        self, user: int, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
-        """A reply that is not stored. No other chat of the user drafts it."""
+        """Yield a reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
-        yield from self._service.complete(said, reply_settings(sampling), user, stop, allowed)
+        yield from self._service.complete(messages, reply_settings(sampling), user, stop, allowed)
 
 
 # A server that answers
@@ -106,7 +106,7 @@ _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
 
 
 class ServerModel:
-    """The models of a server."""
+    """Has the models of a server answer."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         """`url`: with or without /v1. Raises CommandError where it is none."""
@@ -161,12 +161,12 @@ class ServerModel:
         self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
 
     def complete(
-        self, said: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
+        self, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
         body = {
             "model": self.name,
-            "messages": [{"role": one.role, "content": _content(one)} for one in said],
+            "messages": [{"role": one.role, "content": _content(one)} for one in messages],
             "stream_options": {"include_usage": True},
             **request_fields(sampling),
         }
@@ -189,7 +189,11 @@ class ServerModel:
             reply.finish = "stopped"
             if not reply.text:
                 return
-        yield reply.frame("done")
+        try:
+            last = reply.frame("done")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # figures of another form
+            raise CommandError(self._sentence(Failure("foreign"))) from error
+        yield last
 
     def _written(
         self, body: dict[str, Any], reply: _StreamedReply, stop: Event
@@ -222,13 +226,15 @@ class ServerModel:
         return failure.said or f"The server answered {failure.status}."
 
 
-def _content(said: PromptMessage) -> str:
+def _content(message: PromptMessage) -> str:
     """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
-    return split_reasoning(said.text).answer or said.text if said.role == "assistant" else said.text
+    return (
+        split_reasoning(message.text).answer or message.text if message.role == "assistant" else message.text
+    )
 
 
 class _StreamedReply:
-    """A reply as its chunks come."""
+    """Collects a reply as its chunks come."""
 
     def __init__(self, sampling: Mapping[str, Any]) -> None:
         self.text = ""
@@ -269,26 +275,28 @@ class _StreamedReply:
         )
 
     def _figures(self) -> Figures:
-        """As the server measured them, where it is a hierchat; else by the clock here."""
-        told, tokens = self._measured, self._tokens
+        """Return figures as the server measured them, where it is a hierchat; else by the clock here."""
+        measured, tokens = self._measured, self._tokens
         seconds = self._last - (self._first or self._last)
-        rate = told.get("tokens_per_second") or ((tokens - 1) / seconds if tokens > 1 and seconds else None)
-        speedup, drafted = told.get("speedup"), told.get("drafted")
+        rate = measured.get("tokens_per_second") or (
+            (tokens - 1) / seconds if tokens > 1 and seconds else None
+        )
+        speedup, drafted = measured.get("speedup"), measured.get("drafted")
         return Figures(
             tokens=tokens,
             seconds=tokens / rate if rate else seconds,
             first_token_seconds=None if self._first is None else self._first - self._begun,
             tokens_per_second=rate,
             total_seconds=self._last - self._begun,
-            waited_seconds=told.get("waited_seconds"),
-            tokens_per_forward=told.get("tokens_per_forward"),
-            acceptance_rate=told["accepted"] / drafted if drafted else None,
+            waited_seconds=measured.get("waited_seconds"),
+            tokens_per_forward=measured.get("tokens_per_forward"),
+            acceptance_rate=measured["accepted"] / drafted if drafted else None,
             speedup=speedup,
             baseline="measured" if speedup else None,
             baseline_tokens_per_second=rate / speedup if rate and speedup else None,
             prompt_tokens=self._prompt_tokens,
-            shares=MappingProxyType(dict(told.get("sources") or {})),
-            seed=next(iter(told.get("seeds") or []), self._seed),
+            shares=MappingProxyType(dict(measured.get("sources") or {})),
+            seed=next(iter(measured.get("seeds") or []), self._seed),
         )
 
 
@@ -312,7 +320,7 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
-    """The one that was named, else a hierchat that runs on this machine and has the model; None where there is none."""
+    """Find the server that was named, else a hierchat that runs here and has the model; None where there is none."""
     key = flags.key or os.environ.get(KEY_VARIABLE)
     server = ServerModel(flags.url or USUAL_URL, key)
     if flags.url:

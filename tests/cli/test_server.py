@@ -218,3 +218,12 @@ def test_a_reader_that_leaves_hangs_up(url: str, script: Script) -> None:
         pass
     reading.close()
     assert script.hung_up.wait(60)
+
+
+@pytest.mark.parametrize(
+    "figures", ["much", [1], {"drafted": 3}, {"tokens_per_second": "fast"}, {"sources": 3}]
+)
+def test_figures_of_another_form_are_not_taken(url: str, script: Script, figures: object) -> None:
+    script.usage = {"prompt_tokens": 7, "completion_tokens": 9, "hierchat": figures}
+    with pytest.raises(CommandError, match="does not speak OpenAI's protocol"):
+        frames(ServerModel(url))

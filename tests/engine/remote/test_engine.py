@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -239,3 +240,30 @@ def test_a_server_that_is_gone() -> None:
         made = engine(url)
     with pytest.raises(ServerError, match=r"Nothing answers at .* Start the server there, then try again"):
         steps(made)
+
+
+def test_a_redirect_is_not_followed_and_no_header_tells_of_this_machine(
+    url: str, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "of another account")
+    seen: list[dict[str, str]] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(307)
+            self.send_header("Location", f"{url}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        with pytest.raises(ServerError, match="does not speak OpenAI's protocol"):
+            OpenAIClient.of_catalogue(OpenAI(url=address)).model(None)
+        server.shutdown()
+    assert not [name for one in seen for name in one if name.startswith(("x-stainless", "openai-"))]
+    assert "authorization" not in seen[0]
