@@ -16,7 +16,7 @@ from hierchat.engine.latency import PROBES, LatencyCurve
 from hierchat.engine.runner import CachedSequence
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Size
-from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
