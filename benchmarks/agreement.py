@@ -19,7 +19,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import Activations, read_catalogue
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 
 Floats = NDArray[np.float32]
 WIDTH = 32
@@ -37,7 +37,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     questions = spread(read_questions(args.questions), args.limit)
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
-        served = load_served_model(entry, args.backend, report)
+        served = load_served_model(entry, LoadOptions(args.backend), report)
         judge = load_torch(entry, "cpu", report, "float32").model
     runner = served.local.runner
     candidates: dict[str, Callable[[list[int]], Floats]] = {
