@@ -15,7 +15,7 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 
 WIDTH = 32
 """Positions per forward of the backend under test."""
@@ -27,7 +27,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     questions = spread(read_questions(args.questions), args.limit)
     settings = GenerationSettings(temperature=0.0, max_new_tokens=args.max_new_tokens)
     with terminal_progress() as report:
-        served = load_served_model(entry, args.backend, report)
+        served = load_served_model(entry, LoadOptions(args.backend), report)
         judge = load_torch(entry, "cpu", report, "float32").model
     sequence = served.local.sequence
     same = positions = 0

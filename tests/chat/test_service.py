@@ -462,7 +462,7 @@ def test_broken_weights_in_mid_reply(talk: Talk) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Once: there is room again when the reply is closed. Twice: there is not."""
-    monkeypatch.setattr("hierchat.chat.record.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.reply_stream.WRITE_SECONDS", 0.0)
     append, left = talk.store.replies.append, times
     written: list[str] = []
 
