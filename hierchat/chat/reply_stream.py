@@ -321,6 +321,7 @@ class ReplyRecorder:
             reply.drafter is not None
             or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
             self._system_prompt,
+            reply.model.activations or None,
         )
         return self._store.replies.begin(*self._place, turn)
 

@@ -41,7 +41,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
+from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -176,14 +176,16 @@ class ChatService:
         seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
         """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
-        settings give the same words, else with a new one. Raises as `send`."""
+        settings give the same words, else with a new one. Raises NotBegun where the model now rounds its activations in
+        another way, and as `send`."""
         question = self.store.messages.get(user_id, user_message_id)
+        turn = None
         if settings.temperature > 0:
             turn = None if seed_of is None else self.store.replies.turn(user_id, seed_of)
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         options = ReplyOptions(user_id, settings, stop)
-        yield from self._completions.answer(partial(self._answer_again, question, options), stop)
+        yield from self._completions.answer(partial(self._answer_again, question, options, like=turn), stop)
 
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
@@ -367,7 +369,18 @@ class ChatService:
         stored = self.store.messages.add(user_id, chat, parent, "user", asked.text, asked.files, held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
 
-    def _answer_again(self, question: Message, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
+    def _answer_again(
+        self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None
+    ) -> ReplyRecorder:
+        """`like`: the reply whose words the same seed is to give again."""
+        if like and like.begun.model_key == served.model_key and served.activations:
+            before = like.begun.activations or "int16"  # all that there was
+            if before != served.activations:
+                raise NotBegun(
+                    f"The same seed would give other words: {before} activations wrote this reply, and {served.name} "
+                    f"computes with {served.activations} now. Set `activations: {before}` for it in models.yaml, or "
+                    "ask for another reply."
+                )
         user_id, chat = options.user_id, question.conversation_id
         system = self._system_prompt(user_id, chat)
         messages = self._said(served, user_id, self.store.messages.path(user_id, chat, question.id), system)

@@ -122,6 +122,7 @@ def load_served_model(
             levels,
             machine,
             implementation=selected.implementation,
+            activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),
         )
         if not runner.drafts:
