@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -51,10 +52,15 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def parsed(path: Path) -> list[ast.AST]:
+    """All nodes of a file."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imported(path: Path, *, at_start: bool) -> Iterator[str]:
     """Modules of ours that a file imports; `at_start`: when it is imported itself, not when a function is called."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(ast.walk(tree))
+    nodes = parsed(path)
     if at_start:
         inside = {id(n) for f in nodes if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
         typing = {
@@ -76,7 +82,7 @@ def imported(path: Path, *, at_start: bool) -> Iterator[str]:
 
 def imported_names(path: Path) -> Iterator[str]:
     """Every module that a file imports, wherever it does."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in parsed(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
