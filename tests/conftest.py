@@ -10,12 +10,17 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import argon2
 import pytest
 
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.openai_server import Script, serving
+
+# Each guess of a password takes 0.1 s of a processor, and so would every login of a test.
+argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=32)  # type: ignore[misc]
 
 # Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
 # the same ones take each other's between look and use, and a server that finds its port taken ends with SystemExit.

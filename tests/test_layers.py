@@ -53,14 +53,14 @@ MODULES = modules()
 
 
 @cache
-def parsed(path: Path) -> list[ast.AST]:
-    """All nodes of a file."""
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file, made once for all tests."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported(path: Path, *, at_start: bool) -> Iterator[str]:
     """Modules of ours that a file imports; `at_start`: when it is imported itself, not when a function is called."""
-    nodes = parsed(path)
+    nodes = list(ast.walk(parsed(path)))
     if at_start:
         inside = {id(n) for f in nodes if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
         typing = {
@@ -82,7 +82,7 @@ def imported(path: Path, *, at_start: bool) -> Iterator[str]:
 
 def imported_names(path: Path) -> Iterator[str]:
     """Every module that a file imports, wherever it does."""
-    for node in parsed(path):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.arms import OwnArm, parse_arms, rotated
+from benchmarks.arms import OwnArm, rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.questions import Question, RequestError
 from hierchat.runtime.served_model import ServedModel
@@ -134,14 +134,6 @@ def test_an_arm_finds_only_its_own_slots(served: ServedModel, monkeypatch: pytes
     assert sum(read) == 2 * (len(prompt) - 1)
     second.answer([*prompt, *answer.reply, 4, 5], SETTINGS)
     assert sum(read) == 2 * (len(prompt) - 1) + 2
-
-
-def test_arms_are_known_by_name() -> None:
-    assert parse_arms("vanilla, hierchat,vanilla") == ["vanilla", "hierchat"]
-    with pytest.raises(RequestError, match=r"Did you mean context"):
-        parse_arms("vanilla,kontext")
-    with pytest.raises(RequestError, match="There are vanilla, "):
-        parse_arms(",")
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import environment
-from benchmarks.peers.arm import LLAMA_CPP, MAIN, PeerArm, Weights, open_peer
+from benchmarks.peers.arm import MAIN, PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
-from benchmarks.peers.programs.llama_cpp import DraftModel, hold
+from benchmarks.peers.programs.llama_cpp import DraftModel
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from tests.testing.fake_arms import FAKE_PEER
@@ -64,15 +63,6 @@ def test_a_peer_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     peer = PeerArm("fake", [sys.executable, "-c", script], served().engine, 1)
     peer.close()
     assert peer._process.returncode
-
-
-def test_an_environment_that_cannot_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
-    monkeypatch.setattr(environment.sys, "executable", "/nowhere/python")
-    said: list[str] = []
-    with pytest.raises(ArmError, match="could not be built"):
-        environment.python_with(LLAMA_CPP, said.append)
-    assert "minutes" in said[0]
 
 
 def test_a_newer_python_is_found_where_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,16 +121,6 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path, look
         assert not lookup or (answer.peak_mb and answer.forwards <= len(answer.reply))
         prompt = [*prompt, *ours, 11]
     peer.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system counts otherwise")
-def test_a_peers_memory_is_its_own() -> None:
-    """A child's ru_maxrss begins with its parent's."""
-    held = np.ones(300_000_000 // 8)  # 300 MB here
-    code = f"import sys; sys.path.insert(0, {str(MAIN.parent)!r}); import memory; print(memory.peak_mb())"
-    said = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    assert held.sum() > 0
-    assert 5 < float(said.stdout) < 100
 
 
 WORDS, WINDOW = 50, 32
@@ -208,12 +188,3 @@ def test_what_the_target_accepted_is_not_evaluated_again() -> None:
     assert llama.read == [40, 41, 42]
     assert drafted(model, 30) == [31, 32, 33]  # another text
     assert llama.read == [30, 31, 32]
-
-
-def test_a_prompt_is_read_without_its_logits() -> None:
-    llama = Counting()
-    hold(llama, [1, 2, 3])
-    hold(llama, [1, 2, 3])
-    hold(llama, [1, 2, 7, 8])
-    assert llama.evaluated == [([1, 2, 3], False), ([7, 8], False)]
-    assert llama._logits_all

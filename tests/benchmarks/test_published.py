@@ -96,15 +96,6 @@ class TestSuffix:
         assert len(tree) == 3
         assert set(paths(tree)[1:]) < {(7,), (5, 6), (5, 8)}
 
-    def test_the_better_of_two_texts(self) -> None:
-        drafter = Suffix(5, [corpus([3, 9, 9, 9])], factor=4.0)
-        drafter.learn([3, 4, 5])
-        drafter.learn([3, 4, 5])
-        assert after(drafter, [8, 3])[:2] == [(4,), (4, 5)]
-        assert set(drafter.propose().sources) == {"history"}
-        drafter.forget()
-        assert after(drafter, [8, 3])[-1] == (9, 9, 9)
-
 
 class TestLlamaCache:
     def test_the_context_needs_little(self) -> None:
@@ -126,23 +117,8 @@ class TestLlamaCache:
         drafter.forget()
         assert after(drafter, [1, 2, 3]) == []
 
-    def test_the_corpus_alone_and_as_a_weight(self) -> None:
-        drafter = LlamaCache(2, [corpus([1, 2, 8], [1, 2, 8], [1, 2, 7])])
-        assert after(drafter, [1, 2]) == [(8,)]
-        # 6 was seen as often as 8, which the corpus has seen, too
-        assert after(drafter, [1, 2, 6, 1, 2, 8, 1, 2]) == [(8,)]
-        assert after(LlamaCache(2), [1, 2, 6, 1, 2, 8, 1, 2]) == [(6,)]
-
 
 class TestHierarchyDrafting:
-    def test_the_newest_of_the_context_first(self) -> None:
-        prompt = [1, 2, 3, 4, 5, 1, 6, 7, 8, 9, 1]
-        assert after(HierarchyDrafting(10), prompt) == [
-            *[(6,), (6, 7), (6, 7, 8), (6, 7, 8, 9)],
-            *[(2,), (2, 3), (2, 3, 4), (2, 3, 4, 5)],
-        ]
-        assert after(HierarchyDrafting(6), prompt)[-2:] == [(6, 7, 8, 9), (2,)]
-
     def test_history_and_seed_then_the_corpus(self) -> None:
         seed = corpus([1, 2, 2, 2, 2], [1, 2, 2, 2, 2], name=SEED_NAME)
         drafter = HierarchyDrafting(13, [seed, corpus([0, 1, 3, 3, 3, 3, 1, 4, 4, 4, 4])])
@@ -211,19 +187,6 @@ def test_ours_proposes_what_theirs_does(texts: np.ndarray) -> None:
         for drafter in (theirs, ours):
             drafter.observe([token])
     assert drafted > 100
-
-
-@compiled
-def test_history_is_forgotten_and_the_corpus_is_not(texts: np.ndarray) -> None:
-    drafter = Arctic(5, [corpus([7, 8, 9, 10])])
-    drafter.learn([20, 21, 22])
-    drafter.begin([1, 20])
-    assert paths(drafter.propose())[0] == (21,)
-    drafter.forget()
-    drafter.begin([1, 20])
-    assert not len(drafter.propose())
-    drafter.begin([1, 7, 8])
-    assert paths(drafter.propose())[0] == (9,)
 
 
 @compiled

@@ -30,6 +30,8 @@ EVERY = [isa if isa.name in HERE else replace(isa, exact_model=True) for isa in 
 ALIKE = ("Q3_K", *WIDE)
 """Read as Q2_K, Q6_K and IQ4_XS are, which stand for them on other processors."""
 CASES = [(isa, name) for isa in EVERY for name in LAYOUTS if isa.name == INSTRUCTIONS or name not in ALIKE]
+DAILY = {INSTRUCTIONS, "avx2", "generic"}
+"""Instruction sets for which each type is compiled in every run; the others once a night."""
 
 BYTES = [(isa, name) for isa, name in CASES if takes_int8(name, isa, "int8")]
 
@@ -84,7 +86,11 @@ def exact(name: str, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]
     return x @ weights.T, float((np.abs(x).astype(np.float64) @ np.abs(weights).T).max())
 
 
-@pytest.mark.parametrize(("isa", "name"), CASES, ids=lambda case: getattr(case, "name", case))
+@pytest.mark.parametrize(
+    ("isa", "name"),
+    [case if case[0].name in DAILY else pytest.param(*case, marks=pytest.mark.large) for case in CASES],
+    ids=lambda case: getattr(case, "name", case),
+)
 def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> None:
     for columns in (256, 768) if LAYOUTS[name].weights == 256 else (32, 288):
         raw = random_rows(name, 37, columns)
