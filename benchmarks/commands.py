@@ -38,7 +38,7 @@ from hierchat.checks.runs import STOPPED, MeasuredRun, RunOptions, answered, bar
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import statistics

@@ -14,7 +14,7 @@ from hierchat.checks.questions import read_questions
 from hierchat.checks.runs import machine, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get_gguf
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import terminal_progress
 
 PROGRAM = Path(__file__).parent / "peers" / "programs" / "llama_tokens.py"

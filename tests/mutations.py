@@ -68,16 +68,16 @@ STORE_TESTS = (
 ACCESS_TESTS = ("access", "accounts", "doors", "login", "limits", "files", "sessions")
 AREAS = {
     "verify": Area(
-        ("hierchat/engine/verification.py", "hierchat/checks/verify.py"),
+        ("hierchat/engine/verif*.py", "hierchat/checks/verify.py", "hierchat/checks/exactness.py"),
         (
             "tests/checks/test_check*.py",
             "tests/checks/test_verif*.py",
             *_names("exact engine top hidden rows"),
         ),
     ),
-    "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel grammar top")),
+    "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel dice grammar top")),
     "deletion": Area(
-        ("hierchat/store/*.py", "hierchat/runtime/history_index.py"),
+        ("hierchat/store/*.py", "hierchat/runtime/history*.py"),
         STORE_TESTS,
         r"(?i)forget|delet|hidden|rewrite",
     ),

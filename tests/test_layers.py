@@ -147,3 +147,11 @@ def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> No
         if path.parent == PACKAGE / "drafting" / "vllm":  # inside vLLM, beside its torch
             continue
         assert not [name for name in imported_names(path) if name.startswith(banned)], path
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) == "page"])
+def test_the_page_knows_nothing_behind_the_chat_service(module: str) -> None:
+    """It reaches the store and the model slot through the parts of ChatService alone."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in ("store", "host", "slot"):
+            assert not ast.unparse(node.value).endswith("service"), f"{module}: {ast.unparse(node)}"

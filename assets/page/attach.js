@@ -15,21 +15,28 @@ let sendThen = false; // Enter was pressed while a file was being read, or on th
 const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 const reading = () => underway.size > 0 || Boolean(find('#hc-tray [data-reading]'));
 
-function attach(given) {
+// Files are read and sent side by side: each is numbered when it is chosen, and the server sorts by that.
+function begun() {
   const key = newKey();
   underway.add(key);
+  return { key, chat: chatOfBox || 0, step: nextStep() };
+}
+
+function attach(given, file = begun()) {
+  const { key } = file;
   if (given.pasted && given.pasted.length < MOST_KEPT) {
     try { sessionStorage.setItem(PASTED + key, given.pasted); } catch { /* full: then a reload alone keeps it */ }
   }
-  trigger('hc_attached', { key, chat: chatOfBox || 0, ...given });
+  trigger('hc_attached', { ...file, ...given });
 }
 
 function attachFile(file) {
   const given = { name: file.name || _('File'), size: file.size };
-  if (file.size > MOST_BYTES) return void attach(given);
+  const chosen = begun();
+  if (file.size > MOST_BYTES) return void attach(given, chosen);
   const reader = new FileReader();
-  reader.onload = () => attach({ ...given, data: reader.result.split(',')[1] || '' });
-  reader.onerror = () => attach(given); // a folder, or gone: the server says so
+  reader.onload = () => attach({ ...given, data: reader.result.split(',')[1] || '' }, chosen);
+  reader.onerror = () => attach(given, chosen); // a folder, or gone: the server says so
   reader.readAsDataURL(file);
 }
 

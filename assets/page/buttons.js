@@ -11,8 +11,9 @@ const toServer = trigger;
 trigger = (act, given) => { if (known) toServer(act, given); else early.push([act, given]); };
 
 // Steps to another chat or view are numbered: of several in a hurry the last one counts, in whatever order they arrive.
-let steps = 0;
-const step = (act, given) => trigger(act, { ...given, step: Date.now() * 1000 + (steps++ % 1000) });
+let lastStep = 0;
+const nextStep = () => (lastStep = Math.max(lastStep + 1, Date.now() * 1000));
+const step = (act, given) => trigger(act, { ...given, step: nextStep() });
 
 // Should the page be built twice, what the first script listened to ends.
 window.hcEnd?.abort();

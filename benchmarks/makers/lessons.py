@@ -37,7 +37,7 @@ from hierchat.drafting.growing.kernel_arrays import (
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.runtime.drafters import statistics_sources
 from hierchat.texts.corpora import statistics
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from hierchat import logs
 from hierchat.chat.frames import CompareFrame, Frame
@@ -74,22 +74,6 @@ log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class OpenPages(Protocol):
-    """What is known above of open pages."""
-
-    def show(self, user_id: int, conversation_id: int) -> bool:
-        """Whether an open page of this user shows that conversation."""
-        ...
-
-
-class NoPages:
-    """Without a page above."""
-
-    def show(self, user_id: int, conversation_id: int) -> bool:
-        """Never."""
-        return False
-
-
 def places_ahead(state: State) -> int | None:
     """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
     frames = list(state.arms.values()) if isinstance(state, CompareFrame) else [state]
@@ -114,6 +98,8 @@ class ReplyInProgress:
     """The text with which it begins, where a reply that was cut goes on."""
     compared: bool = False
     """Whether it is written twice; its states are CompareFrames then."""
+    on_screen: Callable[[], bool] = lambda: False
+    """Whether an open page of the user shows its conversation."""
     waited: bool = False
     """Whether it waited for another one to end; its question goes below that one, then."""
     sent: float = field(default_factory=time.monotonic)
@@ -193,7 +179,6 @@ class InProgress:
     """All replies in progress: at most one in each conversation."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
-        self.pages: OpenPages = NoPages()
         self._store = store
         self._changes = changes
         self._replies: dict[tuple[int, int], ReplyInProgress] = {}
@@ -312,8 +297,13 @@ class InProgress:
     def _write(self, work: _Work) -> None:
         """One reply, and then those to the messages that wait for its end."""
         following: _Work | None = work
-        while following is not None:
-            following = self._one(following)
+        thread = threading.current_thread()
+        try:
+            while following is not None:
+                _running[thread] = following.reply.stop
+                following = self._one(following)
+        finally:
+            _running.pop(thread, None)
 
     def _one(self, work: _Work) -> _Work | None:
         """One reply; what follows it, which stands in its place from now on."""
@@ -363,7 +353,7 @@ class InProgress:
 
     def _mark(self, reply: ReplyInProgress) -> None:
         """A reply that comes while its conversation is not open is marked in the list."""
-        if not self.pages.show(reply.user_id, reply.conversation_id):
+        if not reply.on_screen():
             self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
 
     def _put_back(self, work: _Work) -> None:
@@ -414,7 +404,12 @@ def in_reply_thread(
     make: Callable[[], Generator[T, None, None]], stop: threading.Event
 ) -> Generator[T, None, None]:
     """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
-    thread has ended when this generator has. Exceptions pass through."""
+    thread has ended when this generator has. Exceptions pass through. In a thread that writes a reply already, as
+    those of InProgress, all of it runs there."""
+    if threading.current_thread() in _running:
+        with closing(make()) as values:
+            yield from values
+        return
     items: SimpleQueue[T | _Ended] = SimpleQueue()
 
     def work() -> None:

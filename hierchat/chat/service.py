@@ -11,6 +11,7 @@ from functools import partial
 from hierchat.chat.comparing import USUAL, Comparing, Pair, with_id
 from hierchat.chat.comparison import ARMS
 from hierchat.chat.completions import Completions
+from hierchat.chat.conversations import ChatPresets, Conversations
 from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress
@@ -27,6 +28,7 @@ from hierchat.chat.statistics import (
     stored_figures,
 )
 from hierchat.chat.titles import TitleWriter
+from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, TellsTexts
 from hierchat.engine.remote.openai_client import ServerError
@@ -34,7 +36,7 @@ from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import ALL, REPLIES, Drafting, Written
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.model_manager import ModelManager
-from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.model_slot import ModelSlot, SlotStatus
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
@@ -62,6 +64,10 @@ class ChatService:
         self.slot = slot
         self.changes = ChangeEvents()
         self.in_progress = InProgress(store, self.changes)
+        self.chats = Conversations(store, self.changes, self.in_progress, self._sampling_of)
+        self.presets = ChatPresets(store, self.changes)
+        self.data = UserData(store, self.changes)
+        self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
         self._learned = Learned(store)
         self._completions = Completions(
@@ -80,6 +86,25 @@ class ChatService:
     def completions(self) -> Completions:
         """For what is answered outside of a stored conversation."""
         return self._completions
+
+    @property
+    def model_status(self) -> SlotStatus:
+        """Return what the model slot is doing: which model answers, or how far it is loaded."""
+        return self.slot.status
+
+    @property
+    def model_loaded(self) -> bool:
+        """Return whether a model is there that can answer now."""
+        return self.slot.model is not None
+
+    def dismiss_model_message(self) -> None:
+        """Forget why another model that was asked for did not come."""
+        self.slot.hush()
+
+    def _sampling_of(self, model: str) -> GenerationSettings:
+        """Return a model's default sampling; that of the loaded one, or else the first, for an empty name."""
+        name = model or self.slot.status.name or next(iter(self.slot.names), "")
+        return self.slot.settings(name) if name in self.slot.names else GenerationSettings()
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""

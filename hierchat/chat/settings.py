@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hierchat.chat.frames import DESERVED_TOKENS, Figures
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
-from hierchat.store import ChatSettings
 
 if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
     from hierchat.runtime.model_slot import SlotStatus
 
 
@@ -35,34 +32,6 @@ def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
     """The settings of one reply; where the chat names no seed, with a new one."""
     seed = sampling.get("seed")
     return GenerationSettings(**{**USUAL, **sampling, "seed": secrets.randbits(32) if seed is None else seed})
-
-
-def own_settings(service: ChatService, model: str = "") -> ChatSettings:
-    """What a model brings along: the one that is loaded, or the one of that name."""
-    slot = service.slot
-    name = model or slot.status.name or next(iter(slot.names), "")
-    settings = slot.settings(name) if name in slot.names else GenerationSettings()
-    return ChatSettings("", own_sampling(settings))
-
-
-def settings_of(service: ChatService, user: int, conversation: int | None) -> ChatSettings:
-    """What a chat sets, else what it begins with: a new one with the default preset. Raises NotFound."""
-    own = own_settings(service)
-    if conversation is None:
-        default = (preset.settings for preset in service.store.presets.all(user) if preset.is_default)
-        return next(default, own)
-    if (stored := service.store.chats.settings(user, conversation)) is not None:
-        return stored
-    return replace(own, system_prompt="\n\n".join(service.store.messages.system_prompts(user, conversation)))
-
-
-def keep_settings(service: ChatService, user: int, conversation: int, settings: ChatSettings) -> bool:
-    """Let the chat have these settings. One that differs in nothing from its model goes on following it.
-    Whether they are others than before."""
-    changed = settings != settings_of(service, user, conversation)
-    if changed:
-        service.store.chats.set_settings(user, conversation, settings)
-    return changed
 
 
 # What things are called before a user: sources, figures, what a model is doing. Page and terminal say the

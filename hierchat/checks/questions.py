@@ -16,7 +16,7 @@ from hierchat.chat.reply import reply_text
 from hierchat.config import GenerationSettings
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import terminal_progress
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel

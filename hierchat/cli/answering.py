@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import reply_settings, settings_of
+from hierchat.chat.settings import reply_settings
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
@@ -361,4 +361,4 @@ def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -
     model.choose(name)
     if not flags.no_history:
         return StoredTalk(model, changes, service, user, number)
-    return TalkInMemory(model, changes, partial(model.complete, user), settings_of(service, user, None))
+    return TalkInMemory(model, changes, partial(model.complete, user), service.chats.settings(user, None))

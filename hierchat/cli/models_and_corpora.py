@@ -19,7 +19,7 @@ from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.check import expected_step, require_runnable
 from hierchat.models.load.compare import differences, on_hub
-from hierchat.models.load.loaded_model import known_tokens, load_tokenizer, tokens_sha256
+from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import GatedError, terminal_progress
 from hierchat.models.runnable import Step
 from hierchat.texts import corpora

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from hierchat.chat.frames import Frame
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import keep_settings, own_sampling, reply_settings, settings_of
+from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
@@ -251,12 +251,12 @@ class StoredTalk(Talk):
         self._reply: int | None = None
 
     def _own_settings(self) -> ChatSettings:
-        return settings_of(self._service, self._user, self.number)
+        return self._service.chats.settings(self._user, self.number)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings = self.settings
         number = self.number = self._held.hold(text, files, self.number)
-        keep_settings(self._service, self._user, number, settings)
+        self._service.chats.keep_settings(self._user, number, settings)
         path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
         asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)

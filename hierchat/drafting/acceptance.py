@@ -118,8 +118,8 @@ class Acceptance:
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
 
     def calibration(self) -> Calibration:
-        """Of each source, for every range of chances in which there were candidates: their mean chance, the share
-        that was right, and how many they were."""
+        """Return for each source and every range of chances in which there were candidates: their mean chance, the
+        share that was right, and how many they were."""
         found: Calibration = {}
         for source in dict.fromkeys(SOURCES):
             bins = self.curve[[slot for slot in range(SLOTS) if SOURCES[slot] == source]].sum(0)

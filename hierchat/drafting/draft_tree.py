@@ -14,7 +14,7 @@ class Match(NamedTuple):
     """What a draft was found by in the databases."""
 
     slot: int
-    """Of growing.kernel_arrays; -1: no database drafted it."""
+    """Slot of growing.kernel_arrays; -1: no database drafted it."""
     length: int
     """How many tokens before it matched."""
     database: int
@@ -40,13 +40,13 @@ class DraftTree:
     """Milliseconds that draft models took for it."""
 
     matches: tuple[Match, ...] = ()
-    """Of each node; none at all where no database had a part in the tree."""
+    """Match of each node, or an empty tuple if no database contributed."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def cut(self, nodes: int) -> DraftTree:
-        """The first so many nodes."""
+        """Return the tree of the first so many nodes."""
         return DraftTree(
             self.tokens[:nodes],
             self.parents[:nodes],
@@ -57,7 +57,7 @@ class DraftTree:
         )
 
     def match(self, node: int) -> Match:
-        """What a node was found by."""
+        """Return what a node was found by."""
         return self.matches[node] if self.matches else NO_MATCH
 
     def chance(self, node: int) -> float | None:
@@ -161,7 +161,7 @@ class DraftCost:
 
 
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
-    """Of all paths from the root of at most `most` nodes the one whose expected tokens are worth most more than its
+    """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its
     rows cost; empty where none pays. The tree must have probabilities."""
     gains: list[float] = []
     depths: list[int] = []
@@ -193,7 +193,7 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
 
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:
-    """How many nodes of each tree go through a forward that all share: those that bring most, as long as the next one
+    """Return how many nodes of each tree go through a shared forward: those that bring most, as long as the next one
     pays for its row. A tree without probabilities stays whole."""
     kept = [0 if tree.probabilities else len(tree) for tree in trees]
     rows = sum(kept)

@@ -82,25 +82,25 @@ class Drafter:
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """A new reply starts after `prompt`."""
+        """Begin a new reply after `prompt`."""
         self._context = Context(prompt)
         self._grown, self._alone = False, True
         self._recent[:] = RECENT_PRIOR
         self.cost.begin(len(prompt))
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        """A tree of at most `limit` nodes that continues what was observed."""
+        """Return a tree of at most `limit` nodes that continues what was observed."""
         self.cost.look(self._context.length)
         self._alone = True
         return self._propose(self.cost, limit)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """The same at the prices of a forward that other replies share."""
+        """Propose drafts for a batched forward, with costs of that batch size."""
         self._alone = False
         return self._propose(cost, limit)
 
     def cut(self, nodes: int) -> None:
-        """Of the tree only the first `nodes` go through the forward."""
+        """Keep the first `nodes` of the tree: the others do not go through the forward."""
         self._nodes = nodes
 
     def _propose(self, cost: DraftCost, limit: int | None) -> DraftTree:
@@ -150,8 +150,8 @@ class Drafter:
         )
 
     def _source(self, node: int, slot: int) -> str:
-        """Where a node came from. What the target found likely behind a token or two is credited to this chat where
-        these stand in it: most often it was learned there."""
+        """Return where a node came from. What the target found likely behind a token or two is credited to this chat
+        where these stand in it: most often it was learned there."""
         if slot != SUCCESSORS:
             return SOURCES[slot]
         tree, words = self._tree, list[int]()
@@ -164,21 +164,21 @@ class Drafter:
         return SOURCES[CONTEXT if self._context.went_on_behind(words) else SUCCESSORS]
 
     def _model(self) -> AcceptanceModel:
-        """What was learned, for the reply's settings."""
+        """Return the acceptance model for the reply's settings."""
         model, chosen = self.acceptance.model, self._chosen
         if not chosen.noise.key:
             return model
         return model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """These tokens were committed, in order: drafts that were accepted, and one that the target added."""
+        """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""
         width = 1 + (self._nodes if self._grown else 0)
         self.learn(tokens, top)
         if self._alone:
             self.cost.note(width, len(tokens))
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """The same, where the forward did not verify what was proposed here: its costs are not noted."""
+        """Learn from tokens of a forward that did not verify what was proposed here: its costs are not noted."""
         learned = self.acceptance
         if self._grown:
             teach(
@@ -204,7 +204,7 @@ class Drafter:
         self._context.append(tokens)
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """Of what was observed the first `length` tokens stand, prompt included; then come these. Learns
+        """Keep the first `length` tokens of what was observed, prompt included, then append these. Learns
         nothing."""
         self._grown = False
         self._context.rollback(length)
@@ -212,24 +212,24 @@ class Drafter:
 
 
 def in_order(sources: Iterable[Source]) -> list[Source]:
-    """As a drafter numbers them (draft_tree.Match.database)."""
+    """Sort sources as a drafter numbers them (draft_tree.Match.database)."""
     return sorted(sources, key=lambda source: source.slot)
 
 
 def runs_of(sources: Iterable[Source]) -> NDArray[np.int64]:
-    """Rows of Databases.runs; while they are used, hold the sources' locks."""
+    """Return rows of Databases.runs; while they are used, hold the sources' locks."""
     rows = [row for source in sources for row in source.runs()]
     return np.array(rows, np.int64).reshape(len(rows), 5)
 
 
 def owners_of(sources: Sequence[Source]) -> NDArray[np.int64]:
-    """Which source each row of `runs_of` belongs to; behind them -1, where -1 finds it."""
+    """Return which source each row of `runs_of` belongs to; behind them -1, where -1 finds it."""
     owners = [number for number, source in enumerate(sources) for _ in source.runs()]
     return np.array([*owners, -1], np.int64)
 
 
 def databases(runs: NDArray[np.int64], context: Context, successors: Successors | None) -> Databases:
-    """As they are now: a table may have grown."""
+    """Return the databases as they are now: a table may have grown."""
     table = successors or _no_successors()
     return Databases(
         runs,

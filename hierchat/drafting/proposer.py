@@ -1,4 +1,4 @@
-"""What the engine needs of a drafter."""
+"""Proposers of drafts: the contract with the engine, and several proposers as one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Proposer(Protocol):
         ...
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """A new reply starts after `prompt`."""
+        """Begin a new reply after `prompt`."""
         ...
 
     def propose(self, limit: int | None = None) -> DraftTree:
-        """A tree of at most `limit` nodes that continues what was observed."""
+        """Return a tree of at most `limit` nodes that continues what was observed."""
         ...
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        """These tokens were committed, in order: drafts that were accepted, and one that the target added.
+        """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added.
 
         `top` [tokens, self.top]: the tokens of the highest raw logits where the target chose each of them, highest
         first, the lower id first among equals, -1 beyond the vocabulary. None where `self.top` is 0.
@@ -60,11 +60,11 @@ class Shares(Protocol):
     """A proposer that can draft for a forward that other replies share."""
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """As `propose`, at the prices of that forward. The tree has probabilities, the highest first."""
+        """Propose drafts for a batched forward, at its prices. The tree has probabilities, the highest first."""
         ...
 
     def cut(self, nodes: int) -> None:
-        """Of the tree only the first `nodes` go through the forward."""
+        """Keep the first `nodes` of the tree: the others do not go through the forward."""
         ...
 
 
@@ -107,15 +107,15 @@ class Partner:
     silent: int = 0
     """Steps since it was asked."""
     tree: DraftTree | None = None
-    """What it proposed for this step."""
+    """Its draft tree for this step."""
 
     def pays(self, token_ms: float) -> bool:
-        """Whether to ask it now. `token_ms`: what a token is worth."""
+        """Tell whether proposing now pays. `token_ms`: what a token is worth."""
         tried = self.asked >= TRIALS and self.silent < AGAIN
         return not tried or self.brought * token_ms > self.took_ms
 
     def ask(self, limit: int | None) -> DraftTree:
-        """Its tree, its chances scaled by what was accepted so far."""
+        """Return its tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
         self.took_ms = self._moved(self.took_ms, (time.perf_counter() - began) * 1e3)
@@ -123,7 +123,7 @@ class Partner:
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
     def learn(self, tokens: Sequence[int], without: int) -> None:
-        """`tokens` were committed; the first proposer's drafts alone would have brought `without` of them."""
+        """Learn from committed `tokens`, of which the first proposer's drafts alone would have brought `without`."""
         if (tree := self.tree) is None:
             self.silent += 1
             return
@@ -134,7 +134,7 @@ class Partner:
             self.scale = self._moved(self.scale, accepted / expected)
 
     def _moved(self, average: float, value: float) -> float:
-        """An average that begins with the first value."""
+        """Move an average that begins with the first value."""
         return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
 
 
@@ -182,12 +182,12 @@ class JointDrafter:
         return replace(tree, models_ms=first.models_ms + (time.perf_counter() - began) * 1e3)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
-        """What the first one proposes, if it can; the others rest where rows are dear."""
+        """Return the first one's drafts, if it can share a forward; the others rest where rows are dear."""
         self._tree = self.first.propose_beside(cost, limit) if isinstance(self.first, Shares) else DraftTree()
         return self._tree
 
     def cut(self, nodes: int) -> None:
-        """Of the tree only the first `nodes` go through the forward."""
+        """Keep the first `nodes` of the tree: the others do not go through the forward."""
         self._tree = self._tree.cut(nodes)
         if isinstance(self.first, Shares):
             self.first.cut(nodes)
@@ -203,7 +203,7 @@ class JointDrafter:
 def merge(
     trees: Sequence[DraftTree], onward_ms: NDArray[np.float64], token_ms: float, most: int
 ) -> DraftTree:
-    """The nodes of all trees that pay for their row, at most `most`, likeliest first.
+    """Merge the nodes of all trees that pay for their row, at most `most`, likeliest first.
 
     `onward_ms` [n]: what one more row costs behind n drafts. `token_ms`: what a token is worth."""
     places: dict[tuple[int, int], int] = {}  # (parent, token) -> node
@@ -236,7 +236,7 @@ def merge(
 
 
 def matched(tree: DraftTree, tokens: Sequence[int]) -> int:
-    """How many of `tokens` a path of the tree begins with."""
+    """Count how many of `tokens` a path of the tree begins with."""
     links = zip(tree.parents, tree.tokens, strict=True)
     children = {link: node for node, link in enumerate(links)}
     at, length = -1, 0

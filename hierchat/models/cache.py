@@ -106,7 +106,7 @@ def known_sha256(path: Path) -> str:
 
 
 def known_sha256_of(files: Sequence[Path]) -> str:
-    """The same of several files that belong together; of one, its own."""
+    """Return one SHA-256 for several files that belong together; for one, its own."""
     digests = [known_sha256(file) for file in files]
     return digests[0] if len(files) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 

@@ -31,8 +31,7 @@ from hierchat.models.progress import CatalogueError, UnknownModelError
 
 
 MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 19, 50_000, 50
-"""Of a file that says which models there are: as long as it may be, values with those that aliases repeat, and values
-inside each other."""
+"""Bounds of a catalogue file: its bytes, its values with those that aliases repeat, and values inside each other."""
 Where = tuple[str | int, ...]
 """The way to a value: keys and list positions from the top."""
 
@@ -234,7 +233,7 @@ class ModelSource(_Strict):
 
 
 NOWHERE = ModelSource.model_construct()
-"""Of a model that is computed elsewhere: nothing of it is fetched."""
+"""Source of a model that is computed elsewhere: nothing of it is fetched."""
 
 
 class OpenAI(_Strict):
@@ -452,7 +451,7 @@ def _models_of(file: Lined) -> dict[str, dict[str, Any]]:
 
 
 def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The same fields with every `path` absolute, relative ones beginning at the file that gives them."""
+    """Return the fields with every `path` absolute, relative ones beginning at the file that gives them."""
     return {
         key: _anchored(value, base)
         if isinstance(value, dict)

@@ -133,8 +133,8 @@ def require_fit(
 
 
 def blocks_needed(weights: int, slot: int, context_length: int, *, modules: bool = False) -> int:
-    """Of a model of `weights` bytes in blocks, `slot` numbers per position. `modules`: of transformers, over our
-    kernels; keys and values are floats there."""
+    """Return the bytes that a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`: of
+    transformers, over our kernels; keys and values are floats there."""
     each, spare = _beside_blocks(modules)
     return int(weights + context_length * slot * each + spare)
 

@@ -51,9 +51,63 @@ STEPS: dict[Step, str] = {
 }
 """As sentences for the page."""
 
+# Kinds of models that transformers' own modules compute, by transformers' names. tests/models/test_families.py makes a
+# tiny random model of each and compares it with transformers alone.
+
+ATTENTION = {FULL, SLIDING, "chunked_attention"}
+"""Layers that look back at keys and values."""
+GRAPHED = frozenset([
+    "apertus", "arcee", "aria_text", "biogpt", "bitnet", "cohere", "ctrl", "dbrx", "dots1", "ernie4_5",
+    "ernie4_5_moe", "flex_olmo", "gemma", "glm", "glm4", "glm4_moe", "gpt-sw3", "gpt2", "gpt_neox", "granite",
+    "granitemoe", "granitemoeshared", "helium", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "hyperclovax",
+    "internlm3", "iquestcoder", "jais2", "llama", "mellum", "minimax_m2", "minimax_m3_vl_text", "ministral3",
+    "mistral", "mixtral", "nanochat", "olmo", "olmo2", "olmoe", "opt", "persimmon", "phi", "phi3",
+    "phi4_multimodal", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3", "solar_open",
+    "starcoder2",
+])  # fmt: skip
+"""Kinds that are right over our slots, and over the static slots of CUDA graphs where no layer has a window."""
+SLOTTED = GRAPHED | frozenset([
+    "afmoe", "axk1", "beam", "cohere2", "cohere2_moe", "cwm", "deepseek_v3", "diffllama", "exaone4", "exaone_moe",
+    "flint", "fuyu", "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4", "gemma4_text", "gemma4_unified",
+    "gemma4_unified_text", "glm4_moe_lite", "gpt_bigcode", "gpt_oss", "granite_swa", "granitemoe_swa", "hrm_text",
+    "kolibri1", "laguna", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash", "minicpm3", "ministral",
+    "modernbert-decoder", "olmo3", "vaultgemma", "youtu",
+])  # fmt: skip
+"""Kinds that are right over our slots, in trees: their modules ask transformers' attention interface, and keep keys and
+values alone."""
+KEEPING_STATES = frozenset([
+    "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
+    "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+])  # fmt: skip
+"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). A model is
+computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer that is
+on processors alone (engine/torch/tiled_experts.py)."""
+ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
+"""Kinds of KEEPING_STATES that always have several experts in a layer."""
+
+_NO_CHAT = {
+    "it is made to fill in words, not to chat": [
+        "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
+        "megatron-bert", "reformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
+        "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+    ],
+    "it is made to turn one text into another, not to chat": [
+        "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus",
+        "plbart", "prophetnet", "t5", "umt5",
+    ],
+    "it drafts for one other model, and cannot chat by itself": [
+        "gemma4_assistant", "gemma4_unified_assistant",
+    ],
+    "it is made for sounds or pictures, not to chat": [
+        "git", "got_ocr2", "moshi", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "trocr", "whisper",
+    ],
+}  # fmt: skip
+MADE_FOR_ELSE = {kind: reason for reason, kinds in _NO_CHAT.items() for kind in kinds}
+"""Why kinds cannot chat that transformers counts among the models that generate text."""
+
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
-    """Why our own engine cannot compute a model of this configuration; None if it can."""
+    """Return why our own engine cannot compute a model of this configuration; None if it can."""
     config = of_text(config)
     kind = str(config.get("model_type"))
     if not (architecture := ARCHITECTURES.get(kind)):
@@ -73,7 +127,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         None,
         False,
         "vision",
-    ):  # of pictures, where texts have none
+    ):  # pictures alone may look ahead
         return "attention to what comes behind"
     of_layers = sorted(set(layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
@@ -89,7 +143,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
 
 
 def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str | None:
-    """What of a layer's experts our own engine cannot compute."""
+    """Return why our own engine cannot compute the experts of a layer; None if it can."""
     experts, active = experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
@@ -105,18 +159,18 @@ def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str |
 
 
 def require_supported(config: Mapping[str, Any]) -> None:
-    """Raises UnsupportedError with the reason."""
+    """Check that our own engine computes this configuration. Raises UnsupportedError with the reason."""
     if reason := unsupported(config):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
 
 
 def refused(config: Mapping[str, Any]) -> str | None:
-    """Why a model of this configuration cannot chat through transformers; None where nothing speaks against it."""
+    """Return why a model of this configuration cannot chat through transformers; None if it can."""
     return MADE_FOR_ELSE.get(str(config.get("model_type")))
 
 
 def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
-    """Whether transformers' modules compute it right over our slots: then drafts can be verified and taken back."""
+    """Tell whether transformers' modules are right over our slots: then drafts can be verified and taken back."""
     kinds = {str(config.get("model_type")), str(_of_text(config).get("model_type"))}
     if kinds <= KEEPING_STATES:
         return device.startswith("cpu") or not _states_and_experts(_of_text(config))
@@ -124,7 +178,7 @@ def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
 
 
 def graphed(config: Mapping[str, Any], context_length: int) -> bool:
-    """Whether also CUDA graphs do, whose kernels know neither windows nor sinks."""
+    """Tell whether CUDA graphs compute it, whose kernels know neither windows nor sinks."""
     text = _of_text(config)
     if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
         return False
@@ -136,21 +190,21 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
-    """What will compute a model of this configuration. `own`: our own kernels may."""
+    """Return what will compute a model of this configuration. `own`: our own kernels may."""
     if own and not unsupported(config):
         return "kernels"
     return "slots" if slotted(config, device) else "plain"
 
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
-    """The same where transformers' name of the kind is all that is known."""
+    """Return what will compute a model of which only transformers' name of its kind is known."""
     if own and KINDS.get(kind, kind) in ARCHITECTURES:
         return "kernels"
     return "slots" if slotted({"model_type": kind}, device) else "plain"
 
 
 def _states_and_experts(text: Mapping[str, Any]) -> bool:
-    """Of a kind that keeps states: whether a layer has several experts, too."""
+    """Tell whether a model that keeps states has several experts in a layer, too."""
     if text.get("model_type") == "nemotron_h":
         blocks = text.get("layers_block_type") or text.get("layer_types") or ()
         return "moe" in blocks or "E" in str(text.get("hybrid_override_pattern"))
@@ -158,12 +212,12 @@ def _states_and_experts(text: Mapping[str, Any]) -> bool:
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a configuration of texts and pictures says of texts."""
+    """Return the part of a configuration of texts and pictures that is about texts."""
     return config.get("text_config") or config
 
 
 def gguf_unsupported(head: Head) -> str | None:
-    """Why our own engine cannot compute a GGUF file; None if it can."""
+    """Return why our own engine cannot compute a GGUF file; None if it can."""
     config = gguf_config(head)
     if not (architecture := GGUF_ARCHITECTURES.get(head.architecture)):
         return unknown(config["model_type"])
@@ -188,15 +242,15 @@ def gguf_unsupported(head: Head) -> str | None:
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
-    """What will compute a GGUF file, as `step` says it of a configuration."""
+    """Return what will compute a GGUF file."""
     if own and not gguf_unsupported(head):
         return "kernels"
     return step(gguf_config(head), own=False, device=device)
 
 
 def gguf_refused(head: Head) -> str | None:
-    """The same through transformers, which reads the files of some architectures only; we read those of FAMILIES into
-    its modules."""
+    """Return why a GGUF file cannot run through transformers, which reads the files of some architectures only; we read
+    those of FAMILIES into its modules. None if it can."""
     if head.architecture in FAMILIES:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
             return f"its tensors are in {odd[0]}"
@@ -211,197 +265,3 @@ def gguf_refused(head: Head) -> str | None:
         known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES) | set(FAMILIES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None
-
-
-# Kinds of models that transformers' own modules compute, by transformers' names.
-# tests/models/test_families.py makes a tiny random model of each and compares it with transformers alone.
-
-
-ATTENTION = {FULL, SLIDING, "chunked_attention"}
-"""Layers that look back at keys and values."""
-GRAPHED = frozenset(
-    [
-        "apertus",
-        "arcee",
-        "aria_text",
-        "biogpt",
-        "bitnet",
-        "cohere",
-        "ctrl",
-        "dbrx",
-        "dots1",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "flex_olmo",
-        "gemma",
-        "glm",
-        "glm4",
-        "glm4_moe",
-        "gpt-sw3",
-        "gpt2",
-        "gpt_neox",
-        "granite",
-        "granitemoe",
-        "granitemoeshared",
-        "helium",
-        "hunyuan_v1_dense",
-        "hunyuan_v1_moe",
-        "hy_v3",
-        "hyperclovax",
-        "internlm3",
-        "iquestcoder",
-        "jais2",
-        "llama",
-        "mellum",
-        "minimax_m2",
-        "minimax_m3_vl_text",
-        "ministral3",
-        "mistral",
-        "mixtral",
-        "nanochat",
-        "olmo",
-        "olmo2",
-        "olmoe",
-        "opt",
-        "persimmon",
-        "phi",
-        "phi3",
-        "phi4_multimodal",
-        "phimoe",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "seed_oss",
-        "smollm3",
-        "solar_open",
-        "starcoder2",
-    ]
-)
-"""Right over our slots, and over the static slots of CUDA graphs where no layer has a window."""
-SLOTTED = GRAPHED | frozenset(
-    [
-        "afmoe",
-        "axk1",
-        "beam",
-        "cohere2",
-        "cohere2_moe",
-        "cwm",
-        "deepseek_v3",
-        "diffllama",
-        "exaone4",
-        "exaone_moe",
-        "flint",
-        "fuyu",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "gemma3n_text",
-        "gemma4",
-        "gemma4_text",
-        "gemma4_unified",
-        "gemma4_unified_text",
-        "glm4_moe_lite",
-        "gpt_bigcode",
-        "gpt_oss",
-        "granite_swa",
-        "granitemoe_swa",
-        "hrm_text",
-        "kolibri1",
-        "laguna",
-        "llama4",
-        "llama4_text",
-        "longcat_flash",
-        "mimo_v2_flash",
-        "minicpm3",
-        "ministral",
-        "modernbert-decoder",
-        "olmo3",
-        "vaultgemma",
-        "youtu",
-    ]
-)
-"""Right over our slots, in trees: transformers' modules ask its attention interface, and keep keys and values alone."""
-KEEPING_STATES = frozenset(
-    [
-        "bamba",
-        "granitemoehybrid",
-        "lfm2",
-        "lfm2_moe",
-        "lfm3",
-        "nemotron_h",
-        "olmo_hybrid",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen3_5_moe_text",
-        "qwen3_5_text",
-        "qwen3_next",
-    ]
-)
-"""The same, with layers that keep a running state: each node of a tree has its own (engine/torch/states.py). Such a
-model is computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer
-that is on processors alone (engine/torch/tiled_experts.py)."""
-ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
-"""Those of KEEPING_STATES that never come without."""
-
-_FILLS_IN = "it is made to fill in words, not to chat"
-_ONE_TO_ANOTHER = "it is made to turn one text into another, not to chat"
-_DRAFTS = "it drafts for one other model, and cannot chat by itself"
-_NOT_WORDS = "it is made for sounds or pictures, not to chat"
-MADE_FOR_ELSE = {
-    **dict.fromkeys(
-        [
-            "bert",
-            "bert-generation",
-            "big_bird",
-            "camembert",
-            "data2vec-text",
-            "electra",
-            "ernie",
-            "megatron-bert",
-            "reformer",
-            "rembert",
-            "roberta",
-            "roberta-prelayernorm",
-            "roc_bert",
-            "roformer",
-            "xlm",
-            "xlm-roberta",
-            "xlm-roberta-xl",
-            "xmod",
-        ],
-        _FILLS_IN,
-    ),
-    **dict.fromkeys(
-        [
-            "bart",
-            "bigbird_pegasus",
-            "blenderbot",
-            "blenderbot-small",
-            "marian",
-            "mbart",
-            "mvp",
-            "pegasus",
-            "plbart",
-            "prophetnet",
-            "t5",
-            "umt5",
-        ],
-        _ONE_TO_ANOTHER,
-    ),
-    **dict.fromkeys(["gemma4_assistant", "gemma4_unified_assistant"], _DRAFTS),
-    **dict.fromkeys(
-        [
-            "git",
-            "got_ocr2",
-            "moshi",
-            "moss_transcribe_diarize",
-            "musicgen",
-            "musicgen_melody",
-            "trocr",
-            "whisper",
-        ],
-        _NOT_WORDS,
-    ),
-}
-"""What transformers counts among the models that generate text, and that cannot chat; and why."""

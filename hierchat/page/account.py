@@ -24,17 +24,17 @@ _GUEST = "guest"
 
 
 def build() -> Any:
-    """Its component, at the end of the sidebar."""
+    """Make the component of the login, at the end of the sidebar."""
     return gr.HTML(line("", guest=False), elem_id="hc-log-out")
 
 
 def build_password() -> Any:
-    """The way to another password, in the settings; access/login.py serves its page."""
+    """Make the link to the page that changes the password, in the settings."""
     return gr.HTML("", elem_id="hc-password")
 
 
 def wire(app: gr.Blocks, component: Any, password: Any) -> None:
-    """Drawn once, when the page is opened."""
+    """Draw account and password link once, when the page is opened."""
 
     def show(request: gr.Request) -> dict[Any, Any]:
         name = request.username or ""
@@ -46,32 +46,32 @@ def wire(app: gr.Blocks, component: Any, password: Any) -> None:
 
 
 def to_password(name: str) -> str:
-    """Whose account it is, and the link."""
+    """Draw the account and the link to its password."""
     logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
     link = f'<a href="password">{_("Change the password")}</a>'
     return f"<h2>{_('Your account')}</h2><p>{logged_in} {link}</p>"
 
 
 def line(name: str, *, guest: bool) -> str:
-    """The way out, and whose page it is. A guest is asked before (login.js)."""
+    """Draw the button that logs out, and whose page it is. A guest is asked before (login.js)."""
     out = button("hc_log_out", _("Log out"), text=_GUEST if guest else "")
     return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(name)}</span></div>'
 
 
 def shown_name(session: LoginSession) -> str:
-    """Who is logged in, for the owner's eye."""
+    """Return the name of a logged-in user as the owner reads it."""
     return session.name if session.member.account else _GUEST
 
 
 def forget_guest(service: ChatService, kept: KeptFiles, member: Member) -> None:
-    """A login has ended: of a guest, all goes. Raises StoreError where that has to be tried again."""
+    """Delete all that a guest has, when their login has ended. Raises StoreError where that has to be tried again."""
     if member.account is not None:
         return
     files.forget(member.name)
-    if (user := service.store.users.ids().get(member.name)) is not None:
+    if (user := service.users.ids().get(member.name)) is not None:
         kept.forget(user)
         whole = service.forget_user(user)
     else:  # tried before, or never here
-        whole = service.store.connection.rewrite()
+        whole = service.data.rewrite()
     if not whole:
         raise StoreError(_("Another program keeps what a guest wrote in the file."))

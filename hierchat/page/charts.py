@@ -21,7 +21,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
+    """Describe how something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
 
     colour: str = ACCENT
     line: str = "solid"
@@ -38,7 +38,7 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
 
     def at(self, value: float) -> float:
-        """Where a value stands, in percent of the axis; what lies beyond stands at its end."""
+        """Return where a value stands, in percent of the axis; what lies beyond stands at its end."""
         return min(max((value - self.low) / ((self.high - self.low) or 1.0), 0.0), 1.0) * 100
 
 
@@ -72,7 +72,7 @@ def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
 
 
 def percentages(caption: str) -> Axis:
-    """From nothing to all."""
+    """Return an axis from 0 to 100 percent."""
     return Axis(caption, 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
 
 
@@ -130,7 +130,7 @@ def bars(rows: Iterable[ChartBar]) -> str:
 
 
 def key(entries: Iterable[tuple[str, Ink]]) -> str:
-    """What the lines are."""
+    """Draw the key of a chart: each line with its name."""
     drawn = "".join(
         f'<li><svg viewBox="0 0 24 10" aria-hidden="true">{_stroke("M1 5H23", ink)}</svg>{html.escape(name)}</li>'
         for name, ink in entries
@@ -139,7 +139,7 @@ def key(entries: Iterable[tuple[str, Ink]]) -> str:
 
 
 def table(of: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same as figures, folded in. `of`: the chart's title, for screen readers."""
+    """Draw the figures of a chart as a table, folded. `of`: the chart's title, for screen readers."""
     titles = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
     cells = "".join(
         f'<tr><th scope="row">{html.escape(row[0])}</th>'
@@ -208,7 +208,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def size(number_of_bytes: float) -> str:
-    """For the eye, in decimal units."""
+    """Return a size in bytes in words, in decimal units."""
     for unit, name in _UNITS:
         if number_of_bytes >= unit:
             shown = number_of_bytes / unit
@@ -217,7 +217,7 @@ def size(number_of_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """For the eye: seconds, minutes or hours."""
+    """Return a time in words: seconds, minutes or hours."""
     if seconds < 90:
         return _("{n:.0f} s").format(n=seconds)
     return (
@@ -242,6 +242,6 @@ def note(sentence: str) -> str:
 
 
 def nothing(what: str, when: str, ever: bool) -> str:
-    """What will stand here. `ever`: there is something in a longer range."""
+    """Say what a card will show once there is something. `ever`: there is something in a longer range."""
     comes = _("Nothing in these days: choose a longer range.") if ever else when
     return f'<div class="hc-nothing"><p>{what}</p><p class="hc-quiet">{comes}</p></div>'

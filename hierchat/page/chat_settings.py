@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from pydantic import ValidationError
 
-from hierchat.chat.settings import USUAL, keep_settings, own_sampling, settings_of
+from hierchat.chat.settings import USUAL, own_sampling
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import button
@@ -110,7 +110,7 @@ def sampling_controls() -> list[Any]:
 
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
-    """What the controls show for a chat's sampling."""
+    """Return what the controls show for a chat's sampling."""
     values = {"reasoning": "", **USUAL, **own_sampling(GenerationSettings()), **sampling}
     values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
@@ -172,7 +172,7 @@ _PLACEHOLDER = later("For example: You are a patient teacher. Answer in short se
 
 @dataclass(frozen=True, slots=True)
 class ChatSettingsComponents:
-    """Its components."""
+    """Hold the components of the drawer of chat settings."""
 
     preset: Any
     tools: Any
@@ -183,12 +183,12 @@ class ChatSettingsComponents:
 
     @property
     def fields(self) -> list[Any]:
-        """What a chat sets; `read` takes their values."""
+        """Return the components of what a chat sets; `read` takes their values."""
         return [self.preset, self.system, *self.sampling]
 
     @property
     def components(self) -> list[Any]:
-        """All that `drawn` may change."""
+        """Return the components that `drawn` may change."""
         return [*self.fields, self.tools]
 
 
@@ -232,8 +232,8 @@ def keep(
     service: ChatService, session: Session, user: int, conversation: int, settings: ChatSettings
 ) -> None:
     """Let the chat have these settings. Other pages than that of the session are told."""
-    if keep_settings(service, user, conversation, settings):
-        session.settings_seen = service.changes.notify_settings(user, conversation)
+    if (change := service.chats.keep_settings(user, conversation, settings)) is not None:
+        session.settings_seen = change
 
 
 def number(shown: str) -> int:
@@ -257,12 +257,12 @@ def taken(
     Raises InvalidSettings.
     """
     if number(shown) != (conversation or 0):
-        return settings_of(service, user, conversation)
+        return service.chats.settings(user, conversation)
     return read(values)
 
 
 def choices(presets: list[Preset]) -> list[tuple[str, int]]:
-    """What the list of presets offers."""
+    """Return the entries of the list of presets."""
     return [(_("No preset"), NO_PRESET), *((preset.name, preset.id) for preset in presets)]
 
 
@@ -289,7 +289,7 @@ def drawn(
 
 
 def tools(preset: Preset | None, changed: bool) -> str:
-    """What can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
+    """Draw what can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
     if preset is None:
         return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
     parts = [
@@ -313,7 +313,7 @@ def note(settings: ChatSettings) -> str:
 
 
 def noted(text: str) -> ChatSettings | None:
-    """What `note` said; None where it is something else."""
+    """Read back what `note` wrote; None where it is something else."""
     with suppress(ValueError, TypeError, KeyError, InvalidSettings, Foreign):
         prompt, sampled, preset = json.loads(text)
         return read([preset, str(prompt), *values_of(sampled)])

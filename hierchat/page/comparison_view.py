@@ -220,7 +220,7 @@ def picture(result: Comparison) -> str:
 
 
 def headline(result: Comparison) -> str:
-    """How fast the second side is against the first, and whether the words are the same."""
+    """Say how fast the second side is against the first, and whether the words are the same."""
     same = _("word for word the same") if result.verdict.identical else _("other words")
     if not (speedup := result.deserved_speedup):
         return same.capitalize()
@@ -231,7 +231,8 @@ def headline(result: Comparison) -> str:
 
 
 def busy(result: Comparison) -> str:
-    """What other programs used of the processor meanwhile, as the end of a sentence; empty where that is not known."""
+    """Say what other programs used of the processor meanwhile, as the end of a sentence; empty where that is not
+    known."""
     others = result.verdict.others
     told = _(", while other programs used {share} of the processor")
     return "" if others is None else told.format(share=percent(others))
@@ -263,12 +264,12 @@ def verdict_line(verdict: Verdict) -> str:
 
 
 def date_of(result: Comparison) -> str:
-    """When it was made."""
+    """Return when a result was made, in words."""
     return dated(result.at)
 
 
 def drawn(result: Comparison, more: str = "") -> str:
-    """All of it but question and verdict; `more`: further buttons."""
+    """Draw a result but for question and verdict; `more`: further buttons."""
     moments = {arm: differences(result.sides[arm].moments) for arm in ARMS}
     data = {"moments": json.dumps(moments), "export": export(result), "picture": picture(result)}
     carried = "".join(f' data-{name}="{html.escape(value)}"' for name, value in data.items())
@@ -378,7 +379,7 @@ _LEGENDS: dict[Arm, str] = {"first": later("First"), "second": later("Second, wh
 
 
 def line(pair: Pair) -> str:
-    """Both sides in a few words."""
+    """Draw both sides in a few words."""
     named = names(pair)
     first, second = (f"<b>{html.escape(named[arm])}</b>" for arm in ARMS)
     return f'<p class="hc-against" role="status">{first} {_("against")} {second}</p>'
@@ -426,13 +427,13 @@ def _select(label: str, name: str, options: dict[Any, str], chosen: str) -> str:
 
 
 def pair_of(text: str) -> Pair:
-    """What the form says. Raises WrongConfiguration and Foreign."""
+    """Read the pair that the form sends. Raises WrongConfiguration and Foreign."""
     given = record(text)
     return {arm: configuration(of_type(given.get(arm), dict)) for arm in ARMS}
 
 
 class SetupHandlers:
-    """What the form does."""
+    """Handle the form that chooses the two configurations."""
 
     def __init__(self, session_of: SessionOf, shown: Any) -> None:
         self._session_of = session_of

@@ -81,7 +81,8 @@ class Components:
 
 
 def empty_page(place: str) -> str:
-    """What stands where a conversation will be. `place`: where the data lies; empty where it is not the reader's."""
+    """Draw what stands where a conversation will be. `place`: where the data lies; empty where it is not the
+    reader's."""
     cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in map(_, EXAMPLES))
     said = _("Everything stays on the machine that hierchat runs on. Nobody else sees your chats.")
     if place:
@@ -97,7 +98,7 @@ def empty_page(place: str) -> str:
 
 
 def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
-    """What the list of models offers: those that are here, and the way to all others."""
+    """Return the entries of the list of models: those that are here, and the way to all others."""
     return [*((name, name) for name in names), (_("More models…"), MORE)]
 
 
@@ -107,7 +108,7 @@ def heading(title: str) -> str:
 
 
 def build(names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> Components:
-    """All components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
+    """Make all components, inside the Blocks context that is open; with a `login`, there is a way out of it."""
     bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
     timer = gr.Timer(1.0, active=False)
     pulse, cue = gr.Timer(1.0, active=False), gr.HTML("", elem_id="hc-cue")

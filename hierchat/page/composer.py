@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from bisect import insort
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.settings import reply_settings, settings_of
+from hierchat.chat.settings import reply_settings
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
 from hierchat.page.event_data import given, records, whole
-from hierchat.page.guard import SessionOf
 from hierchat.page.page_sessions import Session
+from hierchat.page.panels.panel import SessionOf
 from hierchat.page.unsent import PASTED, Attached, KeptFiles
 from hierchat.page.views import Update, Views
 from hierchat.store import ChatSettings
@@ -38,7 +39,7 @@ _LOST = (
 
 
 class AttachingHandlers:
-    """The handlers."""
+    """Handle files beside the message, the count of tokens, and messages that wait."""
 
     def __init__(
         self, service: ChatService, parts: Components, views: Views, session_of: SessionOf, kept: KeptFiles
@@ -50,7 +51,7 @@ class AttachingHandlers:
         self._kept = kept
 
     def attach(self, event: gr.EventData, request: gr.Request) -> Iterator[Update]:
-        """A file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
+        """Read a file that the page sends: {key, chat, name, size, and its bytes in base64, or `pasted` text}."""
         session, user = self._session_of(request)
         key, chat, name = str(event._data["key"]), int(event._data["chat"]), str(event._data["name"])
         files = session.attached.setdefault(chat, [])
@@ -59,7 +60,9 @@ class AttachingHandlers:
                 session, user, status.error(_(_MOST_MANY).format(n=MOST_FILES)), FILES
             )
             return
-        files.append(new := Attached(key, name))
+        new = Attached(key, name, step=int(event._data.get("step", 0)))
+        with session.lock:
+            insort(files, new, key=lambda file: file.step)
         yield self._views.tray(session, user)
         try:
             said: Update = {}
@@ -74,13 +77,13 @@ class AttachingHandlers:
         yield self._views.tray(session, user) | said
 
     def detach(self, event: gr.EventData, request: gr.Request) -> Update:
-        """Not to be sent after all."""
+        """Take a file away: it is not sent after all."""
         session, user = self._session_of(request)
         self._kept.drop(user, self._taken(session, str(event._data["text"])))
         return self._views.tray(session, user) | self._views.settled(session, user, FILES)
 
     def inline(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
-        """Pasted text into the box, where it would have been."""
+        """Put pasted text into the box, where it would have been."""
         session, user = self._session_of(request)
         taken = self._taken(session, str(event._data["text"]))
         self._kept.drop(user, taken)
@@ -88,7 +91,8 @@ class AttachingHandlers:
         return self._views.tray(session, user) | {self._parts.box: box + text}
 
     def again(self, event: gr.EventData, request: gr.Request) -> Update:
-        """The page was loaded again: the files that it had, each with its chat, and pasted texts as they were."""
+        """Give a page that was loaded again the files that it had, each with its chat, and pasted texts as they
+        were."""
         session, user = self._session_of(request)
         session.restored = True
         lost = []
@@ -110,7 +114,7 @@ class AttachingHandlers:
         )
 
     def show(self, event: gr.EventData, request: gr.Request) -> Update:
-        """The text of a file that was sent, or its name alone again."""
+        """Show the text of a file that was sent, or its name alone again."""
         session, user = self._session_of(request)
         if self._views.now(session, user) is not None:
             return self._views.tell(session, user, status.notice(_(status.LATER)))
@@ -118,7 +122,7 @@ class AttachingHandlers:
         return self._views.conversation(session, user)
 
     def edit_next(self, box: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A message that waits goes back into the box, before what is there."""
+        """Take a message that waits back into the box, before what is there."""
         session, user = self._session_of(request)
         if (one := self._service.in_progress.take_out(user, whole(event._data["text"]))) is None:
             return self._views.tray(session, user)  # it has just gone out
@@ -127,13 +131,13 @@ class AttachingHandlers:
         return self._views.tray(session, user) | {self._parts.box: text}
 
     def cancel_next(self, event: gr.EventData, request: gr.Request) -> Update:
-        """A message that waits is not sent."""
+        """Take a message that waits out of the queue."""
         session, user = self._session_of(request)
         self._service.in_progress.take_out(user, whole(event._data["text"]))
         return self._views.tray(session, user)
 
     def count(self, text: str, request: gr.Request, *values: Any) -> Update:
-        """How long the message has become, and how long it may be; beside a reply that is being written."""
+        """Count how long the message has become, and how long it may be; beside a reply that is being written."""
         session, user = self._session_of(request)
         files = session.attached.get(session.conversation or 0, [])
         uncounted = any(file.tokens is None for file in files)
@@ -149,12 +153,12 @@ class AttachingHandlers:
         return {self._parts.count: status.count_line(counted[0], room, counted[1])} | drawn
 
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
-        """Those of the open chat as the panel shows them, if they are right."""
+        """Return the settings of the open chat: as the panel shows them, if they are valid."""
         shown, *fields = values
         try:
             return chat_settings.taken(self._service, user, session.conversation, shown, fields)
         except InvalidSettings:
-            return settings_of(self._service, user, session.conversation)
+            return self._service.chats.settings(user, session.conversation)
 
     def _read(self, new: Attached, sent: Mapping[str, Any]) -> None:
         if isinstance(sent.get("pasted"), str):

@@ -22,7 +22,6 @@ from hierchat.reasoning import split_reasoning
 if TYPE_CHECKING:
     from hierchat.chat.origins import SourceRun
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.model_slot import ModelSlot
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
@@ -51,7 +50,7 @@ _FULL = later("cut here: the context window is full")
 
 
 def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
-    """What the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
+    """Draw what the user typed, as typed: no Markdown, white space kept. Without actions their place stays free."""
     return (
         f'<article class="hc-turn" aria-label="{_("You")}" data-message="{id}">{message_heading(_("You"))}{files}'
         f'<div class="hc-user" dir="auto">{in_pieces(text)}</div>'
@@ -126,7 +125,7 @@ def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -
 
 
 def _note(message: Message, figures: Figures) -> str:
-    """How a reply ended, where it did not come to its end by itself."""
+    """Say how a reply ended, where it did not come to its end by itself."""
     if message.state in _NOTES:
         note = _(_NOTES[message.state])
         return note if message.text else _("{note} before the first word").format(note=note)
@@ -136,13 +135,13 @@ def _note(message: Message, figures: Figures) -> str:
 
 
 def _cut(message: Message, figures: Figures) -> bool:
-    """Whether the reply could go on."""
+    """Return whether the reply could go on."""
     ended = message.state == "complete" and figures.finish != "length"
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
 
 def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
-    """Nothing for a greedy reply: Again writes the same words."""
+    """Draw the button that repeats a seed; not for a greedy reply, for which Again writes the same words."""
     if figures.seed is None or question is None:
         return ""
     title = _("The same words, if the settings are the same (seed {seed})").format(seed=figures.seed)
@@ -204,7 +203,7 @@ def _no_runs(service: ChatService, figures: Figures | None) -> str:
     """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
     if figures is None or figures.written is None:
         return notice(_(_IMPORTED))
-    model, present = figures.written.model, service.slot.status
+    model, present = figures.written.model, service.model_status
     if model == present.name:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
     if model not in service.models.names:
@@ -233,7 +232,7 @@ def thread(
         path = path[-most:]
         if path[0].role != "user":  # its question stands above
             path = path[1:]
-    present = service.slot.status
+    present = service.model_status
     result = []
     question: int | None = None
     model = ""
@@ -244,7 +243,7 @@ def thread(
         if message.role == "user":
             question = message.id
             open_files = {
-                file.id: service.store.messages.attachment(user_id, file.id)
+                file.id: service.chats.attachment(user_id, file.id)
                 for file in message.attachments
                 if file.id in shown
             }
@@ -265,18 +264,19 @@ def thread(
 # A reply in progress as HTML, from its latest state: the same for every page that shows it.
 
 
-def line(reply: ReplyInProgress, slot: ModelSlot) -> str:
-    """What it does: waits, reads the prompt, or its figures so far. Nothing for a comparison: its columns say it."""
+def line(reply: ReplyInProgress, service: ChatService) -> str:
+    """Say what a reply does: wait, read the prompt, or its figures so far; empty for a comparison, whose columns say
+    it."""
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
-        return status.waiting_line(ahead, slot)
+        return status.waiting_line(ahead, service.model_status, loaded=service.model_loaded)
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""
     if state.phase == "reading":
         return note + status.reading_line(state)
-    return note + figures_view.figures_line(state.figures, status.undrafted(slot.status))
+    return note + figures_view.figures_line(state.figures, status.undrafted(service.model_status))
 
 
 def above(
@@ -289,13 +289,13 @@ def above(
     """The last `most` messages above it, its question at their end."""
     path = []
     if reply.below is not None:
-        path = service.store.messages.path(reply.user_id, reply.conversation_id, reply.below, most + 1)
+        path = service.chats.messages(reply.user_id, reply.conversation_id, reply.below, most + 1)
     drawn = thread(service, reply.user_id, path, marked, shown, most, replying=True)
     return drawn + (user_message(reply.text, files=files(reply.files)) if reply.asks else "")
 
 
 def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:
-    """Its text so far; `words` keeps what is drawn from one state to the next."""
+    """Draw the text of a reply so far; `words` keeps what is drawn from one state to the next."""
     if isinstance(state, Frame) and state.phase in ("writing", "done"):
         return growing(state.text, words, state.figures.thought_seconds, state.message_id)
     return growing(reply.resumed, words) if reply.resumed else ""
@@ -307,13 +307,13 @@ def arms(state: State | None) -> Mapping[Arm, Frame]:
 
 
 def context(state: State | None) -> str:
-    """How full the context window is; empty where that is not known yet."""
+    """Say how full the context window is; empty where that is not known yet."""
     frame = state.arms.get("second") if isinstance(state, CompareFrame) else state
     return status.context_line(frame) if frame else ""
 
 
 def remark(reply: ReplyInProgress) -> str:
-    """What is to be said when it has ended, where it wrote something."""
+    """Return what is to be said of a reply that has ended, where it wrote something."""
     if not isinstance(state := reply.latest, Frame):
         return ""
     if state.finish == "error":

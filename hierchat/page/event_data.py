@@ -1,4 +1,4 @@
-"""What a page sends along with an event, read by its type. A program may send anything in its place, which is refused
+"""Read what a page sends along with an event by its type. A program may send anything in its place, which is refused
 before a handler works on it."""
 
 from __future__ import annotations

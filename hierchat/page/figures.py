@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How one source is drawn. `fill` is the same in both themes; `line` carries contrast against each page."""
+    """Describe how one source is drawn. `fill` is the same in both themes; `line` carries contrast against each
+    page."""
 
     slug: str
     label: str
@@ -112,7 +113,7 @@ def swatch(source: str) -> str:
 
 
 def legend(sources: Iterable[str]) -> str:
-    """What the sources are, beside their samples."""
+    """Draw the sources with a sample of each."""
     entries = "".join(
         f"<li>{swatch(source)}<span><b>{html.escape(style_of(source).label)}</b>"
         f"{_(' (unmarked)') if source == TARGET else ''} {style_of(source).explained}</span></li>"
@@ -187,8 +188,8 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
 
 
 def details(figures: Figures | None, model: str = "") -> str:
-    """Who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash where
-    nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
+    """Draw who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash
+    where nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
     by: list[_Row] = [(_("Written by"), model, "")] if model else []
     groups = [(_("How it was written"), by)]
     if figures:
@@ -258,7 +259,7 @@ def _speed(figures: Figures) -> list[_Row]:
 
 
 def _went(figures: Figures) -> str:
-    """Where the time went; of earlier versions only reading and writing are known."""
+    """Say where the time went; of earlier versions only reading and writing are known."""
     if figures.total_seconds is None:
         return _("of reading the prompt and writing")
     waits = [figures.waited_seconds or 0.0, figures.loading_seconds or 0.0, figures.read_seconds or 0.0]

@@ -1,4 +1,4 @@
-"""One wrapper around every handler: whatever goes wrong becomes a sentence, and the page stays usable. What was drawn
+"""Wrap every handler: whatever goes wrong becomes a sentence, and the page stays usable. What was drawn
 of a conversation that is not on the screen any more is drawn anew: handlers of one page run beside each other."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from starlette.datastructures import Headers
@@ -31,14 +31,17 @@ from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
 from hierchat.page.event_data import values
-from hierchat.page.page_sessions import Session, Stale
+from hierchat.page.page_sessions import Stale
+from hierchat.page.panels.panel import SessionOf
 from hierchat.page.views import Update, Views
-from hierchat.store import NotFound, Store
+from hierchat.store import NotFound
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
 
 log = logging.getLogger(__name__)
 SETTINGS = "settings"
 """What a remark is about, until settings are right again."""
-SessionOf = Callable[[gr.Request], tuple[Session, int]]
 
 
 class Guard:
@@ -93,7 +96,7 @@ class Guard:
         return _within(outputs, self._views.latest(*self._session_of(request), update))
 
     def _mended(self, error: Exception, args: tuple[Any, ...], outputs: list[Any]) -> Update:
-        """What the page shows instead, as far as this handler reaches."""
+        """Return what the page shows after an error, as far as this handler reaches."""
         return _within(outputs, {self._parts.live: gr.skip()} | self._update(error, args))
 
     def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
@@ -119,7 +122,7 @@ def _request(args: tuple[Any, ...]) -> gr.Request | None:
 
 
 def _language(args: tuple[Any, ...]) -> str:
-    """Of who asks. A test may ask without a browser."""
+    """Return the language of a request. A test may ask without a browser."""
     headers = getattr(_request(args), "headers", None)
     return chosen(headers) if headers else ENGLISH
 
@@ -140,7 +143,7 @@ class ChangedOutputsOnly(gr.Blocks):
     """
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """As Gradio's own, which sees the outputs alone that `predictions` names."""
+        """Make only the outputs that `predictions` names."""
         if not isinstance(predictions, dict) or not all(
             isinstance(key, gr.blocks.Block) for key in predictions
         ):
@@ -166,9 +169,9 @@ class OwnerOnly(Exception):
     """The message is for the page."""
 
 
-def require_owner(store: Store, user_id: int) -> None:
+def require_owner(service: ChatService, user_id: int) -> None:
     """Raises OwnerOnly. The user is that of the request, never one that the page names."""
-    if not store.users.is_owner(user_id):
+    if not service.users.is_owner(user_id):
         raise OwnerOnly(_("Only the owner of this hierchat can do that."))
 
 
@@ -184,7 +187,7 @@ class Page(ChangedOutputsOnly):
 
     @property
     def config(self) -> Any:
-        """What a browser builds the page from. Gradio sets it once."""
+        """Return what a browser builds the page from. Gradio sets it once."""
         language = current()
         if language not in self._told:
             self._told[language] = translated(self._config)

@@ -5,35 +5,37 @@ What goes wrong in them, guard.py says on the page.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.settings import own_settings
 from hierchat.language import _, later
 from hierchat.page import chat_settings, comparison_view, page_sessions, status
 from hierchat.page.components import MORE, Components, model_choices
 from hierchat.page.event_data import whole
-from hierchat.page.going_on import GoingOn
 from hierchat.page.page_sessions import (
     DRAWN,
     PAGE,
     UNKNOWN,
     Session,
     Sessions,
+    Stale,
     forget_page,
     forget_stragglers,
 )
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
-from hierchat.page.views import GONE, Update, Views
-from hierchat.store import LOCAL_USER
+from hierchat.page.views import GONE, Update, Views, cue
+from hierchat.store import LOCAL_USER, StoreError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
+GRACE_SECONDS = 5.0
+"""A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
 _DIGITS = 18
 """Of a number that SQLite can hold."""
 _NOT_WHOLE = later(
@@ -43,7 +45,7 @@ _NOT_WHOLE = later(
 
 
 class Handlers:
-    """What each control does. The owner comes from the login, never from a component."""
+    """Handle the controls that show or keep. The owner comes from the login, never from a component."""
 
     def __init__(
         self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
@@ -51,43 +53,42 @@ class Handlers:
         self._service = service
         self._app = app
         self._parts = parts
-        self._sessions = Sessions()
+        self.sessions = Sessions()
         self._users: dict[str, int] = {}
         self._nothing: Update = {parts.live: gr.skip()}
         self.views = Views(service, parts, panels)
-        self.going_on = GoingOn(service, parts, self.views, self._sessions, self.session_of)
 
     def session_of(self, request: gr.Request) -> tuple[Session, int]:
         """The page that asks and the user behind it."""
-        session = self._sessions.of(request.session_hash)
+        session = self.sessions.of(request.session_hash)
         session.user = self._user(request.username or LOCAL_USER)
         return session, session.user
 
     def _user(self, name: str) -> int:
         # Known ones without the store: Stop works while the file is locked.
         if name not in self._users:
-            self._users[name] = self._service.store.users.ensure(name)
+            self._users[name] = self._service.users.ensure(name)
         return self._users[name]
 
     def load(self, request: gr.Request) -> Update:
         """A page opens: the conversation in its address, if this user has it, or the panel."""
-        self._sessions.open(request.session_hash)
-        forget_stragglers(self._app, self._sessions)
+        self.sessions.open(request.session_hash)
+        forget_stragglers(self._app, self.sessions)
         self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = self.session_of(request)
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
         session.conversation = number if number and self.views.exists(user, number) else None
-        self.going_on.seen(session, user)
+        self._seen(session, user)
         panel = str(request.query_params.get("view", ""))
         session.panel = panel if self.views.has_panel(panel) else ""
         update = {
             **self.views.chats(session, user, ""),
             **self.views.conversation(session, user),
             **self.poll(),
-            **self.going_on.load(),
+            self._parts.pulse: gr.Timer(active=True),
         }
-        if (note := self._service.store.notice) and self._service.store.users.is_owner(user):
+        if (note := self._service.data.notice) and self._service.users.is_owner(user):
             update |= self.views.tell(session, user, status.notice(note))
         if wanted and session.conversation is None:
             update |= self.views.tell(
@@ -96,16 +97,16 @@ class Handlers:
         return update
 
     def unload(self, request: gr.Request) -> None:
-        """The page is gone."""
-        closed = self._sessions.close(request.session_hash)
+        """Forget a page that was closed."""
+        closed = self.sessions.close(request.session_hash)
         forget_page(self._app, request.session_hash)
         if closed is not None:
             closed.conversation = None
             page_sessions.left(self._service, closed)
-        self.going_on.left(closed)
+        self._left(closed)
 
     def incognito(self, request: gr.Request) -> Update:
-        """Whether the next new chat will be one that leaves nothing."""
+        """Switch whether the next new chat is incognito."""
         session, user = self.session_of(request)
         session.incognito = not session.incognito
         return self.views.heading(session, user)
@@ -114,43 +115,41 @@ class Handlers:
         """The open chat is kept after all."""
         session, user = self.session_of(request)
         if (kept := session.incognito_chat) is not None:
-            self._service.store.chats.restore(user, kept)
+            self._service.chats.keep_incognito(user, kept)
             session.incognito_chat = None
-            self._service.changes.notify(user, kept)
         return self.views.heading(session, user) | self.views.chats(session, user, query)
 
     def new(self, query: str, request: gr.Request) -> Update:
-        """An empty page; a conversation is stored with its first message."""
+        """Show an empty page; a conversation is stored with its first message."""
         session, user = self.session_of(request)
         session.leave()
         session.conversation, session.settings_of = None, UNKNOWN
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A conversation from the list; with a hit of the search, the branch that holds it."""
+        """Open a conversation from the list; with a hit of the search, the branch that holds it."""
         session, user = self.session_of(request)
         if _overtaken(session, event):
             return self._nothing
         wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
         # It may have been deleted elsewhere: stay where we are.
-        self._service.store.chats.get(user, wanted)
+        self._service.chats.get(user, wanted)
         session.leave()
         session.conversation = wanted
-        self.going_on.seen(session, user)
+        self._seen(session, user)
         if hit and self.views.now(session, user) is None:
             path = self._path(user, wanted)
             if whole(hit) not in path:
-                self._service.store.messages.select_branch(user, whole(hit))
-                self._service.changes.notify(user, wanted)
+                self._service.chats.select_branch(user, wanted, whole(hit))
                 path = self._path(user, wanted)
             session.draw_around(whole(hit), path)
         return self.views.conversation(session, user) | self.views.chats(session, user, query)
 
     def _path(self, user: int, conversation: int) -> list[int]:
-        return [message.id for message in self._service.store.messages.path(user, conversation)]
+        return [message.id for message in self._service.chats.messages(user, conversation)]
 
     def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """A panel in place of the conversation, whose reply goes on."""
+        """Open a panel in place of the conversation, whose reply goes on."""
         if _overtaken(self.session_of(request)[0], event):
             return self._nothing
         return self._to_panel(str(event._data["text"]), query, request)
@@ -163,13 +162,13 @@ class Handlers:
         return update | ({self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {})
 
     def search(self, query: str, request: gr.Request) -> Update:
-        """The conversations that hold these words."""
+        """List the conversations that hold these words."""
         session, user = self.session_of(request)
         session.listed = PAGE
         return self.views.chats(session, user, query)
 
     def more(self, query: str, request: gr.Request) -> Update:
-        """The end of the list comes near: the next page of it."""
+        """List more conversations: the end of the list comes near."""
         session, user = self.session_of(request)
         session.listed += PAGE
         return self.views.chats(session, user, query)
@@ -183,7 +182,7 @@ class Handlers:
         session.leave()
         there = bool(wanted) and self.views.exists(user, wanted)
         session.conversation = wanted if there else None
-        self.going_on.seen(session, user)
+        self._seen(session, user)
         update = self.views.conversation(session, user) | self.views.chats(session, user, query)
         if wanted and not there:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
@@ -193,10 +192,10 @@ class Handlers:
         return update
 
     def forget(self, query: str, request: gr.Request) -> Update:
-        """All that is stored of this user, and what went."""
+        """Delete all that is stored of this user, and say what went."""
         session, user = self.session_of(request)
         session.conversation = None  # what is stopped before its turn goes, too
-        chats, messages = self._service.store.users.counts(user)
+        chats, messages = self._service.users.counts(user)
         whole = self._service.forget_user(user)
         self._users.pop(request.username or LOCAL_USER, None)
         session.undo, session.marked = "", set()
@@ -211,35 +210,34 @@ class Handlers:
         return update | self.views.tell(session, user, status.notice(gone + stays))
 
     def earlier(self, request: gr.Request) -> Update:
-        """More of the beginning of a long conversation."""
+        """Draw more of the beginning of a long conversation."""
         session, user = self.session_of(request)
         session.drawn *= 2
         return self.views.conversation(session, user)
 
     def latest(self, request: gr.Request) -> Update:
-        """The end of a long conversation."""
+        """Draw the end of a long conversation."""
         session, user = self.session_of(request)
         session.drawn, session.until = DRAWN, None
         return self.views.conversation(session, user)
 
     def branch(self, event: gr.EventData, request: gr.Request) -> Update:
-        """Another version of a question or a reply."""
+        """Show another version of a question or a reply."""
         session, user = self.session_of(request)
         if self.views.now(session, user) is None:
-            self._service.store.messages.select_branch(user, int(event._data["id"]))
-            self._service.changes.notify(user, session.conversation)
+            self._service.chats.select_branch(user, session.conversation, int(event._data["id"]))
             session.until = None
         return self._drawn(session, user)
 
     def sources(self, event: gr.EventData, request: gr.Request) -> Update:
-        """A reply's tokens by source, or its text again."""
+        """Show a reply's tokens by source, or its text again."""
         session, user = self.session_of(request)
         if self.views.now(session, user) is None:
             session.marked ^= {int(event._data["id"])}
         return self._drawn(session, user)
 
     def dismiss(self, request: gr.Request) -> Update:
-        """What the line above the box said was read."""
+        """Close what the line above the box says."""
         session, user = self.session_of(request)
         session.remark = session.note = session.about = ""
         return self.views.live(session, user)
@@ -251,7 +249,7 @@ class Handlers:
     def loaded(self, request: gr.Request) -> Update:
         """After each look at a model that loads: when it is there, its replies show where their words came from."""
         session, user = self.session_of(request)
-        now = self._service.slot.status
+        now = self._service.model_status
         if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
             return self._nothing
         if session.conversation is None or self.views.now(session, user) is not None:
@@ -285,15 +283,15 @@ class Handlers:
         return {self._parts.box: box} | ({} if on else self.back(request))
 
     def back(self, request: gr.Request) -> Update:
-        """From the columns to the conversation."""
+        """Go from the columns of a comparison back to the conversation."""
         session, user = self.session_of(request)
         session.leave()
         return self.views.conversation(session, user)
 
     def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
-        """Another model, of those that are here: it loads in the background. Sampling in which nothing was set follows
+        """Load another model of those that are here, in the background. Sampling in which nothing was set follows
         the model. Or the page with all others."""
-        now = self._service.slot.status
+        now = self._service.model_status
         if name == MORE:
             present = gr.update(value=now.name or None)
             return self._to_panel("models", query, request) | {self._parts.model: present}
@@ -304,8 +302,8 @@ class Handlers:
         return {**sampled, **self.poll(), self._parts.timer: gr.Timer(active=True)}
 
     def poll(self) -> Update:
-        """How far the model is; the timer rests once there is nothing more to report."""
-        now, names = self._service.slot.status, self._service.models.names
+        """Draw how far the model is; the timer rests once there is nothing more to report."""
+        now, names = self._service.model_status, self._service.models.names
         done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
         return {
             self._parts.host: status.slot_line(now),
@@ -322,9 +320,60 @@ class Handlers:
         return self._picked(self._service.models.names)
 
     def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
-        now = self._service.slot.status
+        now = self._service.model_status
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}
+
+    def pulse(self, request: gr.Request) -> Update:
+        """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
+        compared, and that is all."""
+        try:
+            session, user = self.session_of(request)
+        except (Stale, StoreError):
+            return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
+        if (reply := self.views.now(session, user)) and reply not in session.following:
+            return {self._parts.cue: cue("reply", reply.number)}
+        count = self._service.changes.count(user)
+        return {self._parts.cue: gr.skip() if session.list_seen == count else cue("news", count)}
+
+    def watch(self, request: gr.Request) -> Update:
+        """Draw what changed elsewhere."""
+        session, user = self.session_of(request)
+        shown = session.conversation
+        redrawn = self._service.changes.changed(user, shown) > session.thread_seen
+        update = self.views.chats(session, user, session.query) | self.views.settings_news(session, user)
+        if shown is not None and not self.views.exists(user, shown):
+            return update | self.views.missing(session, user, kept=False)
+        if redrawn:
+            return update | self.views.conversation(session, user)
+        return (
+            update
+            | self.views.heading(session, user)
+            | self.views.live(session, user)
+            | self.views.busy(session, user)
+            | self.views.tray(session, user)
+        )
+
+    def _seen(self, session: Session, user: int) -> None:
+        """The open conversation is seen now: its mark in the list goes, on every page."""
+        if session.conversation is None:
+            return
+        self._service.chats.mark_read(user, session.conversation)
+
+    def _left(self, session: Session | None) -> None:
+        """A page was closed. Was it the user's last one, and is that what they want, their replies stop."""
+        if session is None or (user := session.user) is None:
+            return
+        if self.sessions.any_of(user) or not self._service.in_progress.all_of(user):
+            return
+        if not self._service.users.keeps_writing(user):
+            timer = threading.Timer(GRACE_SECONDS, self._stop_if_gone, [user])
+            timer.daemon = True
+            timer.start()
+
+    def _stop_if_gone(self, user: int) -> None:
+        if not self.sessions.any_of(user):
+            self._service.in_progress.stop(user)
 
     def _drawn(self, session: Session, user: int) -> Update:
         if self.views.now(session, user) is not None:
@@ -334,7 +383,7 @@ class Handlers:
     def _following(self, name: str, values: list[Any]) -> Update:
         """The sampling of the model of that name, unless that of the one before was changed."""
         controls = self._parts.settings.sampling
-        before, after = (own_settings(self._service, model).sampling for model in ("", name))
+        before, after = (self._service.chats.model_settings(model).sampling for model in ("", name))
         with suppress(chat_settings.InvalidSettings):
             if chat_settings.read(values).sampling == before:
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
@@ -342,5 +391,5 @@ class Handlers:
 
 
 def _overtaken(session: Session, event: gr.EventData) -> bool:
-    """Whether a later click on a chat or a view has arrived before this one."""
+    """Return whether a later click on a chat or a view has arrived before this one."""
     return session.overtaken(int(event._data.get("step", 0)))

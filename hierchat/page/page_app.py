@@ -35,7 +35,7 @@ from hierchat.page.composer import AttachingHandlers
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Guard, Page, Speaks
 from hierchat.page.handlers import Handlers
-from hierchat.page.organising import NamingHandlers, OrganisingHandlers
+from hierchat.page.organising import OrganisingHandlers
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
@@ -77,13 +77,13 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
     with page as app, marked():
         models = ModelsPanel(service, shared=lambda: bool(app.share_url))
         settings_panel = SettingsPanel(service, log_ins)
-        comparisons = ComparisonsPanel(service.store)
+        comparisons = ComparisonsPanel(service)
         panels: list[Panel] = [models, InsightsPanel(service), comparisons, settings_panel]
         p = components.build(service.models.names, place, log_ins is not None, panels)
         handlers = Handlers(service, app, p, panels)
         page.fresh = {p.model._id: handlers.picker}
         unsent = KeptFiles()
-        replies = ReplyHandlers(service, p, handlers.views, handlers.session_of, unsent)
+        replies = ReplyHandlers(service, p, handlers.views, handlers.sessions, handlers.session_of, unsent)
         attaching = AttachingHandlers(service, p, handlers.views, handlers.session_of, unsent)
         organising = OrganisingHandlers(service, p, handlers.views, handlers.session_of)
         presets = PresetHandlers(service, p, handlers.views, handlers.session_of)
@@ -114,8 +114,8 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         polled = [p.host, p.timer, p.model, p.pair, p.settings.thinks]
         loaded = app.load(handlers.load, None, [*every, *polled, p.pulse], **QUIET)
         app.unload(handlers.unload)
-        p.pulse.tick(handlers.going_on.pulse, None, p.cue, queue=False, **QUIET)
-        p.bus.hc_watch(handlers.going_on.watch, None, every, trigger_mode="always_last", **QUIET)
+        p.pulse.tick(handlers.pulse, None, p.cue, queue=False, **QUIET)
+        p.bus.hc_watch(handlers.watch, None, every, trigger_mode="always_last", **QUIET)
         # The panel looks after the poll that may have ended the timer: so it never misses the end.
         polling: dict[str, Any] = {"outputs": [*polled, p.live, p.tiny], **QUIET}
         p.timer.tick(handlers.poll, None, **polling).then(
@@ -212,7 +212,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         if log_ins is not None:
             account.wire(app, p.account, settings_panel.password)
             log_ins.on_end.append(partial(account.forget_guest, service, unsent))
-        NamingHandlers(service, p, handlers.views, handlers.session_of).wire(every, QUIET)
+        organising.wire(every, QUIET)
         TransferHandlers(service, p, settings_panel.transfer, handlers.views, handlers.session_of).wire(
             every, QUIET
         )

@@ -1,8 +1,7 @@
-"""What each open page is doing."""
+"""Keep what each open page is doing."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,9 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _, later
 from hierchat.page.buttons import button
 from hierchat.page.unsent import Attached
-from hierchat.store import StoreError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-
-    pass
 
 
 PAGE = 100
@@ -124,21 +120,22 @@ class Session:
             held[:] = [file for file in held if file.key not in keys]
 
     def gone_from(self, conversation: int) -> None:
-        """It is deleted, or was never begun: what was to be sent there, if it is on the screen, stays in the box."""
+        """Note that a chat is deleted, or was never begun: what was to be sent there, if it is on the screen, stays
+        in the box."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
             self.attached.setdefault(0, [])[:0] = files
 
     def overtaken(self, step: int) -> bool:
-        """Whether a later click has arrived before this one; 0 is none."""
+        """Return whether a later click has arrived before this one; 0 is none."""
         with self.lock:
             late = 0 < step < self.step
             self.step = max(step, self.step)
             return late
 
     def leave(self) -> None:
-        """What is on the screen is about to change."""
+        """Forget what belongs to the screen, which is about to change."""
         self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
@@ -182,12 +179,12 @@ class Sessions:
             return set(self._sessions)
 
     def any_of(self, user: int) -> bool:
-        """Whether a page of this user is open."""
+        """Return whether a page of this user is open."""
         with self._lock:
             return any(session.user == user for session in self._sessions.values())
 
     def show(self, user_id: int, conversation_id: int) -> bool:
-        """Whether a page of this user has that conversation on the screen."""
+        """Return whether a page of this user has that conversation on the screen."""
         with self._lock:
             return any(
                 session.user == user_id and session.conversation == conversation_id
@@ -202,7 +199,8 @@ def forget_page(app: gr.Blocks, key: str | None) -> None:
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
-    """The same for pages whose last events outlived them and brought it back, and what the queue notes of each."""
+    """Drop what Gradio holds of closed pages whose last events outlived them and brought it back, and what the
+    queue notes of each."""
     before, known = datetime.now() - _STRAGGLERS, sessions.known()
     for key, used in list(app.state_holder.time_last_used.items()):
         if key not in known and used < before:
@@ -220,8 +218,6 @@ def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
 
 _OFFER = later("Not kept: drafts from no other chat and for none, and is erased when you leave it.")
 _OPEN = later("Incognito. This chat is erased when you leave it, close the page or load it again.")
-
-log = logging.getLogger(__name__)
 
 
 def line(session: Session) -> str:
@@ -241,8 +237,8 @@ def line(session: Session) -> str:
 def begin(service: ChatService, session: Session, user_id: int) -> int:
     """A new conversation, incognito where that is switched on."""
     if not session.incognito:
-        return service.store.chats.create(user_id)
-    session.incognito_chat, session.incognito = service.store.chats.begin_incognito(user_id), False
+        return service.chats.create(user_id)
+    session.incognito_chat, session.incognito = service.chats.create(user_id, incognito=True), False
     return session.incognito_chat
 
 
@@ -255,13 +251,4 @@ def left(service: ChatService, session: Session) -> None:
     ):
         return
     ended, session.incognito_chat = session.incognito_chat, None
-    thread = threading.Thread(target=_end, args=[service, session.user, ended], name="incognito", daemon=True)
-    thread.start()
-
-
-def _end(service: ChatService, user_id: int, conversation: int) -> None:
-    service.in_progress.end(user_id, conversation)
-    try:
-        service.store.chats.end_incognito(user_id, conversation)
-    except StoreError as error:
-        log.warning("An incognito chat stays in the file, out of sight, until hierchat ends: %s", error)
+    service.chats.end_incognito(session.user, ended)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -21,8 +22,8 @@ from hierchat.page import chat_settings, comparison_view, conversation, page_ses
 from hierchat.page.components import Components
 from hierchat.page.composer import FILES, LENGTH
 from hierchat.page.event_data import whole
-from hierchat.page.guard import SessionOf
-from hierchat.page.page_sessions import PAGE, Session
+from hierchat.page.page_sessions import PAGE, Session, Sessions
+from hierchat.page.panels.panel import SessionOf
 from hierchat.page.reply_text import GrowingReply
 from hierchat.page.unsent import KeptFiles
 from hierchat.page.views import Update, Views, deleted
@@ -45,22 +46,29 @@ _GONE = later("This message is not in the open chat any more.")
 
 
 class ReplyHandlers:
-    """The handlers."""
+    """Handle what writes a reply."""
 
     def __init__(
-        self, service: ChatService, parts: Components, views: Views, session_of: SessionOf, kept: KeptFiles
+        self,
+        service: ChatService,
+        parts: Components,
+        views: Views,
+        sessions: Sessions,
+        session_of: SessionOf,
+        kept: KeptFiles,
     ) -> None:
         self._service = service
         self._parts = parts
         self._views = views
         self._session_of = session_of
+        self._sessions = sessions
         self._kept = kept
         self._nothing: Update = {parts.live: gr.skip()}
 
     def send(
         self, text: str, compare: bool, query: str, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
-        """What is in the box, asked at the end of the open conversation, or when its reply in progress has ended."""
+        """Ask what is in the box at the end of the open conversation, or when its reply in progress has ended."""
         session, user = self._session_of(request)
         attached = list(session.attached.get(session.conversation or 0, []))
         files = [one.file for one in attached if one.file]
@@ -98,7 +106,7 @@ class ReplyHandlers:
     def example(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
-        """An example prompt, asked as if typed."""
+        """Ask an example prompt as if it was typed."""
         session, user = self._session_of(request)
         settings = self._settings(session, user, values)
         if self._views.now(session, user) is None:
@@ -108,7 +116,7 @@ class ReplyHandlers:
     def edit(
         self, compare: bool, query: str, event: gr.EventData, request: gr.Request, *values: Any
     ) -> Iterator[Update]:
-        """A new version of a question: a sibling of the old one."""
+        """Ask a new version of a question: a sibling of the old one."""
         session, user = self._session_of(request)
         session.unsent = text = str(event._data["text"])  # not lost, whatever comes
         if self._views.now(session, user) is not None:
@@ -121,20 +129,20 @@ class ReplyHandlers:
             yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         session.unsent = ""
-        files = self._service.store.messages.attachments(user, path[place].id)
+        files = self._service.chats.attachments(user, path[place].id)
         yield from self._ask(
             session, user, path[place].parent_id, text, compare, query, settings, files
         )  # fmt: skip
 
     def again(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
-        """Another reply to the same question; with the seed of the reply that is named, if one is."""
+        """Write another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = self._session_of(request)
         settings = self._settings(session, user, values)
         question = next((m.id for m in self._path(session, user) if m.id == int(event._data["id"])), None)
         if question is None or session.conversation is None:
             yield self._views.tell(session, user, status.error(_(_GONE)))
             return
-        reply = ReplyInProgress(user, session.conversation, below=question)
+        reply = self._in_progress(user, session.conversation, below=question)
         seed_of = whole(event._data.get("text") or 0) or None
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
@@ -145,7 +153,7 @@ class ReplyHandlers:
         yield from self._go_on(session, reply, query, start)
 
     def resume(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[Update]:
-        """The reply at the end of the open conversation, which was cut, goes on."""
+        """Go on with the reply at the end of the open conversation, which was cut."""
         session, user = self._session_of(request)
         more = int(self._settings(session, user, values).sampling["max_new_tokens"])
         path = self._path(session, user)
@@ -153,19 +161,25 @@ class ReplyHandlers:
             yield self._views.tell(session, user, status.error(_(_GONE)))
             return
         cut = path[-1]
-        reply = ReplyInProgress(user, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
+        reply = self._in_progress(user, cut.conversation_id, below=cut.parent_id, resumed=cut.text)
         yield from self._go_on(
             session, reply, query, lambda stop: self._service.resume(user, cut.id, more, stop)
         )
 
     def follow(self, request: gr.Request) -> Iterator[Update]:
-        """A reply in progress in the open conversation, which another page asked for, or this one before a reload; or
+        """Follow a reply in progress in the open conversation, which another page asked for, or this one before a
+        reload; or
         one to a message that waited."""
         session, user = self._session_of(request)
         if (reply := self._views.now(session, user)) is None:
             yield self._nothing
             return
         yield from self._follow(session, reply, session.query)
+
+    def _in_progress(self, user: int, conversation: int, **more: Any) -> ReplyInProgress:
+        return ReplyInProgress(
+            user, conversation, on_screen=partial(self._sessions.show, user, conversation), **more
+        )
 
     def _settings(self, session: Session, user: int, values: tuple[Any, ...]) -> ChatSettings:
         """`values`: the chat whose settings the panel shows, and they. Raises InvalidSettings."""
@@ -175,15 +189,13 @@ class ReplyHandlers:
     def _path(self, session: Session, user: int) -> list[Message]:
         if session.conversation is None:
             return []
-        return [
-            m for m in self._service.store.messages.path(user, session.conversation) if m.role != "system"
-        ]
+        return self._service.chats.messages(user, session.conversation)
 
     def _below(self, session: Session, user: int) -> int | None:
         """The last message of the open conversation."""
         if session.conversation is None:
             return None
-        return self._service.store.messages.last(user, session.conversation)
+        return self._service.chats.last_message(user, session.conversation)
 
     def _conversation(self, session: Session, user: int) -> int:
         """The open conversation; a new one is stored."""
@@ -200,7 +212,7 @@ class ReplyHandlers:
         """A question below `parent`. Its conversation is there from now on; it goes again if nothing is asked. `waits`:
         behind the reply in progress there, if there is one; else it goes back into the box then."""
         conversation = self._conversation(session, user)
-        reply = ReplyInProgress(user, conversation, text, files, below=parent, compared=compare)
+        reply = self._in_progress(user, conversation, text=text, files=files, below=parent, compared=compare)
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -237,7 +249,7 @@ class ReplyHandlers:
         session.until = None
 
     def _take_back(self, session: Session) -> TakeBack:
-        """Into the box, with its files, as long as the page shows that conversation."""
+        """Return what takes a question back into the box, with its files, while the page shows that conversation."""
 
         def take_back(reply: ReplyInProgress) -> bool:
             if session.gone or session.conversation != reply.conversation_id:
@@ -294,7 +306,7 @@ class ReplyHandlers:
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
             nonlocal said
-            line = conversation.line(reply, self._service.slot)
+            line = conversation.line(reply, self._service)
             news, said = line != said, line
             if places_ahead(state) is not None:
                 # Stop once more: what answers a click on New may have come behind the first update.
@@ -309,11 +321,11 @@ class ReplyHandlers:
         return draw
 
     def _columns(self) -> Draw:
-        """The same of a comparison."""
+        """Return what draws the states of a comparison."""
         words = comparison_view.words()
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
-            line = session.note + conversation.line(reply, self._service.slot)
+            line = session.note + conversation.line(reply, self._service)
             return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
 
         return draw
@@ -342,7 +354,7 @@ class ReplyHandlers:
         return update
 
     def _remark(self, reply: ReplyInProgress) -> str:
-        """What is to be said of a reply that has ended."""
+        """Return what is to be said of a reply that has ended."""
         if not reply.trouble:
             return conversation.remark(reply)
         sentence = deleted(kept=True) if reply.missing else reply.trouble

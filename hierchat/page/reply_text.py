@@ -38,7 +38,7 @@ def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = Non
 
 
 class GrowingReply:
-    """The same while it is written, frame by frame."""
+    """Draw a reply while it is written, frame by frame."""
 
     def __init__(self) -> None:
         self._thought, self._answer = GrowingMarkdown(), GrowingMarkdown()
@@ -91,7 +91,7 @@ _LOWEST = 6
 
 
 def message_heading(name: str) -> str:
-    """Who wrote what follows; for screen readers alone."""
+    """Draw who wrote what follows, for screen readers alone."""
     return f'<h2 class="hc-spoken">{name}</h2>'
 
 
@@ -131,7 +131,7 @@ def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, k
 
 
 def _facts(run: SourceRun, *, first: bool) -> str:
-    """What the first piece of a run carries: what is said of it, and where a click leads."""
+    """Return what the first piece of a run carries: what is said of it, and where a click leads."""
     values = {"tabindex": "0" if first else "-1", "data-said": said(run)}
     if run.there is not None:
         message = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
@@ -143,7 +143,7 @@ def _facts(run: SourceRun, *, first: bool) -> str:
 
 
 def said(run: SourceRun) -> str:
-    """Where a run came from, what it was found by, and how sure that was, in plain words."""
+    """Say where a run came from, what it was found by, and how sure that was, in plain words."""
     origin = run.origin
     where = _WHERE.get(origin.slot, _unknown)(run)
     parts = [f"{where}."]

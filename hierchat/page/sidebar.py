@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.connection import NUMBER, split_tags
 
 if TYPE_CHECKING:
+    from hierchat.chat.conversations import ConversationList
     from hierchat.store.records import Conversation, Totals
 
 
@@ -50,7 +51,7 @@ def moment(seconds: float) -> str:
 
 
 def dated(seconds: float) -> str:
-    """The same with the year."""
+    """Return a day with its year, and the time; from Unix time."""
     when = date.fromtimestamp(seconds)
     return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
@@ -72,24 +73,17 @@ def day_of(updated_at: float, today: date) -> str:
 
 
 def conversation_list(
-    conversations: Iterable[Conversation],
-    current: int | None,
-    today: date,
-    query: str = "",
-    more: bool = False,
-    archived: int = 0,
-    show_archived: bool = False,
-    writing: Collection[int] = (),
+    found: ConversationList, current: int | None, today: date, query: str = "", *, show_archived: bool = False
 ) -> str:
-    """The conversations in their order, the open one marked; below them a way to `more`, and to those that are
-    archived, if any. `show_archived`: only archived ones are listed; `writing`: where a reply is being written."""
+    """Draw chats in their order, the open one marked; below them the ways to more and to archived ones, if any.
+    `show_archived`: only archived ones are listed."""
 
     def heading(conversation: Conversation) -> str:
         if conversation.archived and not show_archived:
             return _("Archived")
         return _("Pinned") if conversation.pinned else day_of(conversation.updated_at, today)
 
-    conversations = list(conversations)
+    conversations = found.conversations
     named = Counter(_base(conversation) for conversation in conversations)
     parts = []
     if show_archived:
@@ -103,20 +97,22 @@ def conversation_list(
         )
     parts += [
         f"<h2>{name}</h2><ul>"
-        + "".join(_entry(c, c.id == current, c.id in writing, named[_base(c)] > 1, today) for c in group)
+        + "".join(
+            _entry(c, c.id == current, c.id in found.writing, named[_base(c)] > 1, today) for c in group
+        )
         + "</ul>"
         for name, group in groupby(conversations, key=heading)
     ]
     if not parts:
         empty = _("Nothing found.") if query.strip() else _("Your chats will appear here.")
         parts = [f'<p class="hc-quiet">{empty}</p>']
-    if more:
+    if found.more:
         parts.append(button("hc_more", _("Show more"), css="hc-more"))
-    if archived and not show_archived and not query.strip():
+    if found.archived and not show_archived and not query.strip():
         parts.append(
             button(
                 "hc_show_archived",
-                _("Archived ({archived:,})").format(archived=archived),
+                _("Archived ({archived:,})").format(archived=found.archived),
                 css="hc-archived",
             )
         )
@@ -193,7 +189,7 @@ def _snippet(text: str) -> str:
 
 
 def undo_line(conversation: int, title: str, seconds: float) -> str:
-    """What was deleted, and the way back for so many seconds: the script takes it away then."""
+    """Draw what was deleted, and the way back for so many seconds: the script takes it away then."""
     said = _("Deleted “{title}”.").format(title=title)
     undo = button(
         "hc_restore", _("Undo"), id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z"
@@ -205,7 +201,7 @@ def undo_line(conversation: int, title: str, seconds: float) -> str:
 
 
 def footer(totals: Totals) -> str:
-    """How much has been written for this user."""
+    """Say how much has been written for this user."""
     if not totals.replies:
         return ""
     replies = plural("{n:,} reply", "{n:,} replies", totals.replies)

@@ -13,7 +13,7 @@ from hierchat.page.buttons import button
 from hierchat.runtime.model_slot import CANCELLABLE
 
 if TYPE_CHECKING:
-    from hierchat.runtime.model_slot import ModelSlot, SlotStatus
+    from hierchat.runtime.model_slot import SlotStatus
 
 LATER = later("A reply is still being written in this chat. Do this when it has ended, or stop it first.")
 _PROVED = later(
@@ -32,8 +32,8 @@ _UNPADDED = later("The plain side runs without padding, at its fastest, where la
 
 
 def slot_line(status: SlotStatus) -> str:
-    """The same as HTML with a bar of progress, or a way out of the wait for a reply; empty once the model that was
-    asked for is ready."""
+    """Draw what the model slot does, with a bar of progress or a way out of the wait for a reply; empty once the model
+    that was asked for is ready."""
     if status.phase == "ready":
         said = (
             ""
@@ -54,7 +54,8 @@ def slot_line(status: SlotStatus) -> str:
 
 
 def proof_line(exact: bool | None, identical: bool = True) -> str:
-    """What the self-test says about replies with drafts, as HTML. `identical`: a comparison found no difference."""
+    """Say what the self-test found about replies with drafts, as HTML. `identical`: a comparison found no
+    difference."""
     if exact is None:
         return ""
     said, why = (_(SAME_WORDS), _(_PROVED)) if exact else (_(UP_TO_TIES), _(_NOT_PROVED))
@@ -66,7 +67,7 @@ def proof_line(exact: bool | None, identical: bool = True) -> str:
 
 
 def model_proof(status: SlotStatus) -> str:
-    """The same for the model that is ready."""
+    """Say what the self-test of the model that is ready found, as HTML."""
     if status.phase == "ready" and not status.drafts:
         return f'<div class="hc-quiet">{_(NO_DRAFTS)}</div>'
     if status.phase == "ready" and status.resamples:
@@ -87,9 +88,9 @@ def progress_bar(done: int, total: int | None) -> str:
     return f'<progress aria-label="{_("Progress")}" value="{min(done, total)}" max="{total}"></progress>'
 
 
-def waiting_line(ahead: int, slot: ModelSlot) -> str:
-    """What a reply waits for before its turn, as HTML: other replies, then the model."""
-    if not ahead and slot.model is None and (line := slot_line(slot.status)):
+def waiting_line(ahead: int, present: SlotStatus, *, loaded: bool) -> str:
+    """Say what a reply waits for before its turn, as HTML: other replies, then the model."""
+    if not ahead and not loaded and (line := slot_line(present)):
         return line
     return waiting(place_sentence(ahead) if ahead else _("Waiting for the model…"))
 
@@ -100,7 +101,7 @@ def place_sentence(ahead: int) -> str:
 
 
 def reading_line(frame: Frame) -> str:
-    """How much of the prompt is read, as HTML."""
+    """Say how much of the prompt is read, as HTML."""
     if not frame.prompt_tokens:
         return waiting(_("Reading the prompt…"))
     return (
@@ -141,7 +142,7 @@ def stale(sentence: str) -> str:
 
 
 def count_line(tokens: int, limit: int, most: int) -> str:
-    """How long the message in the box is, as HTML; it was counted up to `most` tokens."""
+    """Say how long the message in the box is, as HTML; it was counted up to `most` tokens."""
     over = said = ""
     if tokens > most:
         over = _("Your message: more than {tokens:,} tokens, too many for the {limit:,} that fit").format(
@@ -155,7 +156,7 @@ def count_line(tokens: int, limit: int, most: int) -> str:
 
 
 def context_line(frame: Frame) -> str:
-    """How much of what the model can remember is in use."""
+    """Say how much of the context window is in use."""
     if not frame.context_limit:
         return ""
     return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(

@@ -1,4 +1,4 @@
-"""What stands in the composer beside the text: files to be sent, and messages that wait for a reply to end
+"""Keep what stands in the composer beside the text: files to be sent, and messages that wait for a reply to end
 (chat/in_progress.py). The files live in this process alone, until they are sent."""
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Attached:
     """Whether it has more than `tokens`."""
     counted_by: str = ""
     """The model whose tokens these are."""
+    step: int = 0
+    """Number of the click that chose it: files arrive in any order and stand in that of their steps."""
 
 
 class KeptFiles:
@@ -48,25 +50,25 @@ class KeptFiles:
         self._lock = threading.Lock()
 
     def keep(self, user_id: int, file: Attached) -> None:
-        """From now on."""
+        """Keep a file from now on."""
         with self._lock:
             self._files[user_id, file.key] = file
             while len(self._files) > 1 and self._size() > self._most:
                 self._files.popitem(last=False)
 
     def find(self, user_id: int, key: str) -> Attached | None:
-        """None where it is gone: sent, taken away, or this process does not know it."""
+        """Find a file by its key; None where it is gone: sent, taken away, or this process does not know it."""
         with self._lock:
             return self._files.get((user_id, key))
 
     def drop(self, user_id: int, files: Sequence[Attached]) -> None:
-        """They were sent, or taken away."""
+        """Forget files that were sent, or taken away."""
         with self._lock:
             for file in files:
                 self._files.pop((user_id, file.key), None)
 
     def forget(self, user_id: int) -> None:
-        """All of a user's."""
+        """Forget all files of a user."""
         with self._lock:
             for key in [key for key in self._files if key[0] == user_id]:
                 del self._files[key]
@@ -88,7 +90,8 @@ def tray(
     queued: Sequence[ReplyInProgress],
     known: bool,
 ) -> str:
-    """What stands above the box for `chat` (0: a new one), as HTML; `queued`: what waits in any of the user's. The page
+    """Draw what stands above the box for `chat` (0: a new one), as HTML; `queued`: what waits in any of the user's.
+    The page
     keeps the files of all chats for when it is loaded again; `known`: it has asked for what it had then."""
     files = "".join(map(_chip, attached.get(chat, ())))
     waiting = "".join(_waiting(one) for one in queued if one.conversation_id == chat)

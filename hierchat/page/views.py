@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +11,6 @@ import gradio as gr
 
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.chat.settings import settings_of
 from hierchat.language import _
 from hierchat.page import chat_settings, comparison_view, conversation, page_sessions, sidebar, status
 from hierchat.page.components import OFF, Components, heading
@@ -48,7 +46,7 @@ class Views:
         self._panels = {panel.name: panel for panel in panels}
 
     def stage(self, name: Stage) -> Update:
-        """What fills the middle of the page."""
+        """Show what fills the middle of the page."""
         p = self._parts
         panels = {
             column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
@@ -84,10 +82,10 @@ class Views:
             session.remark = said
             return {self._parts.live: said}
         session.note = said
-        return {self._parts.live: said + conversation.line(reply, self._service.slot)}
+        return {self._parts.live: said + conversation.line(reply, self._service)}
 
     def settled(self, session: Session, user_id: int, about: str) -> Update:
-        """What was told about this is true no more: it goes."""
+        """Take away a remark about something that is true no more."""
         if session.about != about:
             return {}
         session.remark = session.note = session.about = ""
@@ -95,7 +93,7 @@ class Views:
 
     def _live(self, session: Session, user_id: int) -> str:
         if (reply := self.now(session, user_id)) is not None:
-            return session.note + conversation.line(reply, self._service.slot)
+            return session.note + conversation.line(reply, self._service)
         if session.remark:
             return session.remark
         for other in self._service.in_progress.all_of(user_id):
@@ -109,32 +107,20 @@ class Views:
 
     def chats(self, session: Session, user_id: int, query: str) -> Update:
         """The list of conversations and the lines below it."""
-        store, session.query = self._service.store, query
-        session.list_seen = self._service.changes.count(user_id)
-        writing = {reply.conversation_id: reply for reply in self._service.in_progress.all_of(user_id)}
-        archived = store.chats.count_archived(user_id)
-        session.archived = session.archived and archived > 0
-        searched = bool(query.strip())
-        most = session.listed + 1
-        found = [
-            c if c.title or c.id not in writing else replace(c, title=writing[c.id].title)
-            for c in store.chats.find(user_id, query or None, most, archived=session.archived)
-        ]
-        shown, more = found[: session.listed], len(found) > session.listed
+        session.query, session.list_seen = query, self._service.changes.count(user_id)
+        found = self._service.chats.find(user_id, query, session.listed, archived=session.archived)
+        session.archived = session.archived and found.archived > 0
         drawn = sidebar.conversation_list(
-            shown,
+            found,
             session.conversation,
             date.today(),
             query,
-            more,
-            archived,
-            session.archived and not searched,
-            writing,
+            show_archived=session.archived and not query.strip(),
         )
         return {
-            self._parts.list: sidebar.filters(store.chats.tags(user_id), query) + drawn,
+            self._parts.list: sidebar.filters(found.tags, query) + drawn,
             self._parts.undo: session.undo,
-            self._parts.footer: sidebar.footer(store.figures.totals(user_id)),
+            self._parts.footer: sidebar.footer(found.totals),
         }
 
     def heading(self, session: Session, user_id: int) -> Update:
@@ -149,7 +135,7 @@ class Views:
         return shown | {self._parts.title: heading(title), self._parts.incognito: page_sessions.line(session)}
 
     def place(self, session: Session) -> str:
-        """What is on the screen, for the address."""
+        """Return what is on the screen, for the address."""
         if session.panel in self._panels:
             return f"panel {session.panel}"
         # What leaves nothing stands in no address.
@@ -157,7 +143,7 @@ class Views:
         return f"{place}{session.conversation or 0}"
 
     def latest(self, session: Session, user_id: int, update: Update) -> Update:
-        """The same update; where another conversation was opened while it was drawn, what is on the screen now."""
+        """Return an update; where another conversation was opened while it was drawn, what is on the screen now."""
         drawn = update.get(self._parts.bus)
         if drawn is None or drawn == self.place(session) or str(drawn).startswith(GONE):
             return update
@@ -167,10 +153,7 @@ class Views:
         """A conversation's title for the eye."""
         if conversation is None:
             return _(sidebar.UNTITLED)
-        if title := self._service.store.chats.get(user_id, conversation).title:
-            return title
-        reply = self._service.in_progress.of(user_id, conversation)  # its first message is not stored yet
-        return (reply and reply.title) or _(sidebar.UNTITLED)
+        return self._service.chats.title(user_id, conversation) or _(sidebar.UNTITLED)
 
     def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
         """The open conversation: as stored, or as its reply in progress draws it."""
@@ -203,13 +186,13 @@ class Views:
 
     def thread(self, session: Session, user_id: int) -> str:
         """The stored messages of the open conversation."""
-        path, now = self._path(session, user_id), self._service.slot.status
+        path, now = self._path(session, user_id), self._service.model_status
         session.sources_by = now.name if now.phase == "ready" else ""
         ends = session.until is None
         return thread(self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
-        """How full the context window is with this reply; known from now on."""
+        """Draw how full the context window is with this reply, and remember it."""
         line = conversation.context(reply.latest) or session.context.get(reply.conversation_id, "")
         session.context[reply.conversation_id] = line
         return {self._parts.context: context(line)}
@@ -223,8 +206,8 @@ class Views:
         return {self._parts.tray: tray(chat, session.attached, waiting, session.restored)}
 
     def count(self, file: Attached) -> None:
-        """Its tokens, as the loaded model counts them."""
-        model = self._service.slot.status.name
+        """Count a file's tokens, as the loaded model does."""
+        model = self._service.model_status.name
         if file.file is None or file.counted_by == model:
             return
         if (counted := self._service.tokens(fenced(file.file))) is not None:
@@ -234,13 +217,13 @@ class Views:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
         if session.settings_of == session.conversation:
             return {}
-        settings = settings_of(self._service, user_id, session.conversation)
+        settings = self._service.chats.settings(user_id, session.conversation)
         session.settings_of = session.conversation
         session.settings_seen = self._service.changes.count(user_id)
-        return chat_settings.drawn(self._parts.settings, self._service.store.presets.all(user_id), settings)
+        return chat_settings.drawn(self._parts.settings, self._service.presets.all(user_id), settings)
 
     def settings_news(self, session: Session, user_id: int) -> Update:
-        """The same where another page changed them, or the presets."""
+        """Draw settings that another page changed, or presets."""
         changes, chat, seen = self._service.changes, session.conversation, session.settings_seen
         session.settings_seen = changes.count(user_id)
         if chat is not None and changes.settings_changed(user_id, chat) > seen:
@@ -248,10 +231,10 @@ class Views:
             return self.settings(session, user_id)
         if changes.settings_changed(user_id) <= seen:
             return {}
-        presets = self._service.store.presets.all(user_id)
+        presets = self._service.presets.all(user_id)
         if chat is None:  # what it shall set, the page alone knows
             return {self._parts.settings.preset: gr.update(choices=chat_settings.choices(presets))}
-        settings = settings_of(self._service, user_id, chat)
+        settings = self._service.chats.settings(user_id, chat)
         return chat_settings.drawn(self._parts.settings, presets, settings, fields=False)
 
     def comparing(self, reply: ReplyInProgress) -> Update:
@@ -263,7 +246,7 @@ class Views:
         }  # fmt: skip
 
     def has_panel(self, name: str) -> bool:
-        """Whether there is a panel of this name."""
+        """Return whether there is a panel of this name."""
         return name in self._panels
 
     def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
@@ -276,19 +259,13 @@ class Views:
         return update | self.tell(session, user_id, status.error(sentence))
 
     def exists(self, user_id: int, conversation: int) -> bool:
-        """Whether this user has that conversation."""
-        try:
-            self._service.store.chats.get(user_id, conversation)
-        except NotFound:
-            return False
-        return True
+        """Return whether this user has that conversation."""
+        return self._service.chats.has(user_id, conversation)
 
     def _path(self, session: Session, user_id: int) -> list[Any]:
         if session.conversation is None:
             return []
-        return self._service.store.messages.path(
-            user_id, session.conversation, session.until, session.drawn + 1
-        )
+        return self._service.chats.messages(user_id, session.conversation, session.until, session.drawn + 1)
 
     def columns(
         self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, GrowingReply] | None = None
@@ -308,7 +285,7 @@ def deleted(kept: bool) -> str:
 
 
 def cue(kind: Literal["reply", "news"], number: int) -> str:
-    """What assets/page/going_on.js acts on, once for each number."""
+    """Return what assets/page/going_on.js acts on, once for each number."""
     return f'<i data-cue="{kind}" data-number="{number}"></i>'
 
 

@@ -21,7 +21,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.device_memory import dtype_on
-from hierchat.models.fetch.folder import block_bytes
+from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.store import StoreError

@@ -19,7 +19,8 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
-from hierchat.models.load.loaded_model import LoadedModel, read_known, same_tokens
+from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.tokenizer_files import read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
 from hierchat.runtime.costs import Costs, machine_name, measure_costs
 from hierchat.store import StoreError

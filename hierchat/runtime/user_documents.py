@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from hierchat import logs
 from hierchat.models.cache import size_of
-from hierchat.models.load.loaded_model import known_tokens, load_tokenizer
+from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
 from hierchat.models.progress import ModelError, Progress
 from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot

@@ -257,7 +257,7 @@ def _name(said: str) -> str:
 def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
     """Where the texts that ship lie, in the model's tokens."""
     from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-    from hierchat.models.load.loaded_model import read_tokenizer
+    from hierchat.models.load.tokenizer_files import read_tokenizer
     from hierchat.models.progress import terminal_progress
     from hierchat.texts.corpora import seed, seed_files
 

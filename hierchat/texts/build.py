@@ -25,7 +25,7 @@ from hierchat.drafting.suffix_index import BREAK
 from hierchat.models import cache
 from hierchat.models.cache import gigabytes
 from hierchat.models.fetch.hub import fetch_hub
-from hierchat.models.load.loaded_model import tokens_sha256
+from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import MissingError, Progress, Report
 from hierchat.texts.text_files import CorpusError, Reader
 

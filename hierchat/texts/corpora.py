@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from hierchat.config import cache_dir, data_dir, shipped
 from hierchat.models.cache import known_sha256, locked
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.load.loaded_model import note_tokens, tokens_sha256
+from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
 from hierchat.models.progress import Report, silent
 from hierchat.texts.build import FORM, Damaged, Meta, Statistics, build, read, read_meta
 from hierchat.texts.text_files import CorpusError, Reader, find

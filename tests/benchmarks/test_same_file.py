@@ -15,7 +15,7 @@ from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
 from hierchat.models.load.load_model import load
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel

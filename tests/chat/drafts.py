@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
-from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.loading import load_served_model
 from hierchat.runtime.served_model import ServedModel

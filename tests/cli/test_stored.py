@@ -13,7 +13,6 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import settings_of
 from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
@@ -122,7 +121,7 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     talk.new()
     assert "history" in ask(talk, "hello").figures.shares
     before = store.chats.find(user)
-    settings = settings_of(service, user, None)
+    settings = service.chats.settings(user, None)
     passing = TalkInMemory(model, SettingsOverrides(), partial(model.complete, user), settings)
     passing.changes.sampling["max_new_tokens"] = 8
     same = ask(passing, "hello")

@@ -20,7 +20,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
-from tests.drafting.test_cost import Steps
+from tests.drafting.test_draft_tree import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
 COSTS = Steps([5.0 + 0.8 * rows for rows in range(32)])
@@ -222,7 +222,7 @@ def test_drafting_imports_no_torch() -> None:
     assert "hierchat.drafting.growing.acceptance_model" in names
     code = f"import sys, {', '.join(names)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"torch", "transformers", "gradio", "sqlite3", "sqlite_utils"} & set(loaded.split())
+    assert not {"torch", "transformers", "gradio", "sqlite_utils"} & set(loaded.split())
     ours = {name for name in loaded.split() if name.startswith("hierchat.")}
     assert {name for name in ours if not name.startswith(package.__name__)} == {
         "hierchat.jit",

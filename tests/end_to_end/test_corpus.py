@@ -14,7 +14,7 @@ import pytest
 
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.texts.corpora import statistics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -141,11 +141,11 @@ def test_what_was_committed_without_a_block_is_followed() -> None:
 
 
 def test_a_block_ends_with_the_reply() -> None:
-    class Ending(Scripted):
+    class Finite(Scripted):
         def choice(self, text: Sequence[int]) -> int:
             return END if len(text) == 5 else super().choice(text)
 
-    level = Level(Ending("m", 0), None, 10, Watch(), Ending({END}, Event()))
+    level = Level(Finite("m", 0), None, 10, Watch(), Ending({END}, Event()))
     level.begin([5, 6])
     assert level.propose().tokens[-1] == END
     assert level.model.length == 6

@@ -34,31 +34,14 @@ TEXT = random_tokens(40, seed=1, vocabulary=90)
 FAMOUS = ("gemma2", "gemma3_text", "gemma4_text", "gpt2", "gpt_oss", "llama4_text", "mistral", "olmo3")
 """Windows, sinks, soft caps, chunks, keys that layers share: tried at every run."""
 RECURRENT = (
-    "falcon_mamba",
-    "granitemoehybrid",
-    "lfm2",
-    "mamba2",
-    "nemotron_h",
-    "qwen3_5_text",
-    "qwen3_next",
-    "rwkv",
+    "falcon_mamba", "granitemoehybrid", "lfm2", "mamba2", "nemotron_h", "qwen3_5_text", "qwen3_next", "rwkv",
     "zamba2",
-)
+)  # fmt: skip
 """Recurrent ones that are tried at every run."""
-UNMADE = frozenset(
-    [
-        "bailing_hybrid",
-        "blt",
-        "cohere_compass_text",
-        "deepseek_v2",
-        "dots3_note",
-        "dots3_note_text",
-        "gemma3n",
-        "nemotron",
-        "qwen4_exp",
-        "qwen4_exp_text",
-    ]
-)
+UNMADE = frozenset([
+    "bailing_hybrid", "blt", "cohere_compass_text", "deepseek_v2", "dots3_note", "dots3_note_text", "gemma3n",
+    "nemotron", "qwen4_exp", "qwen4_exp_text",
+])  # fmt: skip
 """Kinds that nobody here has made small yet."""
 
 

@@ -19,11 +19,11 @@ from hierchat.models.fetch.convert import source_sha256
 from hierchat.models.fetch.folder import identity_of, read_folder
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import head_in, read_head
-from hierchat.models.formats.gguf_tokenizer import _ARRAYS
-from hierchat.models.load import loaded_model
+from hierchat.models.formats.gguf_tokenizer import ARRAYS, write_tokenizer
+from hierchat.models.load import tokenizer_files
 from hierchat.models.load.add import _local, of_config, of_head
 from hierchat.models.load.check import expected_step, fit, refusal, require_runnable
-from hierchat.models.load.loaded_model import read_tokenizer
+from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import BrokenFileError, ModelError
 from tests.gguf_files.models import FAMILIES as FILES
 from tests.gguf_files.models import tiny_module
@@ -80,7 +80,7 @@ def whole(name: str) -> tuple[dict[str, Any], list[Tensor], int]:
         write_family(name, tiny_module(name), path, tiny_tokenizer(("ab",)), packed=True)
     else:
         write_gguf(model_of(CONFIGS[name], vocab_size=272), path, tiny_tokenizer(("ab",)))
-    head = read_head(path, _ARRAYS)
+    head = read_head(path, ARRAYS)
     begin = min(tensor.begin for tensor in head.tensors)
     tensors = [
         (t.name, list(t.shape), int(GGMLQuantizationType[t.type]), t.begin - begin) for t in head.tensors
@@ -306,6 +306,40 @@ def test_all_families_are_tried() -> None:
     assert {name.split(",")[0] for name in FILES} >= set(FAMILIES)
 
 
+def test_a_tokenizer_that_never_ends_is_refused_by_its_file(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A class of transformers' that makes as many tokens as its configuration says."""
+    file = tiny_folder / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 15)
+    read_tokenizer(tiny_folder, plainly=False)  # as it was
+    file.write_text(json.dumps({**config, "tokenizer_class": "T5Tokenizer", "extra_ids": 10**9}))
+    with pytest.raises(BrokenFileError, match=r"tokenizer_config\.json cannot be used \(it took too long"):
+        read_tokenizer(tiny_folder, plainly=False)
+
+
+def test_a_tokenizer_without_end_is_not_read(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.truncate(tiny_folder / "tokenizer.json", 2**37)
+    with pytest.raises(BrokenFileError, match=r"tokenizer\.json has 137,438,953,472 bytes; of a tokenizer"):
+        read_tokenizer(tiny_folder)
+
+
+@pytest.mark.parametrize("tokens", [["x" * 1_000_000], ["x" * 4_000] * 100])
+def test_tokens_of_strange_size_are_refused_by_their_file(tokens: list[str], tmp_path: Path) -> None:
+    """Each of them would be cut at all places and looked for in the vocabulary."""
+    path, count = tmp_path / "strange.gguf", len(tokens)
+    values = {
+        "general.architecture": "gemma3n",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [0.0] * count,
+        "tokenizer.ggml.token_type": [1] * count,
+    }
+    path.write_bytes(gguf_of(list(values.items()), []))
+    with pytest.raises(BrokenFileError, match=r"strange\.gguf has a tokenizer of strange size"):
+        write_tokenizer(path, tmp_path)
+
+
 @pytest.mark.parametrize("what", ["grows", "large", "broken"])
 def test_a_tokenizer_that_takes_too_much_is_refused(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -315,11 +349,11 @@ def test_a_tokenizer_that_takes_too_much_is_refused(
     read_tokenizer(tmp_path)
     told = json.loads(path.read_text())
     if what == "grows":  # tenfold, twelve times over
-        monkeypatch.setattr(loaded_model, "_TRIAL_SECONDS", 1)
+        monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 1)
         tenfold = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
         told["normalizer"] = {"type": "Sequence", "normalizers": [tenfold] * 12}
     elif what == "large":
-        monkeypatch.setattr(loaded_model, "_MOST_BYTES", 10)
+        monkeypatch.setattr(tokenizer_files, "MOST_BYTES", 10)
     else:
         told["model"] = {"type": "nothing"}
     path.write_text(json.dumps(told))

@@ -14,7 +14,7 @@ from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 ANN, BEN = ("ann", "the password of ann"), ("ben", "the password of ben")
-LOOKS = [("light", 1280, False), ("dark", 1280, True), ("narrow", 390, False)]
+LOOKS = [("light", 1280, False)]
 
 
 def log_in(chat: Chat, name: str, password: str) -> Page:
@@ -50,33 +50,6 @@ def test_the_owner_sees_who_is_connected_and_ends_a_session(
         expect(sessions).to_have_count(1)
         assert ask(address, "GET", "/config", ben).status == 401
         assert visitor.foreign == []
-
-
-@pytest.mark.parametrize(("look", "width", "dark"), LOOKS)
-def test_what_others_than_the_owner_see(
-    chromium: Browser, fresh: FakeService, look: str, width: int, dark: bool
-) -> None:
-    log_ins = driving.log_ins_of(fresh.store, ANN, BEN)
-    with (
-        driving.serving(fresh, log_ins=log_ins) as address,
-        driving.visiting(chromium, address, width, 800, dark) as visitor,
-    ):
-        page = log_in(visitor, *BEN)
-        expect(page.locator("#hc-empty")).to_contain_text("Nobody else sees your chats.")
-        expect(page.locator("#hc-log-out")).to_contain_text("ben")
-        visitor.view("Settings")
-        visitor.shot(f"not-owner-settings-{look}")
-        expect(page.get_by_role("button", name="Back up now")).to_be_hidden()
-        for absent in ("Who is connected", "Texts of your own", "hierchat.db"):
-            expect(page.locator("#hc-panel-settings")).not_to_contain_text(absent)
-        visitor.view("Models")
-        expect(page.locator("#hc-models-list li").first).to_be_visible()
-        visitor.shot(f"not-owner-models-{look}")
-        expect(page.locator("#hc-models-add")).to_be_hidden()
-        expect(page.locator(".hc-narrowing button:visible")).to_have_count(0)
-        expect(page.locator("#hc-models-words")).to_be_visible()
-        for action in ("Fetch", "Remove", "Eject"):
-            expect(page.locator("#hc-models-list").get_by_role("button", name=action)).to_have_count(0)
 
 
 def test_stop_and_news_of_another_tab_come_through_the_login(chromium: Browser, fresh: FakeService) -> None:

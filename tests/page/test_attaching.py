@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from typing import Any
 
-import gradio as gr
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-from hierchat.page.page_app import build_app, serve
 from hierchat.page.unsent import Attached, KeptFiles
 from hierchat.store import Attachment
 from tests.testing import browser as driving
@@ -77,12 +73,10 @@ def stored(service: FakeService) -> list[list[Attachment]]:
 
 def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 0
-    choose(chat, notes_md=NOTES)
-    expect(files(chat)).to_have_count(1)
-    choose(chat, code_py=CODE)  # two that are chosen at once may come in either order
+    choose(chat, notes_md=NOTES, code_py=CODE)
     expect(files(chat)).to_have_count(2)
+    expect(files(chat).nth(1)).to_contain_text("code.py")
     expect(files(chat).first).to_contain_text("notes.md")
-    expect(files(chat).first).to_contain_text("36 bytes · ")
     expect(files(chat).first).to_contain_text("tokens")
     expect(box(chat)).to_be_focused()
     drop(chat, "report.pdf", pdf("A page of the report"))
@@ -108,25 +102,32 @@ def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> 
     expect(text).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("name", "raw", "said"),
-    [
-        ("photo.png", b"\x89PNG\r\n\x1a\n", "photo.png is a picture. Only text can be read so far."),
-        ("letter.docx", b"PK\x03\x04", "Save what you need of it as PDF or as text."),
-        ("secret.pdf", encrypted(pdf("x"), "p"), "secret.pdf is protected by a password."),
-        ("<img src=x>.bin", b"\0\1\2", "<img src=x>.bin is neither text nor PDF"),
-        ("huge.txt", b"x" * 20_000_001, "huge.txt has 20 MB; files of up to 20 MB can be attached."),
-        ("long.txt", b"word " * 500_000, "long.txt holds more than 2,000,000 characters"),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_a_sentence(chat: Chat, name: str, raw: bytes, said: str) -> None:
+def test_files_chosen_at_once_stand_in_the_order_of_their_choice(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 0
+    choose(chat, large_md=b"word " * 200_000, small_py=CODE)  # the small one is read first
+    chat.send("Both")  # and waits for the large one
+    expect(chat.replies).to_have_count(1)
+    assert [[file.name for file in files] for files in stored(service)] == [["large.md", "small.py"]]
+
+
+REFUSED = [
+    ("photo.png", b"\x89PNG\r\n\x1a\n", "photo.png is a picture. Only text can be read so far."),
+    ("letter.docx", b"PK\x03\x04", "Save what you need of it as PDF or as text."),
+    ("secret.pdf", encrypted(pdf("x"), "p"), "secret.pdf is protected by a password."),
+    ("<img src=x>.bin", b"\0\1\2", "<img src=x>.bin is neither text nor PDF"),
+    ("huge.txt", b"x" * 20_000_001, "huge.txt has 20 MB; files of up to 20 MB can be attached."),
+    ("long.txt", b"word " * 500_000, "long.txt holds more than 2,000,000 characters"),
+]
+
+
+def test_what_cannot_be_read_is_refused_with_a_sentence(chat: Chat) -> None:
     chat.page.locator("#hc-box textarea").fill("Kept")
-    drop(chat, name, raw)
-    expect(chat.page.locator("#hc-live").get_by_role("alert")).to_contain_text(
-        said, timeout=driving.PATIENCE_MS
-    )
-    expect(files(chat)).to_have_count(0)
-    expect(box(chat)).to_have_value("Kept")
+    for name, raw, said in REFUSED:
+        drop(chat, name, raw)
+        alert = chat.page.locator("#hc-live").get_by_role("alert")
+        expect(alert).to_contain_text(said)
+        expect(files(chat)).to_have_count(0)
+        expect(box(chat)).to_have_value("Kept")
     chat.ask("Sent all the same")
 
 
@@ -185,20 +186,6 @@ def test_they_belong_to_their_chat_and_outlive_a_reload(chat: Chat, service: Fak
     expect(files(chat)).to_contain_text("code.py")
 
 
-def test_a_question_that_is_edited_keeps_its_files(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0
-    choose(chat, notes_md=NOTES)
-    expect(files(chat)).to_have_count(1)
-    chat.ask("First")
-    chat.page.locator(".hc-turn").first.hover()
-    chat.page.locator(".hc-turn").first.get_by_role("button", name="Edit").click()
-    chat.page.get_by_role("textbox", name="Edit your message").fill("Second")
-    chat.page.get_by_role("button", name="Send edited message").click()
-    expect(chat.page.locator(".hc-user")).to_have_text(["Second"])
-    chat.idle()
-    assert [[file.name for file in files] for files in stored(service)] == [["notes.md"]]
-
-
 def test_what_is_too_long_keeps_text_and_files_and_is_not_stored(chat: Chat, service: FakeService) -> None:
     service.script.seconds, service.script.window = 0, 100
     choose(chat, notes_md=b"word " * 120)
@@ -217,106 +204,6 @@ def test_what_is_too_long_keeps_text_and_files_and_is_not_stored(chat: Chat, ser
     service.script.window = 1000
     chat.page.locator("#hc-send").click()
     expect(chat.replies).to_have_count(1)
-
-
-def test_what_could_not_be_asked_comes_back_with_its_files(chat: Chat, service: FakeService) -> None:
-    choose(chat, notes_md=NOTES)
-    expect(files(chat)).to_have_count(1)
-    service.script.raises = RuntimeError("nothing that anybody expected")
-    chat.send("Not asked")
-    expect(chat.page.locator("#hc-live").get_by_role("alert")).to_be_visible()
-    expect(box(chat)).to_have_value("Not asked")
-    expect(files(chat)).to_contain_text("notes.md")
-    chat.page.reload()
-    expect(files(chat)).to_contain_text("notes.md", timeout=driving.PATIENCE_MS)
-
-
-def test_the_count_follows_what_is_typed(chat: Chat, service: FakeService) -> None:
-    count = chat.page.locator("#hc-count")
-    expect(count).to_be_hidden()
-    box(chat).fill("four words are these")
-    expect(count).to_have_text("Your message: 4 of 8,192 tokens")
-    box(chat).fill("")
-    expect(count).to_be_hidden()
-    service.script.seconds = 60
-    chat.send("A long reply")
-    expect(chat.page.locator("#hc-live")).to_contain_text("tokens in")
-    expect(count).to_be_hidden()
-    box(chat).fill("meanwhile")  # a reply is no reason to wait
-    expect(count).to_have_text("Your message: 1 of 8,192 tokens")
-    chat.page.keyboard.press("Escape")
-    chat.idle()
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "dark"), [(1280, 800, True), (390, 844, False), (320, 568, True)]
-)
-def test_everything_has_its_place(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    service.script.seconds = 0
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        chat.open()
-        choose(chat, notes_md=NOTES, **{"a_very_long_name_of_a_file_" * 4 + "_txt": CODE})
-        expect(files(chat)).to_have_count(2)
-        box(chat).fill("Typed")
-        expect(chat.page.locator("#hc-count")).to_be_visible()
-        assert chat.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert chat.page.evaluate("document.documentElement.scrollHeight") <= height
-        for place in (chat.page.locator("#hc-send"), chat.page.get_by_role("button", name="Remove notes.md")):
-            expect(place).to_be_in_viewport(ratio=1)
-        chat.shot(f"attaching-{width}-{'dark' if dark else 'light'}")
-        chat.ask("Sent")
-        chat.page.locator(".hc-sent button", has_text="notes.md").click()
-        expect(chat.page.get_by_role("region", name="Text of notes.md")).to_be_visible()
-        assert chat.page.evaluate("document.documentElement.scrollWidth") <= width
-        chat.shot(f"attached-{width}-{'dark' if dark else 'light'}")
-
-
-def test_what_is_said_of_a_refused_file_goes_with_the_next_that_is_taken(chat: Chat) -> None:
-    live = chat.page.locator("#hc-live [role=alert]")
-    choose(chat, picture_png=b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
-    expect(live).to_have_count(1)
-    choose(chat, notes_md=NOTES)
-    expect(files(chat)).to_have_count(1)
-    expect(live).to_have_count(0)
-
-
-@pytest.fixture
-def restarted(fresh: FakeService) -> Iterator[Any]:
-    """Starts the server, and starts it again at the same address."""
-    apps: list[gr.Blocks] = []
-
-    def start() -> str:
-        port = None
-        if apps:
-            port = apps[-1].server_port
-            apps[-1].close(verbose=False)
-        apps.append(build_app(fresh, "here"))  # type: ignore[arg-type]
-        return serve(apps[-1], port=port)[0]
-
-    yield start
-    apps[-1].close(verbose=False)
-
-
-def test_after_a_restart_pasted_text_is_there_and_lost_files_are_named(
-    chromium: Browser, restarted: Any
-) -> None:
-    with driving.visiting(chromium, restarted()) as chat:
-        chat.open()
-        choose(chat, notes_md=NOTES)
-        expect(files(chat)).to_have_count(1)
-        paste(chat, "A line that was pasted.\n" * 300)
-        expect(files(chat)).to_have_count(2)
-        restarted()  # the page loads itself again
-        expect(files(chat)).to_have_count(1, timeout=driving.PATIENCE_MS)
-        expect(files(chat)).to_contain_text("Pasted text")
-        expect(chat.page.locator("#hc-live")).to_contain_text("no longer has notes.md. Attach it again.")
 
 
 def test_no_file_is_left_for_others(chat: Chat) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.store import Chat as PortableChat
-from hierchat.store import ChatMessage
 from tests.page.chats import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -74,36 +72,6 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     assert service.store.chats.get(user, ids["C"]).tags == ("animals", "fun")
 
 
-@pytest.mark.parametrize("touch", [False, True])
-def test_on_a_touch_screen_no_title_lies_below_its_button(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, touch: bool
-) -> None:
-    for name in ("A title that is longer than the list is wide", "Sort a list", "Sort a list"):
-        stored_chat(service.store, name, 1)
-    sizes = {"width": 390, "height": 844} if touch else {"width": 1280, "height": 800}
-    context = chromium.new_context(viewport=sizes, has_touch=touch, is_mobile=touch)
-    try:
-        chat = Chat(context.new_page(), server[1], [])
-        chat.open()
-        if touch:
-            chat.page.get_by_role("button", name="List of chats").tap()
-        expect(titles(chat)).to_have_count(3)
-        for row in chat.page.locator("#hc-list li").all():
-            overlap, shown = row.evaluate(
-                """(row) => {
-                  const title = row.querySelector('.hc-title'), tools = row.querySelector('.hc-tools');
-                  const end = title.getBoundingClientRect().right - parseFloat(getComputedStyle(title).paddingRight);
-                  return [end - tools.getBoundingClientRect().left, getComputedStyle(tools).opacity];
-                }"""
-            )
-            assert shown == ("1" if touch else "0")
-            assert overlap <= 0 or not touch
-        expect(chat.page.locator("#hc-list .hc-when")).to_have_count(2)
-        chat.shot(f"titles-{'touch' if touch else 'mouse'}")
-    finally:
-        context.close()
-
-
 def edit(chat: Chat, place: int = -1) -> Locator:
     turn = chat.page.locator("#hc-thread .hc-reply").nth(place)
     turn.get_by_role("button", name="Edit").click()
@@ -143,53 +111,6 @@ def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeServ
     expect(chat.replies.first).not_to_contain_text("edited by you")
 
 
-def test_a_reply_is_not_edited_while_another_is_written(chat: Chat, service: FakeService) -> None:
-    chat_id = stored_chat(service.store, "Story", 1)
-    chat.open(f"?c={chat_id}")
-    field = edit(chat)
-    field.fill("Mine")
-    service.script.seconds = 2
-    chat.send("Next")
-    expect(chat.page.locator("#hc-stop")).to_be_visible()
-    field = chat.page.get_by_role("textbox", name="Edit the reply")
-    if field.count():
-        field.press("Control+Enter")
-        expect(chat.page.locator("form [role=status]")).to_contain_text("A reply is being written")
-    chat.idle()
-    assert not any(
-        m.edited for m in service.store.messages.path(service.store.users.ensure("local"), chat_id)
-    )
-
-
-def test_the_line_names_the_model_where_it_changes(chat: Chat, service: FakeService) -> None:
-    user = service.store.users.ensure("local")
-    said = [("user", "?", None), ("assistant", "one", "gpt-4o"), ("user", "?", None), ("assistant", "two", "gpt-4o"),
-            ("user", "?", None), ("assistant", "three", "<b>llama</b>")]  # fmt: skip
-    messages = [
-        ChatMessage(
-            str(at),
-            str(at - 1) if at else None,
-            role,
-            text,
-            1e9 + at,
-            "complete",
-            {"model": m} if m else None,
-        )  # type: ignore[arg-type]
-        for at, (role, text, m) in enumerate(said)
-    ]
-    service.store.transfer.import_chat(user, PortableChat("chatgpt:1", "Imported", 1e9, 1e9, messages, "5"))
-    chat.open(f"?c={service.store.chats.find(user)[0].id}")
-    expect(chat.replies).to_have_count(3)
-    writers = [chat.replies.nth(place).locator(".hc-writer") for place in range(3)]
-    expect(writers[0]).to_have_text("gpt-4o")
-    expect(writers[1]).to_have_count(0)
-    expect(writers[2]).to_have_text("<b>llama</b>")
-    chat.replies.nth(1).get_by_text("Details").click()
-    expect(chat.replies.nth(1).locator(".hc-facts")).to_contain_text("Written by")
-    expect(chat.replies.nth(1).locator(".hc-facts")).to_contain_text("gpt-4o")
-    chat.shot("writers")
-
-
 def test_a_title_of_the_model_comes_quietly(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService
 ) -> None:
@@ -211,42 +132,3 @@ def test_a_title_of_the_model_comes_quietly(
         expect(titles(chat)).to_have_text(["Suffix arrays"])
         expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
         expect(titles(chat).first).to_be_focused()
-
-
-def test_titles_of_the_model_can_be_switched_off(chat: Chat, service: FakeService) -> None:
-    user = service.store.users.ensure("local")
-    box = chat.page.get_by_role("checkbox", name="The model names new chats")
-    chat.view("Settings")
-    expect(box).to_be_checked()
-    box.uncheck()
-    for _ in range(50):
-        if not service.store.users.model_titles(user):
-            break
-        chat.page.wait_for_timeout(100)
-    assert not service.store.users.model_titles(user)
-    chat.page.reload()
-    expect(box).not_to_be_checked()
-    service.store.users.set_model_titles(user, True)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_narrow_with_many_tags(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool
-) -> None:
-    user = service.store.users.ensure("local")
-    chat_id = stored_chat(service.store, "A long title of a chat that does not fit into the list", 1)
-    service.store.chats.set_tags(user, chat_id, ["x" * 40, *(f"tag number {n}" for n in range(20))])
-    service.store.messages.edit_reply(user, service.store.messages.path(user, chat_id)[-1].id, "Mine")
-    with driving.visiting(chromium, server[1], 390, 844, dark) as chat:
-        chat.open(f"?c={chat_id}")
-        expect(chat.replies).to_have_count(1)
-        chat.page.wait_for_timeout(600)
-        chat.shot(f"edited-narrow-{dark}")
-        chat.page.get_by_role("button", name="List of chats").click()
-        expect(tags(chat).first).to_be_visible()
-        chat.shot(f"tags-narrow-{dark}")
-        chat.menu("A long title of a chat that does not fit into the list", "Tags")
-        dialog = chat.page.get_by_role("dialog")
-        expect(dialog).to_be_visible()
-        assert dialog.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-        chat.shot(f"tags-dialog-narrow-{dark}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -72,46 +72,3 @@ def test_compare_can_be_stopped(chat: Chat, service: FakeService) -> None:
     chat.page.locator("#hc-stop").click()
     chat.idle()
     expect(chat.page.locator("#hc-back")).to_be_visible()
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 800)], ids=["narrow", "wide"])
-def test_every_theme_and_width(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    dark: bool,
-    width: int,
-    height: int,
-) -> None:
-    name = f"{'dark' if dark else 'light'}-{'narrow' if width < 768 else 'wide'}"
-    service.script.seconds = 0
-    with driving.visiting(chromium, server[1], width, height, dark) as visitor:
-        visitor.open()
-        visitor.page.wait_for_timeout(500)
-        visitor.shot(f"{name}-empty")
-        visitor.ask("Write a function that reverses a string.")
-        visitor.shot(f"{name}-chat")
-        page = visitor.page
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        dark_page = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-        assert dark_page is dark
-        if width < 768:
-            assert page.locator("#hc-sidebar").evaluate("e => e.getBoundingClientRect().right") <= 48
-            page.locator("#hc-sidebar .toggle-button").click()
-            page.wait_for_timeout(500)
-            visitor.shot(f"{name}-list")
-            page.locator("#hc-list .hc-title").first.click()
-            page.wait_for_timeout(500)
-        compare(visitor, service, 0.2)
-        expect(page.locator("#hc-verdict")).to_contain_text(
-            "Word for word the same", timeout=driving.PATIENCE_MS
-        )
-        visitor.idle()
-        visitor.shot(f"{name}-compare")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        boxes = [page.locator(f".hc-side[data-arm={arm}]").bounding_box() for arm in ("first", "second")]
-        assert all(boxes)
-        stacked = boxes[1]["y"] > boxes[0]["y"] + 100
-        assert stacked is (width < 768)
-        assert visitor.foreign == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from hierchat.chat.comparing import USUAL, Configuration
 from hierchat.chat.comparison import Comparison, Side
@@ -23,7 +23,6 @@ from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import REPLY, FakeService
 
-SIZES = [(width, height, dark) for width, height in ((1280, 800), (390, 844)) for dark in (False, True)]
 HOSTILE = "</text><script>alert(1)</script> \"&amp;' <img src=x onerror=alert(1)>"
 
 
@@ -216,65 +215,3 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
     assert service.store.comparisons.all(service.store.users.ensure("local"), 9) == []
-
-
-@pytest.mark.browser
-def test_all_go_at_once_and_one_that_is_gone_is_said(chat: Chat, service: FakeService) -> None:
-    first = keep(service.store, "One?")
-    keep(service.store, "Two?")
-    user = service.store.users.ensure("local")
-    chat.open("?view=comparisons")
-    page = chat.page
-    expect(page.locator(".hc-results li")).to_have_count(2)
-    service.store.comparisons.delete(user, first)
-    page.get_by_role("button", name="One?", exact=True).click()
-    expect(page.locator("#hc-live")).to_contain_text("deleted")
-    page.get_by_role("button", name="Delete all…").click()
-    page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
-    assert service.store.comparisons.all(user, 9) == []
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("width", "height", "dark"), SIZES)
-def test_how_it_looks(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    keep(service.store)
-    keep(
-        service.store,
-        "A long question about " + "many things and " * 12,
-        REPLY.replace("backwards", "from its end"),
-    )
-    name = f"{'dark' if dark else 'light'}-{width}"
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        page = chat.page
-        chat.open("?view=comparisons")
-        expect(page.locator(".hc-results li")).to_have_count(2)
-        chat.shot(f"comparisons-{name}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.locator(".hc-question").first.click()
-        expect(page.locator(".hc-first-other")).to_have_count(2)
-        chat.shot(f"comparison-{name}")
-        page.locator(".hc-measured").scroll_into_view_if_needed()
-        page.locator(".hc-one .hc-details summary").click()
-        page.locator(".hc-one .hc-details").scroll_into_view_if_needed()
-        chat.shot(f"comparison-end-{name}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.locator(".hc-one [data-act=hc_race]").click()
-        expect(page.locator(".hc-race").first).to_contain_text("a second")
-        chat.shot(f"comparison-race-{name}")
-        page.get_by_role("button", name="Picture…").click()
-        chat.shot(f"comparison-picture-{name}")
-        page.keyboard.press("Escape")
-        chat.open()
-        page.locator("#hc-compare input").check()
-        page.locator("#hc-setup summary").click()
-        chat.shot(f"comparison-setup-{name}")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert chat.foreign == []

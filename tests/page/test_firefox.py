@@ -10,8 +10,6 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, expect
 
-from tests.page.chats import stored_chat
-from tests.page.measured import weeks
 from tests.page.test_sources import RICH
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -24,12 +22,6 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def fox() -> Iterator[Browser]:
     with firefox_browser() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module")
-def dark_fox() -> Iterator[Browser]:
-    with firefox_browser(dark=True) as launched:
         yield launched
 
 
@@ -82,96 +74,3 @@ def test_a_chat_from_the_question_to_its_reload(
         page.reload()
         expect(chat.replies).to_have_count(2)
         expect(page.locator("#hc-box textarea")).to_have_value("Not sent yet")
-
-
-def test_views_and_the_browsers_steps(
-    fox: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    weeks(service.store, service.store.users.ensure("local"))
-    stored_chat(service.store, "Trip to Oslo", 2)
-    stored_chat(service.store, "SQL joins", 1)
-    with visiting(fox, server[1]) as chat:
-        page = chat.page
-        page.get_by_role("button", name="Trip to Oslo", exact=True).click()
-        expect(chat.replies).to_have_count(2)
-        for title in ("Models", "Insights", "Comparisons", "Settings"):
-            chat.view(title)
-            expect(page.locator(f"#hc-panel-{title.lower()}")).to_be_visible()
-            expect(page).to_have_url(re.compile(rf"view={title.lower()}"))
-            page.wait_for_timeout(300)
-            chat.shot(f"firefox-{title.lower()}")
-        page.evaluate("history.back()")
-        expect(page.locator("#hc-title")).to_have_text("Comparisons")
-        page.evaluate("history.go(-3)")
-        expect(chat.replies).to_have_count(2)
-        page.evaluate("history.forward()")
-        expect(page.locator("#hc-title")).to_have_text("Models")
-        page.reload()
-        expect(page.locator(".hc-model").first).to_be_visible()
-        page.get_by_role("textbox", name="Search chats").fill("joins")
-        expect(page.locator("#hc-list .hc-title")).to_have_text(["SQL joins"])
-        page.locator("#hc-list .hc-title").click()
-        expect(chat.replies).to_have_count(1)
-        chat.shot("firefox-found")
-
-
-def test_a_comparison(fox: Browser, server: tuple[FakeService, str], service: FakeService) -> None:
-    service.script.seconds = 1
-    with visiting(fox, server[1]) as chat:
-        page = chat.page
-        page.locator("#hc-compare input").check()
-        expect(page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
-        chat.send("Both")
-        expect(page.locator("#hc-verdict")).to_contain_text("Word for word the same")
-        chat.idle()
-        chat.shot("firefox-comparison")
-        page.locator("#hc-result").get_by_role("button", name="Replay").click()
-        expect(page.locator(".hc-racing")).to_be_visible()
-        expect(page.locator(".hc-racing")).to_have_count(0)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "width"),
-    [
-        pytest.param("light", 1280, id="light-wide", marks=pytest.mark.large),
-        pytest.param("light", 390, id="light-narrow"),
-        pytest.param("dark", 1280, id="dark-wide"),
-        pytest.param("dark", 390, id="dark-narrow", marks=pytest.mark.large),
-    ],
-)
-def test_both_themes_and_widths(
-    fox: Browser,
-    dark_fox: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    scheme: str,
-    width: int,
-) -> None:
-    name = f"firefox-{width}-{scheme}"
-    stored_chat(service.store, "Trip to Oslo", 2)
-    service.script.seconds, service.script.reply = 0, RICH
-    with visiting(dark_fox if scheme == "dark" else fox, server[1], width) as chat:
-        page = chat.page
-        assert page.evaluate("document.body.classList.contains('dark')") is (scheme == "dark")
-        chat.ask("How is a string reversed?")
-        inside(chat, width)
-        chat.shot(name)
-        page.get_by_role("button", name="Chat settings").click()
-        expect(page.locator("#hc-drawer")).to_be_visible()
-        chat.shot(f"{name}-drawer")
-        page.keyboard.press("Escape")
-        chat.view("Settings")
-        inside(chat, width)
-        chat.shot(f"{name}-settings")
-        if width < 768:
-            page.get_by_role("button", name="List of chats").click()
-        page.get_by_role("button", name="Trip to Oslo", exact=True).click()
-        expect(chat.replies).to_have_count(2)
-        inside(chat, width)
-
-
-def inside(chat: Chat, width: int) -> None:
-    assert chat.page.evaluate("document.documentElement.scrollWidth") <= width
-    if chat.page.locator("#hc-box").is_visible():
-        for part in ("#hc-send", "#hc-box", "#hc-compare", "#hc-model"):
-            expect(chat.page.locator(part)).to_be_in_viewport(ratio=0.99)

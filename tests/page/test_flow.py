@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, SlotStatus
+from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
 
@@ -81,18 +81,6 @@ def test_stop_stops_the_reply_on_the_screen_and_no_other(chat: Chat, service: Fa
     assert titles(service) == ["First"]
 
 
-def test_stopping_while_the_model_loads_leaves_no_chat(chat: Chat, service: FakeService) -> None:
-    service.slot.status = SlotStatus("SmolLM2 135M", "loading")
-    chat.send("Too early")
-    expect(chat.page.locator("#hc-list .hc-title")).to_have_text(["Too early"])
-    chat.page.locator("#hc-stop").click()
-    chat.idle()
-    expect(box(chat)).to_have_value("Too early")
-    expect(chat.page.locator("#hc-list li")).to_have_count(0)
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    assert titles(service) == []
-
-
 def test_a_failure_in_a_chat_that_is_not_on_the_screen_keeps_its_question(
     chat: Chat, service: FakeService
 ) -> None:
@@ -128,30 +116,3 @@ def test_a_reply_that_was_cut_can_be_continued(chat: Chat, service: FakeService)
     expect(chat.words).to_have_count(1)
     expect(chat.replies.last).not_to_contain_text("cut at")
     expect(chat.page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
-
-
-@pytest.mark.parametrize(("dark", "width"), [(True, 1280), (False, 390)], ids=["dark", "narrow"])
-def test_the_new_states_in_both_themes_and_widths(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool, width: int
-) -> None:
-    name = "dark" if dark else "narrow"
-    service.script.seconds, service.script.finish = 0, "length"
-    with driving.visiting(chromium, server[1], width, 800, dark) as chat:
-        chat.open()
-        chat.ask("Write a function that reverses a string.")
-        expect(chat.replies.last).to_contain_text("cut at the limit, after 130 tokens")
-        chat.page.evaluate("document.querySelector('#hc-chat').scrollTop = 1e6")
-        chat.shot(f"{name}-cut")
-        service.script.baseline = None
-        service.script.reply = "Short."
-        chat.ask("Shorter")
-        expect(chat.replies.last).to_contain_text("2 tokens in 0.")
-        chat.page.evaluate("document.querySelector('#hc-chat').scrollTop = 1e6")
-        chat.shot(f"{name}-short")
-        chat.page.evaluate("clearInterval(window.hcCheck)")
-        chat.page.route("**/app_id", lambda route: route.abort())
-        chat.page.route("**/queue/join*", lambda route: route.abort())
-        chat.send("Gone")
-        expect(chat.page.locator("#hc-trouble")).to_contain_text("connection to hierchat was lost")
-        assert chat.page.evaluate("document.documentElement.scrollWidth") <= width
-        chat.shot(f"{name}-lost")

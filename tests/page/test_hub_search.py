@@ -11,7 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
@@ -19,7 +19,6 @@ from hierchat.models.load.check import Fit
 from hierchat.page.panels import hub_view
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Judged, Look, Search
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.fake_service import FakeService
@@ -112,21 +111,6 @@ def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeSe
     hub.status = 429
     search(chat, "again")
     expect(said.get_by_role("alert")).to_contain_text("The hub has had too many questions from here.")
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_how_a_search_looks(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, dark: bool
-) -> None:
-    service.models.hub.now = drawn()
-    with driving.visiting(chromium, server[1], width, 844, dark) as chat:
-        chat.open("?view=models")
-        expect(found(chat, "Qwen/Qwen3-0.6B-GGUF")).to_contain_text("Fits.")
-        found(chat, "Qwen/Qwen3-0.6B-GGUF").scroll_into_view_if_needed()
-        chat.page.locator("#hc-hub-search").evaluate("(node) => node.scrollIntoView()")
-        assert chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-        chat.shot(f"hub-{width}-{'dark' if dark else 'light'}")
 
 
 def drawn() -> Search:

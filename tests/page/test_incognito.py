@@ -98,12 +98,3 @@ def test_it_can_be_kept_after_all(chat: Chat, service: FakeService) -> None:
     expect(chat.page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
     chat.page.reload()
     expect(chat.page.locator(".hc-user")).to_contain_text(WORD)
-
-
-def test_narrow_and_dark(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> None:
-    with driving.visiting(chromium, server[1], 390, 844, dark=True) as chat:
-        chat.open()
-        chat.page.get_by_role("switch", name="Incognito").click()
-        expect(chat.page.locator(".hc-incognito-line")).to_contain_text("Not kept")
-        chat.shot("incognito-390")
-        assert chat.page.evaluate("document.documentElement.scrollWidth") == 390

@@ -6,17 +6,15 @@ import re
 from datetime import date, timedelta
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.page import charts
 from hierchat.page.panels import insights_panel, machine
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.measured import CODER, COSTS, SMALL, measured_reply, weeks
-from tests.page.test_access import in_order, well_named
-from tests.page.test_rendering import PLAN, visible
-from tests.testing import browser as driving
+from tests.page.measured import CODER, SMALL, measured_reply
+from tests.page.test_rendering import visible
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
@@ -169,13 +167,6 @@ def test_the_machine_has_memory_and_so_have_we() -> None:
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def rich(service: FakeService) -> FakeService:
-    weeks(service.store, service.store.users.ensure("local"))
-    service.script.plan, service.script.costs = PLAN, COSTS
-    return service
-
-
 def open_insights(chat: Chat) -> None:
     chat.open("?view=insights")
     expect(chat.page.locator(".hc-tile")).to_have_count(4)
@@ -186,14 +177,6 @@ def card(chat: Chat, title: str):
     return chat.page.locator(".hc-insight").filter(
         has=chat.page.get_by_role("heading", name=title, exact=True)
     )
-
-
-def test_a_new_user_reads_what_will_be_there(chat: Chat) -> None:
-    open_insights(chat)
-    expect(chat.page.locator(".hc-nothing")).to_have_count(7)
-    expect(card(chat, "Speed by day")).to_contain_text("some dozens of tokens")
-    expect(card(chat, "Memory now")).to_contain_text(re.compile(r"hierchat [\d.]+ [GM]B"))
-    chat.shot("insights-empty")
 
 
 def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
@@ -218,77 +201,9 @@ def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) 
     expect(page.get_by_role("radio", name="7 days")).to_be_checked()
 
 
-def test_the_meter_moves_only_while_the_view_is_open(
-    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ticks: list[int] = []
-
-    def counting() -> list[Meter]:
-        ticks.append(1)
-        return [Meter("", 10**9 + len(ticks) * 10**8, 4 * 10**9, 8 * 10**9)]
-
-    monkeypatch.setattr("hierchat.page.panels.insights_panel.meters", counting)
-    open_insights(chat)
-    first = chat.page.locator("#hc-insights-meters .hc-bar-said").inner_text()
-    expect(chat.page.locator("#hc-insights-meters .hc-bar-said")).not_to_have_text(first)
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    chat.page.wait_for_timeout(2500)  # at most one more, which finds the view closed
-    before = len(ticks)
-    chat.page.wait_for_timeout(2500)
-    assert len(ticks) == before
-
-
-def test_bars_are_filled_and_points_are_seen(chat: Chat, rich: FakeService) -> None:
-    chat.open("?view=insights")
-    drawn = chat.page.locator("#hc-panel-insights .hc-chart")
-    bar, points = drawn.locator("[fill-opacity]").first, drawn.locator(".hc-points").first
-    expect(bar).to_be_attached()
-    assert bar.evaluate("e => getComputedStyle(e).fill") != "none"
-    assert points.evaluate("e => getComputedStyle(e).strokeWidth") == "6px"
-
-
-def test_a_table_opened_by_keyboard_says_what_a_chart_shows(chat: Chat, rich: FakeService) -> None:
-    open_insights(chat)
-    speed = card(chat, "Speed by day")
-    expect(speed.get_by_role("img")).to_have_attribute("aria-label", re.compile("Speed by day: at first"))
-    speed.locator("summary").focus()
-    chat.page.keyboard.press("Enter")
-    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
-    chat.page.wait_for_timeout(2500)  # the meter ticks, the table stays
-    expect(speed.get_by_role("columnheader", name="Speed")).to_be_visible()
-
-
 def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:
     other = service.store.users.ensure("other")
     measured_reply(service.store, other, 0, speedup=9.0)
     open_insights(chat)
     expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")
     assert CODER[0] not in chat.page.locator("#hc-panel-insights").inner_text()
-
-
-def test_every_control_has_a_name_and_headings_form_an_outline(chat: Chat, rich: FakeService) -> None:
-    open_insights(chat)
-    well_named(chat)
-    assert in_order(chat) == [1, *[2] * 8, 3, 3, 2, 2]
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390, 360])
-def test_nothing_is_cut_off_at_any_width(
-    chromium: Browser, server: tuple[FakeService, str], rich: FakeService, width: int, dark: bool
-) -> None:
-    with driving.visiting(chromium, server[1], width, 2600, dark) as chat:
-        open_insights(chat)
-        panel = chat.page.locator("#hc-panel-insights")
-        assert panel.evaluate("e => e.scrollWidth <= e.clientWidth")
-        edge = panel.evaluate("e => e.getBoundingClientRect().right")
-        labels = chat.page.locator(".hc-across, .hc-up, .hc-bar-said")
-        assert (
-            labels.evaluate_all("all => Math.max(...all.map(e => e.getBoundingClientRect().right))") <= edge
-        )
-        assert (
-            chat.page.locator(".hc-plot").first.evaluate("e => parseFloat(getComputedStyle(e).fontSize)")
-            >= 12
-        )
-        chat.shot(f"insights-{width}{'-dark' if dark else ''}")

@@ -12,7 +12,6 @@ from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.chat import idle_generation as idle
 from hierchat.chat import idle_writer
-from hierchat.chat.idle_generation import BUSY
 from hierchat.chat.service import ChatService
 from hierchat.store import LOCAL_USER, IdleSettings, Store
 from tests.idle.conftest import ASKED, Calm, slot
@@ -35,30 +34,6 @@ def press(chat: Chat, label: str) -> None:
     state(chat).get_by_role("button", name=label, exact=True).click()
 
 
-def test_it_says_what_when_and_where_before_it_is_allowed(chat: Chat, service: FakeService) -> None:
-    user = service.store.users.ensure(LOCAL_USER)
-    chat.open("?view=settings")
-    expect(allow(chat)).not_to_be_checked()
-    about = chat.page.locator("#hc-learning-about")
-    for word in ("What", "When", "Power", "Where", "Stop"):
-        expect(about.get_by_text(word, exact=True)).to_be_visible()
-    expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
-    allow(chat).check()
-    expect(state(chat)).to_contain_text("It begins when nobody has asked for a reply for 10 minutes.")
-    assert service.store.users.idle_settings(user) == IdleSettings(True, 10.0, 500_000)
-    chat.page.get_by_label("Begin after").click()
-    chat.page.get_by_role("option", name="30 minutes").click()
-    expect(state(chat)).to_contain_text("for 30 minutes")
-    service.idle.now = replace(service.idle.now, phase="not now", reason=BUSY)
-    expect(state(chat)).to_contain_text("Resting. Another program needs the processor.")
-    service.idle.wrote(user, 3)
-    expect(state(chat)).to_contain_text("It wrote 150 tokens in 3 texts, 600 bytes.")
-    allow(chat).uncheck()
-    expect(chat.page.locator("#hc-learning-after")).to_be_hidden()
-    expect(state(chat).get_by_role("status")).to_have_count(0)
-    assert service.store.users.idle_settings(user) == IdleSettings(False, 30.0, 500_000)
-
-
 def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService) -> None:
     user = service.store.users.ensure(LOCAL_USER)
     service.idle.wrote(user, 2)
@@ -74,20 +49,6 @@ def test_deleting_asks_first_and_insights_count(chat: Chat, service: FakeService
     expect(chat.page.locator("#hc-live")).to_contain_text("Deleted: all that models wrote for themselves.")
     expect(state(chat)).to_have_text("")
     assert service.store.generated.size(user).texts == 0
-
-
-def test_typing_is_told_at_once_and_not_with_each_key(chat: Chat, service: FakeService) -> None:
-    chat.page.locator("#hc-box textarea").evaluate(
-        """(box) => {
-            for (const key of 'Hello') {
-                box.value += key;
-                box.dispatchEvent(new InputEvent('input', { bubbles: true }));
-            }
-        }"""
-    )
-    chat.until(lambda: service.idle.touches > 0)
-    chat.view("Settings")
-    assert service.idle.touches == 1
 
 
 @pytest.fixture
@@ -153,28 +114,3 @@ def test_switched_on_seen_at_work_stopped_by_typing_deleted(
         on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
         assert not any(one in on_disk for one in bytes_there)
         assert chat.foreign == []
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-@pytest.mark.parametrize("dark", [False, True])
-def test_how_it_looks(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    user = service.store.users.ensure(LOCAL_USER)
-    service.idle.choose(user, IdleSettings(True))
-    service.idle.wrote(user, 40)
-    service.idle.now = replace(service.idle.now, phase="writing", written=1_240, streams=3)
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        chat.open("?view=settings")
-        expect(state(chat)).to_contain_text("Writing now, 3 replies at once: 1,240 tokens since it began.")
-        press(chat, "Delete what it wrote…")
-        expect(chat.page.get_by_role("group", name="Delete what was written?")).to_be_visible()
-        chat.page.locator("#hc-learning-about").scroll_into_view_if_needed()
-        state(chat).scroll_into_view_if_needed()
-        assert chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-        chat.shot(f"learning-{width}-{'dark' if dark else 'light'}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.page.chats import stored_chat
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService
@@ -61,34 +60,6 @@ def test_all_chats_come_while_scrolling(chat: Chat, many: FakeService) -> None:
     expect(entries).to_have_count(1)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 600), (390, 844), (1280, 800)])
-def test_only_the_list_scrolls(
-    chromium: Browser, server: tuple[FakeService, str], many: FakeService, width: int, height: int
-) -> None:
-    with driving.visiting(chromium, server[1], width, height) as chat:
-        chat.open()
-        chat.page.wait_for_timeout(600)  # the sidebar folds on a narrow screen
-        if width < 768:
-            chat.page.get_by_role("button", name="List of chats").click()
-            chat.page.wait_for_timeout(400)
-        fixed = [chat.page.locator(f) for f in ("#hc-new", "#hc-search", "#hc-links", "#hc-footer")]
-
-        def in_place() -> list[object]:
-            for part in fixed[:3]:
-                expect(part).to_be_in_viewport(ratio=1)
-            return [part.bounding_box() for part in fixed]
-
-        before = in_place()
-        chat.shot(f"list-{width}x{height}")
-        chat.page.locator("#hc-list").hover()
-        chat.page.mouse.wheel(0, 2000)
-        chat.page.wait_for_function("document.querySelector('#hc-list').scrollTop > 500")
-        assert in_place() == before
-        room = chat.page.locator("#hc-list").bounding_box()
-        assert room
-        assert room["height"] >= 96
-
-
 def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
     for number in range(5):
         stored_chat(service.store, f"Chat {number}", 1)
@@ -131,19 +102,6 @@ def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
     keys.press("Delete")
     expect(chat.page.locator("#hc-list li")).to_have_count(4)
     expect(chat.page.locator("#hc-list :focus")).to_have_count(1)
-
-
-def test_the_focus_stays_with_its_chat_when_the_list_moves(chat: Chat, service: FakeService) -> None:
-    for number in range(3):
-        stored_chat(service.store, f"Chat {number}", 1)
-    chat.open()
-    service.script.seconds = 1
-    chat.send("The newest")
-    one = chat.page.get_by_role("button", name="Chat 1", exact=True)
-    expect(chat.page.get_by_role("button", name="The newest", exact=True)).to_be_visible()
-    one.focus()
-    chat.idle()
-    expect(one).to_be_focused()
 
 
 def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeService) -> None:
@@ -190,10 +148,3 @@ def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeServic
     chat.page.go_back()
     shown("A")
     expect(chat.page.locator("#hc-live")).not_to_contain_text("deleted")
-
-
-def test_an_address_of_no_chat_becomes_that_of_the_empty_page(chat: Chat) -> None:
-    for number in ("999999", "99999999999999999999999"):
-        chat.open(f"?c={number}")
-        expect(chat.page).to_have_url(re.compile(r"/$"))
-        expect(chat.page.locator("#hc-empty")).to_be_visible()

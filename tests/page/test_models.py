@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-from tests.page.chats import stored_chat
 from tests.page.raw import ask
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService, SlotStatus
 
@@ -88,24 +84,6 @@ def test_fetching_is_asked_for_watched_stopped_and_taken_up(chat: Chat, service:
     expect(fetched).to_contain_text("Running")
 
 
-def test_ejecting_says_what_to_do_and_another_one_answers(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=models")
-    press(chat, "Eject SmolLM2 135M")
-    expect(chat.page.locator(".hc-present")).to_contain_text("No model is loaded. Load one")
-    expect(chat.page.locator("#hc-host")).to_contain_text("Choose one above, or download one under Models.")
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("#hc-model input")).to_have_value("")
-    chat.send("Is anybody here?")
-    expect(chat.page.locator("#hc-live")).to_contain_text("No model is loaded")
-    expect(chat.page.locator("#hc-box textarea")).to_have_value("Is anybody here?")
-    chat.page.locator("#hc-model input").click()
-    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
-    expect(chat.page.locator("#hc-host")).not_to_contain_text("No model")
-    assert service.models.asked[-1] == ("load", "Qwen3 0.6B")
-    chat.page.locator("#hc-send").click()
-    expect(chat.replies).to_have_count(1)
-
-
 def test_removing_asks_first_and_says_what_it_frees(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
     press(chat, "Remove Qwen3 0.6B")
@@ -148,44 +126,7 @@ def test_what_is_added_is_answered_beside_the_field_and_stays_in_it(chat: Chat, 
     expect(chat.page.locator("#hc-models-said")).to_be_empty()
 
 
-def test_what_a_button_of_a_model_says_stands_there(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=models")
-    service.models.fails = "Qwen3 1.7B cannot be downloaded: the disk is full."
-    press(chat, "Download Qwen3 1.7B")
-    expect(model(chat, "Qwen3 1.7B").get_by_role("alert")).to_have_text(service.models.fails)
-    service.models.fails = ""
-    press(chat, "Download Qwen3 1.7B")
-    expect(model(chat, "Qwen3 1.7B").get_by_role("alert")).to_have_count(0)
-
-
-def test_speeds_that_are_being_measured_are_said_so(chat: Chat, service: FakeService) -> None:
-    service.models.unmeasured = service.models.busy = True
-    service.models.change("Qwen3 1.7B", speed=None)
-    chat.open("?view=models")
-    present = chat.page.locator("#hc-models-list .hc-wait").first
-    expect(present).to_contain_text("Measuring how fast this machine is")
-    expect(model(chat, "Qwen3 1.7B")).to_contain_text("speed: being measured…")
-    service.models.unmeasured = False
-    expect(present).to_have_count(0)
-    expect(model(chat, "Qwen3 1.7B")).not_to_contain_text("being measured")
-
-
-def test_a_page_is_built_with_the_model_that_comes(
-    server: tuple[FakeService, str], service: FakeService
-) -> None:
-    for status, shown in (
-        (SlotStatus("Qwen3 0.6B", "loading"), "Qwen3 0.6B"),
-        (SlotStatus("SmolLM2 135M", "ready"), "SmolLM2 135M"),
-        (SlotStatus("", "none"), None),
-    ):
-        service.slot.status = status
-        built = json.loads(ask(server[1], "GET", "/config").text)["components"]
-        picker = next(one["props"] for one in built if one["props"].get("elem_id") == "hc-model")
-        assert picker["value"] == shown
-        assert [name for name, _ in picker["choices"]] == [*service.slot.names, "More models…"]
-
-
-@pytest.mark.parametrize("view", ["", "?view=models"])
+@pytest.mark.parametrize("view", ["?view=models"])
 def test_what_waits_for_a_reply_says_so_and_can_be_cancelled(
     chat: Chat, service: FakeService, view: str
 ) -> None:
@@ -199,16 +140,6 @@ def test_what_waits_for_a_reply_says_so_and_can_be_cancelled(
     expect(line).to_be_empty()
     expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
     assert service.models.asked == [("cancel", "")]
-
-
-def test_why_another_model_did_not_come_can_be_closed(chat: Chat, service: FakeService) -> None:
-    service.slot.status = SlotStatus("SmolLM2 135M", "ready", message="Qwen3 0.6B cannot be downloaded.")
-    chat.open()
-    line = chat.page.locator("#hc-host")
-    expect(line.get_by_role("alert")).to_contain_text("Qwen3 0.6B cannot be downloaded.")
-    line.get_by_role("button", name="Close").click()
-    expect(line).to_be_empty()
-    assert service.slot.status.message == ""
 
 
 def test_a_dropped_file_goes_into_the_models_folder(
@@ -258,83 +189,3 @@ def test_names_that_lead_elsewhere_are_not_taken(
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     assert ask(server[1], "PUT", f"/models/{name}").status in (400, 404, 405)
     assert not list(tmp_path.rglob("*evil*"))
-
-
-def test_the_list_of_models_leads_to_all_others(chat: Chat, service: FakeService) -> None:
-    number = stored_chat(service.store, "Story", 2)
-    chat.open(f"?c={number}")
-    chat.page.locator("#hc-model input").click()
-    chat.page.get_by_role("option", name="More models…").click()
-    expect(chat.page.locator("#hc-title")).to_have_text("Models")
-    expect(chat.page).to_have_url(re.compile(r"\?view=models$"))
-    chat.page.go_back()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
-    assert service.slot.started == []
-
-
-def test_a_tiny_model_says_so_and_offers_a_better_one(chat: Chat, service: FakeService) -> None:
-    expect(chat.page.locator("#hc-tiny")).not_to_contain_text("tiny")
-    service.models.hint = True
-    chat.open()
-    expect(chat.page.locator("#hc-tiny")).to_contain_text("SmolLM2 135M is tiny")
-    chat.shot("models-tiny")
-    chat.page.get_by_role("button", name="Qwen3 1.7B suits this machine, 1.0 GB to download").click()
-    expect(model(chat, "Qwen3 1.7B")).to_be_visible()
-    expect(chat.page.locator(".hc-tiny")).to_be_hidden()  # it belongs to the empty page
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (640, 430), (360, 740)])
-def test_nothing_of_the_empty_page_lies_over_another_part(
-    chat: Chat, service: FakeService, width: int, height: int
-) -> None:
-    service.models.hint = True
-    chat.page.set_viewport_size({"width": width, "height": height})
-    chat.open()
-    expect(chat.page.locator(".hc-tiny")).to_contain_text("tiny")
-    overlaps = """parts => {
-        const empty = document.querySelector('#hc-empty');
-        const of = part => part.getBoundingClientRect();
-        const boxes = [...empty.querySelectorAll('.hc-empty > *, .hc-tiny')].map(of);
-        const rest = ['#hc-head', '#hc-live', '#hc-composer'].map(part => of(document.querySelector(part)));
-        const clash = (a, b) => a.top < b.bottom - 1 && b.top < a.bottom - 1;
-        return [boxes.some((a, i) => boxes.some((b, j) => i < j && clash(a, b))),
-                rest.some(part => clash(part, of(empty))), getComputedStyle(empty).overflowY];
-    }"""
-    assert chat.page.evaluate(overlaps) == [False, False, "auto"]
-    chat.shot(f"empty-{width}")
-
-
-def test_a_notice_that_was_closed_stays_closed(chat: Chat, service: FakeService) -> None:
-    service.models.hint = True
-    chat.open()
-    chat.page.locator(".hc-tiny").get_by_role("button", name="Close").click()
-    expect(chat.page.locator(".hc-tiny")).to_be_hidden()
-    chat.open()
-    expect(chat.page.locator(".hc-tiny")).to_have_count(1)
-    expect(chat.page.locator(".hc-tiny")).to_be_hidden()
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-@pytest.mark.parametrize("dark", [False, True])
-def test_how_it_looks(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    service.models.download("Qwen3 1.7B")
-    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        chat.open("?view=models")
-        expect(model(chat, "Qwen3 1.7B")).to_be_visible()
-        press(chat, "Remove Qwen3 0.6B")
-        expect(chat.page.get_by_role("group", name="Remove Qwen3 0.6B?")).to_be_visible()
-        wide = chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        assert wide <= 0
-        chat.shot(f"models-{width}-{'dark' if dark else 'light'}")
-        chat.page.locator("#hc-models-adding").scroll_into_view_if_needed()
-        chat.shot(f"models-end-{width}-{'dark' if dark else 'light'}")
-        assert chat.foreign == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.check import Fit
@@ -15,7 +15,6 @@ from hierchat.page.panels.models_view import models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download
 from hierchat.runtime.model_manager import READABLE, ModelRow
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService, SlotStatus
 from tests.testing.fake_shelf import row
@@ -76,43 +75,6 @@ def said(chat: Chat) -> Locator:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ("qwen", ["Qwen3 1.7B", "Qwen3 32B"]),
-        ("  32B QWEN ", ["Qwen3 32B"]),
-        ("DeepSeek", ["R1 7B"]),
-        ("mit", ["Phi 4", "R1 7B"]),
-        ("1.7b", ["Qwen3 1.7B"]),
-        ('"] *', []),
-        ("qwen mit", []),
-    ],
-)
-def test_words_narrow_the_list(chat: Chat, service: FakeService, words: str, names: list[str]) -> None:
-    service.models.listed = listed()
-    chat.open("?view=models")
-    field(chat).fill(words)
-    found = f"Shown: {len(names)} of 6 models." if names else "No model of the list has these words."
-    expect(said(chat)).to_have_text(found)
-    assert sorted(shown(chat)) == sorted(names)
-    field(chat).press("Escape")
-    expect(field(chat)).to_have_value("")
-    expect(said(chat)).to_be_empty()
-    assert len(shown(chat)) == 4  # and two are folded away, as before
-
-
-@pytest.mark.browser
-def test_nothing_is_asked_of_the_server(chat: Chat, service: FakeService) -> None:
-    service.models.listed = listed()
-    chat.open("?view=models")
-    asked: list[str] = []
-    chat.page.on("request", lambda request: asked.append(request.post_data or ""))
-    field(chat).press_sequentially("qwen 32")
-    expect(said(chat)).to_have_text("Shown: 1 of 6 models.")
-    assert not [body for body in asked if "qwen" in body]
-
-
-@pytest.mark.browser
 def test_filter_and_fold_survive_what_draws_the_list_anew(chat: Chat, service: FakeService) -> None:
     service.models.listed = listed()
     chat.open("?view=models")
@@ -142,26 +104,6 @@ def test_filter_and_fold_survive_what_draws_the_list_anew(chat: Chat, service: F
     expect(large).to_be_hidden()
 
 
-@pytest.mark.browser
-def test_search_and_form_are_one_press_away(chat: Chat, service: FakeService) -> None:
-    service.models.listed = catalogue()
-    chat.open("?view=models")
-    words, form = chat.page.get_by_label("Words to search for"), chat.page.locator("#hc-model-said")
-    expect(words).not_to_be_in_viewport()
-    field(chat).fill("falcon")
-    expect(said(chat)).to_have_text("No model of the list has these words.")
-    field(chat).press("Tab")
-    chat.page.keyboard.press("Enter")
-    expect(words).to_be_focused()
-    expect(words).to_be_in_viewport()
-    expect(words).to_have_value("falcon")
-    assert service.models.hub.now is None  # not asked yet
-    field(chat).fill("")
-    chat.page.get_by_role("button", name="Add a model", exact=True).click()
-    expect(form).to_be_focused()
-    expect(form).to_be_in_viewport()
-
-
 def catalogue() -> list[ModelRow]:
     """As many as there really are; the larger ones do not fit."""
     found = []
@@ -175,30 +117,3 @@ def catalogue() -> list[ModelRow]:
             )
         )
     return found
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-@pytest.mark.parametrize("dark", [False, True])
-def test_how_a_long_list_looks(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    service.models.listed = catalogue()
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        chat.open("?view=models")
-        name = f"{width}-{'dark' if dark else 'light'}"
-        expect(chat.page.locator(".hc-model").first).to_be_visible()
-        for label in ("Search the hub", "Add a model"):
-            expect(chat.page.get_by_role("button", name=label, exact=True)).to_be_in_viewport(ratio=1)
-        chat.shot(f"models-long-{name}")
-        chat.page.locator(".hc-models-rest > summary").scroll_into_view_if_needed()
-        chat.shot(f"models-folded-{name}")
-        field(chat).fill("qwen")
-        expect(said(chat)).to_contain_text("Shown: ")
-        assert chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-        chat.shot(f"models-filtered-{name}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
-from hierchat.page import organising
+from hierchat.chat import conversations
 from hierchat.store import NotFound
 from tests.page.chats import stored_chat
 from tests.testing import browser as driving
@@ -52,38 +52,6 @@ def test_pin_and_archive_from_the_menu_by_mouse(chat: Chat, service: FakeService
     expect(chat.page.locator("#hc-list .hc-archived")).to_have_count(0)
 
 
-def test_the_menu_by_keyboard(chat: Chat, service: FakeService) -> None:
-    for title in ("A", "B"):
-        stored_chat(service.store, title, 1)
-    chat.open()
-    keys = chat.page.keyboard
-    titles(chat).first.focus()
-    keys.press("ArrowRight")
-    options = chat.page.get_by_role("button", name="Options for B", exact=True)
-    expect(options).to_be_focused()
-    keys.press("Enter")
-    menu = chat.page.get_by_role("menu", name="Options for B")
-    expect(menu).to_be_visible()
-    for key, item in (
-        ("", "Rename"),
-        ("ArrowDown", "Pin"),
-        ("End", "Delete"),
-        ("ArrowDown", "Rename"),
-        ("ArrowUp", "Delete"),
-    ):
-        if key:
-            keys.press(key)
-        expect(menu.get_by_role("menuitem", name=item)).to_be_focused()
-    keys.press("Escape")
-    expect(menu).to_be_hidden()
-    expect(options).to_be_focused()
-    keys.press("Enter")
-    keys.press("ArrowDown")
-    keys.press("Enter")
-    expect(chat.page.locator("#hc-list h2").first).to_have_text("Pinned")
-    expect(chat.page.locator("#hc-list :focus")).to_have_count(1)
-
-
 def test_deleting_can_be_taken_back(chat: Chat, service: FakeService) -> None:
     ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B")}
     user = service.store.users.ensure("local")
@@ -124,7 +92,7 @@ def test_a_deletion_is_final_when_its_time_is_over_or_at_the_next_one(
     chat.menu("C", "Delete")
     expect(titles(chat)).to_have_text(["B", "A"])
     assert in_file(service, ids) == {"A", "B", "C"}
-    monkeypatch.setattr(organising, "UNDO_SECONDS", 1.0)
+    monkeypatch.setattr(conversations, "UNDO_SECONDS", 1.0)
     chat.menu("B", "Delete")
     line = chat.page.locator("#hc-undo")
     expect(line).to_contain_text("Deleted “B”.")
@@ -180,45 +148,6 @@ def test_a_reply_is_continued_in_a_new_chat(chat: Chat, service: FakeService) ->
     assert len(service.store.messages.path(user, first)) == 6
     chat.page.go_back()
     expect(chat.replies).to_have_count(3)
-
-
-@pytest.mark.parametrize("width", [1280, 360])
-def test_shortcuts_and_their_dialog(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int
-) -> None:
-    chat_id = stored_chat(service.store, "Story", 2)
-    with driving.visiting(chromium, server[1], width, 800) as chat:
-        chat.open(f"?c={chat_id}")
-        expect(chat.replies).to_have_count(2)
-        chat.page.wait_for_timeout(600)  # the sidebar folds on a narrow screen
-        keys, toggle = chat.page.keyboard, chat.page.get_by_role("button", name="List of chats")
-        box(chat).focus()
-        keys.type("?")
-        expect(box(chat)).to_have_value("?")
-        keys.press("Backspace")
-        keys.press("ArrowUp")
-        expect(chat.page.get_by_role("textbox", name="Edit your message")).to_have_value("Story, question 2")
-        keys.press("Escape")
-        chat.page.locator("#hc-chat").focus()
-        keys.press("?")
-        dialog = chat.page.get_by_role("dialog", name="Keyboard shortcuts")
-        expect(dialog).to_contain_text("Search the chats")
-        assert dialog.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-        chat.shot(f"shortcuts-{width}")
-        keys.press("Escape")
-        expect(dialog).to_have_count(0)
-        keys.press("Control+k")
-        expect(chat.page.get_by_role("textbox", name="Search chats")).to_be_focused()
-        expect(toggle).to_have_attribute("aria-expanded", "true")
-        keys.press("Alt+Shift+S")
-        expect(toggle).to_have_attribute("aria-expanded", "false")
-        keys.press("Alt+Shift+O")
-        expect(chat.page.locator("#hc-empty")).to_be_visible()
-        expect(box(chat)).to_be_focused()
-        keys.press("Alt+Shift+S")
-        expect(toggle).to_have_attribute("aria-expanded", "true")
-        chat.page.get_by_role("button", name="Keyboard shortcuts").click()
-        expect(dialog).to_be_visible()
 
 
 def test_unsent_text_stays_with_its_chat(chat: Chat, service: FakeService) -> None:

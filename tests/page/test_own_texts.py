@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from hierchat.models.progress import Progress
 from tests.page.test_accounts import ANN, BEN, log_in
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -49,37 +48,6 @@ def test_a_path_is_looked_at_before_anything_is_added(chat: Chat, service: FakeS
     expect(state).to_contain_text("diary: 1,190,000 tokens. They draft from the next reply on.")
     expect(text(chat, "diary")).to_contain_text("drafts for SmolLM2 135M")
     assert service.texts.asked == [("look", "~/none"), ("look", "/home/you/diary"), ("add", "diary")]
-
-
-def test_phrases_that_ship_are_seen_on_their_way(chat: Chat, service: FakeService) -> None:
-    service.texts.shipped = Progress("reading", 30, 100, "seed")
-    chat.open("?view=settings")
-    said = chat.page.locator("#hc-texts [role=status]")
-    expect(said).to_contain_text("are being read for this model, once. You can chat meanwhile.")
-    expect(said.locator("progress")).to_have_attribute("value", "30")
-    service.texts.shipped = None
-    expect(said).to_have_count(0)
-
-
-def test_a_folder_is_watched_where_the_user_asks(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=settings")
-    expect(text(chat, "code").get_by_role("button", name="Watch for changes")).to_have_count(0)
-    press(chat, "Watch for changes: notes")
-    expect(text(chat, "notes")).to_contain_text("changes are read within a minute")
-    press(chat, "Stop watching: notes")
-    expect(text(chat, "notes")).not_to_contain_text("changes are read")
-    assert service.texts.asked == [("watch", "notes"), ("watch", "notes")]
-
-
-def test_what_is_on_its_way_can_be_stopped(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=settings")
-    expect(text(chat, "code")).to_contain_text("not for SmolLM2 135M, but for Qwen3 0.6B")
-    press(chat, "Read for SmolLM2 135M, too: code")
-    state = chat.page.locator("#hc-texts-state")
-    expect(state).to_contain_text("Reading code…")
-    state.get_by_role("button", name="Stop").click()
-    expect(state).to_have_text("")
-    assert service.texts.asked == [("again", "code"), ("stop", "")]
 
 
 def test_removing_asks_first(chat: Chat, service: FakeService) -> None:
@@ -147,25 +115,3 @@ def test_only_the_owner_sees_texts_and_names_paths(chromium: Browser, fresh: Fak
             )
             expect(page.locator("#hc-texts-said [role=alert]")).to_contain_text("Only the owner")
             assert fresh.texts.asked == []
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-@pytest.mark.parametrize("dark", [False, True])
-def test_how_it_looks(
-    chromium: Browser,
-    server: tuple[FakeService, str],
-    service: FakeService,
-    width: int,
-    height: int,
-    dark: bool,
-) -> None:
-    service.texts.look("/home/you/diary")
-    service.texts.found()
-    with driving.visiting(chromium, server[1], width, height, dark) as chat:
-        chat.open("?view=settings")
-        expect(chat.page.get_by_role("button", name="Add diary")).to_be_visible()
-        chat.page.locator("#hc-texts").scroll_into_view_if_needed()
-        chat.page.get_by_role("button", name="Add diary").scroll_into_view_if_needed()
-        assert chat.page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
-        chat.shot(f"texts-{width}-{'dark' if dark else 'light'}")
-        assert chat.foreign == []

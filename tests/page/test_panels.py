@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from hierchat.store import Store
 from tests.page.chats import stored_chat
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
@@ -39,52 +38,15 @@ def test_a_panel_has_an_address_and_the_browser_goes_back_from_it(chat: Chat, se
     expect(page.locator("#hc-box")).to_be_visible()
 
 
-def test_a_reply_goes_on_while_a_panel_is_open(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 8
-    chat.send("Slow chat")
-    expect(chat.words.last).to_contain_text("Here is")
-    chat.view("Settings")
-    expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “Slow chat”")
-    expect(chat.page.locator("#hc-live")).not_to_contain_text("Still writing")
-    expect(chat.page.locator("#hc-theme")).to_be_visible()
-    chat.page.get_by_role("button", name="Slow chat", exact=True).click()
-    expect(chat.words.last).to_contain_text("combined characters")
-
-
-def test_an_unknown_view_in_the_address_is_the_empty_page(chat: Chat) -> None:
-    chat.open("?view=nothing")
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    expect(chat.page).not_to_have_url(re.compile("view="))
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_theme_is_this_browsers_choice(
-    chromium: Browser, server: tuple[FakeService, str], width: int
-) -> None:
-    with driving.visiting(chromium, server[1], width, 800) as chat:
-        chat.open("?view=settings")
-        body = chat.page.locator("body")
-        expect(body).not_to_have_class(re.compile(r"\bdark\b"))
-        chat.shot(f"settings-{width}")
-        chat.page.get_by_label("Dark").check()
-        expect(body).to_have_class(re.compile(r"\bdark\b"))
-        chat.page.reload()
-        expect(chat.page.get_by_label("Dark")).to_be_checked()
-        expect(body).to_have_class(re.compile(r"\bdark\b"))
-        expect(chat.page.locator("#hc-theme")).to_be_visible()
-        chat.shot(f"settings-dark-{width}")
-
-
 def test_what_may_draft_is_kept(chat: Chat, service: FakeService) -> None:
     user = service.store.users.ensure("local")
     chat.open("?view=settings")
     choice = chat.page.locator("#hc-drafts-from")
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     choice.get_by_label("Nothing").check()
-    chat.page.wait_for_timeout(300)
+    chat.until(lambda: service.store.users.drafts_from(user) == "none")
     chat.page.reload()
     expect(choice.get_by_label("Nothing")).to_be_checked()
-    assert service.store.users.drafts_from(user) == "none"
     chat.page.get_by_role("button", name="Settings as they were").click()
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     expect(chat.page.locator("#hc-settings-told")).to_contain_text("as they were at first")

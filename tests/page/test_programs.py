@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
@@ -40,18 +39,3 @@ def test_other_programs_are_let_in_and_shut_out(chat: Chat, service: FakeService
     no.check()
     expect(keys).not_to_contain_text("editor")
     assert service.store.keys.access() == "off"
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_it_looks_as_the_rest(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, width: int, dark: bool
-) -> None:
-    service.store.keys.set_access("keys")
-    service.store.keys.add("editor")
-    with driving.visiting(chromium, server[1], width, 844, dark) as chat:
-        chat.open("?view=settings")
-        keys = chat.page.locator("#hc-program-keys")
-        expect(keys).to_contain_text("editor")
-        keys.scroll_into_view_if_needed()
-        assert chat.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        chat.shot(f"programs-{width}{'-dark' if dark else ''}")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hierchat.chat.conversations import ConversationList
 from hierchat.chat.frames import Figures, Frame, Verdict, Written
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.settings import own_sampling, reply_settings, time_words
@@ -26,7 +27,7 @@ from hierchat.page.markdown import render
 from hierchat.page.reply_text import below_message, marked, said
 from hierchat.page.sidebar import moment
 from hierchat.runtime.levels import LeftOut
-from hierchat.store import Conversation, Message, Origin, Whereabouts
+from hierchat.store import Conversation, Message, Origin, Totals, Whereabouts
 from tests.page.colours import contrast
 from tests.testing.fake_service import SlotStatus
 
@@ -265,6 +266,10 @@ def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None
     assert sidebar.day_of(noon.timestamp(), today) == heading
 
 
+def listed(*chats: Conversation, more: bool = False, archived: int = 0) -> ConversationList:
+    return ConversationList(list(chats), more, archived, [], Totals(0, 0, None, 0, 0, {}), frozenset())
+
+
 @pytest.mark.parametrize(
     ("text", "drawn"),
     [
@@ -274,30 +279,31 @@ def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None
 )
 def test_what_was_found_is_marked_whatever_the_text_holds(text: str, drawn: str) -> None:
     chat = Conversation(7, "t", 0, 0, snippet=text)
-    assert f">{drawn}</small>" in sidebar.conversation_list([chat], None, date.today(), "b")
+    assert f">{drawn}</small>" in sidebar.conversation_list(listed(chat), None, date.today(), "b")
 
 
 def test_pinned_ones_have_a_heading_of_their_own_and_archived_ones_a_way_to_them() -> None:
     now = time.time()
     chats = [Conversation(1, "a", now, now, pinned=True), Conversation(2, "b", now, now)]
-    drawn = sidebar.conversation_list(chats, None, date.today(), archived=3)
+    drawn = sidebar.conversation_list(listed(*chats, archived=3), None, date.today())
     assert re.findall("<h2>(.*?)</h2>", drawn) == ["Pinned", "Today"]
     assert "Archived (3)" in drawn
     found = [Conversation(2, "b", now, now), Conversation(3, "c", now, now, archived=True)]
-    drawn = sidebar.conversation_list(found, None, date.today(), "word", archived=3)
+    drawn = sidebar.conversation_list(listed(*found, archived=3), None, date.today(), "word")
     assert re.findall("<h2>(.*?)</h2>", drawn) == ["Today", "Archived"]
     assert "Archived (3)" not in drawn
 
 
 def test_conversation_list_escapes_titles_and_marks_the_open_one() -> None:
     now = time.time()
-    drawn = sidebar.conversation_list([Conversation(7, '<i>"x"', now, now, snippet="<u>")], 7, date.today())
+    chat = Conversation(7, '<i>"x"', now, now, snippet="<u>")
+    drawn = sidebar.conversation_list(listed(chat), 7, date.today())
     assert "<i>" not in drawn.replace("<i class", "")
     assert "<u>" not in drawn
     assert 'aria-current="page"' in drawn
     assert "hc_more" not in drawn
-    assert "hc_more" in sidebar.conversation_list([], None, date.today(), more=True)
-    assert "Nothing found" in sidebar.conversation_list([], None, date.today(), "x")
+    assert "hc_more" in sidebar.conversation_list(listed(more=True), None, date.today())
+    assert "Nothing found" in sidebar.conversation_list(listed(), None, date.today(), "x")
 
 
 def test_buttons_carry_the_key_and_escape_their_text() -> None:
@@ -351,7 +357,7 @@ def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_me
         Conversation(n, title, 0, when.timestamp())
         for n, (title, when) in enumerate(zip(titles, at, strict=True))
     ]
-    drawn = sidebar.conversation_list(chats, None, now.date())
+    drawn = sidebar.conversation_list(listed(*chats), None, now.date())
     assert re.findall(r'"hc-when" aria-hidden="true">([^<]+)<', drawn) == [
         "14:32",
         "14:29",

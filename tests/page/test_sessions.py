@@ -13,18 +13,17 @@ from benchmarks.page.tab import Tab
 from hierchat.page import status
 from hierchat.page.page_app import is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
+from hierchat.runtime.model_slot import SlotStatus
 from tests.testing import browser as driving
-from tests.testing.fake_service import FakeService, FakeSlot, SlotStatus
+from tests.testing.fake_service import FakeService
 
 
 def test_what_a_reply_waits_for_is_said() -> None:
-    slot = FakeSlot()
-    assert "one other reply" in status.waiting_line(1, slot)
-    slot.status = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
-    assert "2 replies" in status.waiting_line(2, slot)
-    assert "1 of 93 MB" in status.waiting_line(0, slot)
-    slot.status = SlotStatus("m", "ready")
-    assert "Waiting for the model" in status.waiting_line(0, slot)
+    assert "one other reply" in status.waiting_line(1, SlotStatus(), loaded=False)
+    coming = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
+    assert "2 replies" in status.waiting_line(2, coming, loaded=False)
+    assert "1 of 93 MB" in status.waiting_line(0, coming, loaded=False)
+    assert "Waiting for the model" in status.waiting_line(0, SlotStatus("m", "ready"), loaded=True)
 
 
 def test_which_chats_the_pages_of_a_user_show() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
 from hierchat.chat.frames import Figures, Written
 from hierchat.chat.origins import SourceRun
@@ -14,7 +14,6 @@ from hierchat.page.buttons import button
 from hierchat.page.figures import details
 from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
 from hierchat.reasoning import join_reasoning
-from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.fake_service import FakeService
 
@@ -132,74 +131,3 @@ def test_a_thought_on_the_page(chat: Chat, service: FakeService) -> None:
     closed(fold)
     expect(chat.words.last).to_contain_text(ANSWER)
     chat.shot("thought")
-
-
-@pytest.mark.browser
-def test_copying_and_editing_leave_the_thought_out(chat: Chat, service: FakeService) -> None:
-    service.script.reply, service.script.seconds = REPLY, 0
-    chat.ask("Hello")
-    copy = chat.page.locator("#hc-chat .hc-foot [data-act=hc_copy]")
-    expect(copy).to_have_attribute("data-text", ANSWER)
-    # Where the words came from is shown in the thought, too.
-    chat.page.get_by_role("button", name="Sources", exact=True).click()
-    expect(fold_of(chat).locator(".hc-run").first).to_be_attached()
-    chat.shot("thought-sources")
-
-
-@pytest.mark.browser
-def test_a_search_opens_the_thought_that_it_found(chat: Chat, service: FakeService) -> None:
-    service.script.reply, service.script.seconds = REPLY, 0
-    chat.ask("Hello")
-    closed(fold_of(chat))
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("#hc-empty")).to_be_visible()  # its answer would draw the whole list again
-    chat.page.locator("#hc-search input, #hc-search textarea").fill("greeting")
-    expect(chat.page.locator("#hc-list")).to_contain_text("greeting")  # what was found
-    chat.page.locator("#hc-list").get_by_role("button", name="Hello").first.click()
-    opened(fold_of(chat))
-
-
-@pytest.mark.browser
-def test_a_thought_on_a_narrow_dark_page(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    service.script.reply, service.script.seconds, service.script.thought_seconds = REPLY, 0, 4.2
-    with driving.visiting(chromium, server[1], 390, 844, dark=True) as narrow:
-        narrow.open()
-        narrow.ask("Hello")
-        fold_of(narrow).locator("summary").click()
-        opened(fold_of(narrow))
-        narrow.shot("thought-narrow")
-        wide = narrow.page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-        assert not wide
-
-
-@pytest.mark.browser
-def test_how_much_it_thinks_is_chosen_where_the_model_lets_one(chat: Chat, service: FakeService) -> None:
-    service.script.reply, service.script.seconds = ANSWER, 0
-    chat.page.get_by_role("button", name="Chat settings").click()
-    expect(chat.page.get_by_label("number input for Temperature")).to_be_visible()
-    expect(chat.page.locator("#hc-thinks")).to_be_hidden()
-    service.script.thinks = ("off", "on")
-    chat.open()
-    chat.page.get_by_role("button", name="Chat settings").click()
-    choices = chat.page.locator("#hc-thinks label:visible")
-    expect(choices).to_have_text(["As the model does", "Off", "On"])
-    chat.page.get_by_role("radio", name="Off", exact=True).check()
-    chat.shot("thinks")
-    chat.ask("Hello")
-    assert service.asked[-1][1].reasoning == "off"
-    # It is the chat's own: it stands there when the page comes back, and a new chat begins as the model does.
-    chat.page.reload()
-    chat.page.get_by_role("button", name="Chat settings").click()
-    expect(chat.page.get_by_role("radio", name="Off", exact=True)).to_be_checked()
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.get_by_role("radio", name="As the model does")).to_be_checked()
-    # A model that is asked otherwise: what was chosen stays in sight.
-    service.script.thinks = ("low", "medium", "high")
-    chat.page.get_by_role("button", name="Hello", exact=True).click()
-    expect(chat.page.locator("#hc-title")).to_have_text("Hello")
-    expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
-    chat.page.reload()
-    chat.page.get_by_role("button", name="Chat settings").click()
-    expect(choices).to_have_text(["As the model does", "Off", "A little", "Some", "A lot"])

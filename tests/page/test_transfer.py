@@ -68,19 +68,6 @@ def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService
     assert len(titles(service)) == 2
 
 
-def test_a_file_without_chats_says_what_can_be_read(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    strange = tmp_path / "<b>notes.json"
-    strange.write_text('{"notes": [1, 2]}')
-    choose(chat, strange)
-    assert "No chat was found. What can be read is ChatGPT's conversations.json" in ended(chat)
-    (tmp_path / "damaged.zip").write_bytes(b"PK\3\4" + b"\0" * 400)
-    saved(tmp_path / "chats.json", [gpt_sums()])
-    choose(chat, tmp_path / "damaged.zip", tmp_path / "chats.json")
-    expect(chat.page.locator("#hc-transfer-state")).to_contain_text("1 chat came in")
-    assert waiting() == []
-    assert titles(service) == ["Sums"]
-
-
 def test_an_import_is_cancelled(
     chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,22 +91,6 @@ def test_an_import_is_cancelled(
     assert "You cancelled it; what came in stays, and the same file goes on from there." in told
     assert 0 < len(service.store.chats.find(service.store.users.ensure("local"), limit=-1)) < count
     assert waiting() == []
-
-
-def test_a_file_is_dropped(chat: Chat, service: FakeService) -> None:
-    chat.view("Settings")
-    chat.page.locator(".hc-drop").evaluate(
-        """(place, text) => {
-            const carried = new DataTransfer();
-            carried.items.add(new File([text], 'chats.json', { type: 'application/json' }));
-            for (const type of ['dragover', 'drop']) {
-                place.dispatchEvent(new DragEvent(type, { dataTransfer: carried, bubbles: true, cancelable: true }));
-            }
-        }""",
-        json.dumps([gpt_sums()]),
-    )
-    assert "1 chat came in." in ended(chat)
-    assert titles(service) == ["Sums"]
 
 
 @pytest.mark.parametrize("kind", ["Markdown", "JSON"])
@@ -182,17 +153,3 @@ def test_strangers_fetch_nothing(server: tuple[FakeService, str], tmp_path: Path
         page.close()
     assert set(waiting()) == {*before, path}
     files.remove(files.take(ticket, "me"))
-
-
-def test_the_panel_is_narrow(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService
-) -> None:
-    with driving.visiting(chromium, server[1], 390, 844, dark=True) as chat:
-        chat.open()
-        chat.page.wait_for_timeout(600)
-        chat.view("Settings")
-        panel = chat.page.get_by_role("region", name="Import and export")
-        panel.scroll_into_view_if_needed()
-        chat.page.wait_for_timeout(300)
-        assert panel.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
-        chat.shot("transfer-narrow")

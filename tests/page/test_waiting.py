@@ -66,46 +66,6 @@ def test_it_is_edited_or_not_sent(chat: Chat, service: FakeService) -> None:
     expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second"])
 
 
-def test_it_takes_its_files_along(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    with chat.page.expect_file_chooser() as chooser:
-        chat.page.get_by_role("button", name="Attach files").click()
-    chooser.value.set_files([{"name": "a.txt", "mimeType": "", "buffer": b"text"}])
-    files = chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")
-    expect(files).to_have_count(1)
-    chat.send("About it")
-    expect(waiting(chat)).to_have_count(1)
-    expect(files).to_have_count(0)
-    chat.page.get_by_role("button", name="Edit “About it”, which will be sent next").click()
-    expect(files).to_have_count(1)
-    box(chat).press("Enter")
-    expect(waiting(chat)).to_have_count(1)
-    service.script = Script(seconds=0)  # of the replies that follow
-    chat.page.locator("#hc-stop").click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-sent")).to_have_text(["a.txt · 4 bytes"])
-
-
-def test_it_goes_out_in_its_own_chat_while_another_is_open(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    first, service.script = service.script, Script(seconds=0.3)  # of the replies that follow
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    chat.page.locator("#hc-new").click()
-    expect(waiting(chat)).to_have_count(0)
-    box(chat).fill("Elsewhere")
-    first.seconds = 0
-    expect(chat.page.locator("#hc-live")).to_have_text("", timeout=driving.PATIENCE_MS)
-    expect(box(chat)).to_have_value("Elsewhere")
-    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
-    chat.page.get_by_role("button", name="First", exact=True).click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second"])
-    chat.page.reload()
-    expect(chat.replies).to_have_count(2, timeout=driving.PATIENCE_MS)
-    expect(box(chat)).to_have_value("")  # it was sent
-
-
 def test_after_a_reload_it_still_waits(chat: Chat, service: FakeService) -> None:
     begun(chat, service, 60)
     chat.send("Second")

@@ -16,7 +16,7 @@ from hierchat.engine.latency import PROBES, LatencyCurve
 from hierchat.engine.runner import CachedSequence
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Size
-from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
@@ -39,11 +39,17 @@ from ..chat.drafts import (
 )
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same models come again and again: what their self-test found is kept."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cache and configuration of each test's own, and no GPU."""
-    for name in ("cache", "config"):
-        monkeypatch.setenv(f"HIERCHAT_{name.upper()}", str(tmp_path / name))
+def _places(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration of each test's own, and no GPU."""
+    monkeypatch.setenv("HIERCHAT_CACHE", str(cache))
+    monkeypatch.setenv("HIERCHAT_CONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(device_memory, "cuda_driver", lambda: False)
     monkeypatch.setattr("hierchat.runtime.costs.measure", by_size)
 

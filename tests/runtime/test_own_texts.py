@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.makers.seeds import write_texts
-from hierchat.models.load.loaded_model import note_tokens, tokens_sha256
+from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.texts import build

@@ -331,7 +331,7 @@ def _add_rotations(model: Any, writer: gguf.GGUFWriter) -> None:
     writer.add_rope_freq_base(given["rope_theta"])
     if given["rope_type"] == "proportional":
         pairs = rotary_layouts(model.config.to_dict(), ARCHITECTURES["gemma4_text"])[0]
-        factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.apart - pairs.pairs), np.float32)
+        factors = np.array([1.0] * pairs.pairs + [1e30] * (pairs.offset - pairs.pairs), np.float32)
         writer.add_tensor(ROPE_FACTORS, factors)
     if given["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(given["rope_type"]))

@@ -12,10 +12,12 @@ from pathlib import Path
 from hierchat.chat.comparing import USUAL, names
 from hierchat.chat.comparison import ARMS, Comparison, Side
 from hierchat.chat.completions import ModelTurn
+from hierchat.chat.conversations import ChatPresets, Conversations
 from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
@@ -82,6 +84,9 @@ class FakeSlot:
     def hush(self) -> None:
         self.status = replace(self.status, message="")
 
+    def sampling(self, name: str) -> GenerationSettings:
+        return self.settings(name or self.status.name)
+
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
 
@@ -132,11 +137,27 @@ class FakeService:
     def __post_init__(self) -> None:
         self.changes = ChangeEvents()
         self.in_progress = InProgress(self.store, self.changes)
+        self.chats = Conversations(self.store, self.changes, self.in_progress, self.slot.sampling)
+        self.presets = ChatPresets(self.store, self.changes)
+        self.data = UserData(self.store, self.changes)
+        self.users, self.keys = self.store.users, self.store.keys
+        self.comparisons = self.store.comparisons
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
         self.idle = FakeIdleGeneration(self.store)
         self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}
+
+    @property
+    def model_status(self) -> SlotStatus:
+        return self.slot.status
+
+    @property
+    def model_loaded(self) -> bool:
+        return self.slot.model is not None
+
+    def dismiss_model_message(self) -> None:
+        self.slot.hush()
 
     @property
     def thinks(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def grow(  # type: ignore[no-untyped-def]
 
 @kernel
 def _key(noise, position):  # type: ignore[no-untyped-def]
-    """Of the noise at a position; 0: none is known."""
+    """Return the key of the noise at a position; 0: none is known."""
     return place_key(noise.key, position) if noise.key != 0 else np.uint64(0)
 
 
@@ -107,7 +107,7 @@ def _key(noise, position):  # type: ignore[no-untyped-def]
 def _consider(  # type: ignore[no-untyped-def]
     databases, places, place, parent, text, end, model, noise, worth, lookup
 ):
-    """What may stand at a place; `worth` milliseconds if it is right."""
+    """Find what may stand at a place; `worth` milliseconds if it is right."""
     look_near(databases, places, place, text, end)
     if places.candidates[place] > 0:
         score(places, place, model, noise.noise_weight)

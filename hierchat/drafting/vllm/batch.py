@@ -109,7 +109,7 @@ class RowCosts:
 TARGET = "target"
 """The source of a token that no draft proposed; as engine/engine.py has it, which cannot be imported here."""
 NODES = 16
-"""Of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
+"""Nodes of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
 TRIALS = 4
 """Forwards of a reply in which drafts are looked for in any case."""
 AGAIN = 32
@@ -149,7 +149,7 @@ class DraftStep:
 
 
 class TrackedReply:
-    """From its first token to its last."""
+    """A reply of vLLM from its first token to its last, with what was drafted for it."""
 
     def __init__(
         self, asked: RequestOptions, user: UserState, drafter: Drafter, prompt: Sequence[int], longest: int
@@ -211,7 +211,7 @@ class TrackedReply:
         self._silent += 1
 
     def cut(self, drafts: int) -> None:
-        """Of the chain only so many go through the forward."""
+        """Keep so many drafts of the chain: the others do not go through the forward."""
         self.draft = self.draft.cut(drafts)
 
     def take(self, new: Sequence[int], draft_ms: float, forward_ms: float, together: int) -> None:

@@ -28,7 +28,7 @@ from hierchat.drafting.vllm.user_state import UserState, UserStates, read_corpus
 from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
 
 PROTOCOL = 1
-"""Of the channel."""
+"""Version of the channel's protocol."""
 REMEMBERED = 1000
 """Ended replies whose figures are held."""
 MOST_FORGOTTEN = 10_000

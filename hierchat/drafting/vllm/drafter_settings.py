@@ -1,4 +1,4 @@
-"""What the drafter is told by environment variables: vLLM hands nothing else on to a proposer."""
+"""Settings of the drafter from environment variables: vLLM hands nothing else on to a proposer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DrafterSettings:
     most_tokens: int = TOKENS
     """Kept of one user."""
     port: int | None = None
-    """Of the channel on the loopback device; None: there is none."""
+    """Port of the channel on the loopback device; None: there is none."""
     token: str = ""
     """What the channel asks for."""
 
@@ -86,16 +86,16 @@ class RequestOptions:
     reply: str
     """The name that the chat gave it, or vLLM's own."""
     user: str = ""
-    """Whose history drafts and learns; empty: nobody's."""
+    """User whose history drafts and learns; empty: none."""
     learn: bool = True
     most_drafts: int | None = None
-    """Of one step; None: as many as pay."""
+    """Drafts of one step at most; None: as many as pay."""
     texts: bool = True
     """Whether the texts that ship draft."""
     ends: frozenset[int] = frozenset()
     """Tokens that end the reply."""
     most_tokens: int | None = None
-    """Of the reply."""
+    """Tokens of the reply at most."""
 
 
 def asked(request_id: str, parameters: Any) -> RequestOptions:

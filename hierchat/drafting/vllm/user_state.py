@@ -92,7 +92,7 @@ class UserStates:
         return len(self._users)
 
     def begin(self, name: str) -> UserState:
-        """A reply of this user begins; `end` stands behind it."""
+        """Begin a reply of this user; call `end` behind it."""
         user = self._users.get(name)
         if user is None or (user.worn and not user.writing):
             self._make_room()
@@ -103,24 +103,24 @@ class UserStates:
         return user
 
     def end(self, user: UserState) -> None:
-        """A reply is over, whatever became of it."""
+        """End a reply, whatever became of it."""
         user.writing -= 1
 
     def keep(self, user: UserState, reply: str, tokens: Sequence[int]) -> None:
-        """A reply that ended by itself drafts for its user from now on."""
+        """Keep a reply that ended by itself: it drafts for its user from now on."""
         self._thread.submit(self._write, user, reply, np.array(tokens, np.int32))
 
     def forget(self, name: str, replies: Sequence[str] | None) -> set[str]:
-        """These replies of a user, or all: gone from memory and file when this returns. Returns the names of those that
-        were there. Raises UserStateFileError."""
+        """Delete these replies of a user, or all: they are gone from memory and file when this returns. Returns the
+        names of those that were there. Raises UserStateFileError."""
         return self._thread.submit(self._forget, name, replies).result()
 
     def held(self) -> tuple[int, int]:
-        """Replies and tokens in the file. Raises UserStateFileError."""
+        """Count replies and tokens in the file. Raises UserStateFileError."""
         return self._thread.submit(self._file.held, self._model).result()
 
     def wait(self) -> None:
-        """Until what was asked for so far is done."""
+        """Wait until all that was submitted so far is done."""
         done: Future[None] = self._thread.submit(lambda: None)
         done.result()
 
@@ -188,7 +188,7 @@ class UserStates:
 
 
 FORM = 1
-"""Of texts/build.py."""
+"""Version of the files that texts/build.py writes."""
 SEED_NAME = "seed"
 """What the texts that ship are called there."""
 

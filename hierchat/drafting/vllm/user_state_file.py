@@ -75,7 +75,7 @@ class UserStateFile:
                 )
 
     def replies(self, user: str, model: str) -> list[tuple[str, NDArray[np.int32]]]:
-        """Names and tokens of a user's replies, oldest first."""
+        """Read names and tokens of a user's replies, oldest first."""
         with self._translated():
             found = self._db.execute(
                 "SELECT reply, tokens FROM replies WHERE user = ? AND model = ? ORDER BY id", [user, model]
@@ -83,7 +83,7 @@ class UserStateFile:
         return [(reply, np.frombuffer(tokens, _TOKEN)) for reply, tokens in found]
 
     def acceptance(self, user: str, model: str) -> bytes | None:
-        """What was learned of a user's drafts."""
+        """Read what was learned of a user's drafts."""
         with self._translated():
             found = self._db.execute(
                 "SELECT acceptance FROM learned WHERE user = ? AND model = ?", [user, model]
@@ -93,7 +93,7 @@ class UserStateFile:
     def keep(
         self, user: str, model: str, reply: str, tokens: Sequence[int] | NDArray[np.int32], acceptance: bytes
     ) -> None:
-        """A reply, in place of one of the same name."""
+        """Store a reply, in place of one of the same name."""
         with self._writing():
             self._db.execute(
                 "INSERT OR REPLACE INTO replies (user, model, reply, tokens) VALUES (?, ?, ?, ?)",
@@ -102,7 +102,7 @@ class UserStateFile:
             self._db.execute("INSERT OR REPLACE INTO learned VALUES (?, ?, ?)", [user, model, acceptance])
 
     def drop(self, user: str, model: str, replies: Iterable[str]) -> None:
-        """There is no more room for these."""
+        """Delete replies for which there is no more room."""
         with self._writing():
             self._db.executemany(
                 "DELETE FROM replies WHERE user = ? AND model = ? AND reply = ?",
@@ -110,8 +110,8 @@ class UserStateFile:
             )
 
     def forget(self, user: str, replies: Sequence[str] | None) -> None:
-        """These replies of all models, or all of the user where None is given: nothing of them stays in the file. With
-        the last reply goes what was learned."""
+        """Delete these replies of all models, or all of the user where None is given: nothing of them stays in the
+        file. With the last reply goes what was learned."""
         with self._writing():
             if replies is None:
                 for table in ("replies", "learned"):
@@ -128,12 +128,12 @@ class UserStateFile:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def names(self, user: str) -> set[str]:
-        """Of all replies of a user, of all models."""
+        """Return the names of all replies of a user, of all models."""
         with self._translated():
             return {name for (name,) in self._db.execute("SELECT reply FROM replies WHERE user = ?", [user])}
 
     def held(self, model: str) -> tuple[int, int]:
-        """How many replies of a model there are, and how many tokens they have."""
+        """Count the replies of a model, and their tokens."""
         with self._translated():
             replies, size = self._db.execute(
                 "SELECT count(*), coalesce(sum(length(tokens)), 0) FROM replies WHERE model = ?", [model]

@@ -79,12 +79,12 @@ class Graphs(Generic[T]):
 
     @property
     def kind(self) -> str:
-        """What it does now: "graphs", or "rows" where bodies run as they are."""
+        """Name of what runs now: "graphs", or "rows" where bodies run as they are."""
         return "rows" if self._capture is None else "graphs"
 
     @property
     def keys(self) -> list[Hashable]:
-        """Of what is held, the longest unused first."""
+        """Keys of recorded graphs, the longest unused first."""
         return list(self._held)
 
     def run(self, key: Hashable, body: Callable[[], T]) -> T:
@@ -191,7 +191,7 @@ class CudaRunner:
         return in_turn(segments, padded=padded)
 
     def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
-        """Of a segment behind what is committed in `slots`; returns while the device still computes."""
+        """Compute a segment behind what is committed in `slots`; returns while the device still computes."""
         logits, best = self.run(slots, tokens, parents, padded=padded, logits=True)
         self._rows = LateRows(
             partial(self._fetch, best),
@@ -345,7 +345,7 @@ def _view(positions: int) -> int:
 
 
 _CHOICE = "_gemm_4bit_use_custom_fn"
-"""Of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
+"""Function of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
 Choice = Callable[[int, torch.dtype, int, int, int], bool]
 
 

@@ -35,8 +35,8 @@ class BlockLinear(nn.Module):
     def by_expert(
         self, rows: torch.Tensor, experts: Sequence[int], begins: Sequence[int], counts: Sequence[int]
     ) -> torch.Tensor:
-        """Of several experts: rows [places, in], of which counts[n] from begins[n] on are for experts[n]; each has the
-        `room` that so many take. [places, out]"""
+        """Multiply rows with their experts: rows [places, in], of which counts[n] from begins[n] on are for experts[n];
+        each has the `room` that so many take. [places, out]"""
         given, pieces = rows.contiguous().numpy(), self.matrix.pieces
         heights = [piece.rows // self.matrix.experts for piece in pieces]
         return self._together(
@@ -70,7 +70,7 @@ class BlockEmbedding(nn.Module):
 
 
 def multiplier_of(module: Any) -> Multiplier | None:
-    """Of the matrices in blocks; None where there are none."""
+    """Return the multiplier of the matrices in blocks; None where there are none."""
     return next((part.multiplier for part in module.modules() if isinstance(part, BlockLinear)), None)
 
 

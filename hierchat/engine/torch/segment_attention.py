@@ -62,7 +62,7 @@ class SegmentLayout:
     places: torch.Tensor
     """[view] the position of what each slot holds; 0 where that is nothing."""
     dtype: torch.dtype
-    """Of scores."""
+    """Type of scores."""
     branches: Branches | None = None
     """None for a chain."""
     plain: bool = False
@@ -255,7 +255,7 @@ def _weigh_branches(
     branches: Branches,
     columns: torch.Tensor,
 ) -> torch.Tensor:
-    """The same for a tree: from `shared` on, scores and values are put into each branch's order of position."""
+    """Weigh values for a tree: from `shared` on, scores and values are put into each branch's order of position."""
     kv, rows, _ = scores.shape
     shared, count, width = branches.shared, branches.count, values.shape[-1]
     tail = scores[:, :, shared:].gather(2, columns.expand(kv, -1, -1))

@@ -401,7 +401,7 @@ def _together(
 
 
 def _delta_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades by."""
+    """Wrap the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades by."""
 
     def taught(
         query: torch.Tensor,
@@ -441,8 +441,8 @@ def _normed(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b and c [rows, groups,
-    size], d [heads, width]; a and dt are the same over the width."""
+    """Wrap the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b and c
+    [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
 
     def taught(
         state: Any,
@@ -476,8 +476,8 @@ def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _convolution(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch would compute all
-    outputs of a window, and those of what lies before it."""
+    """Wrap the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch
+    would compute all outputs of a window, and those of what lies before it."""
 
     def taught(
         hidden_states: torch.Tensor,

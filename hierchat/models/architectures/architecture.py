@@ -31,7 +31,7 @@ LAYER_PROJECTION_NORM = Name("model.per_layer_projection_norm.weight", "per_laye
 ROPE_FACTORS = "rope_freqs.weight"
 """In GGUF files alone: what divides the rotary frequencies, ready-made."""
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
-"""The same of texts that are longer than the model was first trained with, and of others."""
+"""LongRoPE's divisors for texts that are longer than the model was first trained with, and for others."""
 
 MATRICES = {
     "q": Name("self_attn.q_proj", "attn_q"),
@@ -57,7 +57,7 @@ FUSED_EXPERTS = {
     "up": Name("mlp.experts.gate_up_proj", "ffn_up_exps"),
     "down": Name("mlp.experts.down_proj", "ffn_down_exps"),
 }
-"""The same in gpt-oss, whose safetensors have all experts in one tensor, gate and up in turn (formats/tensors.py)."""
+"""Experts of gpt-oss, whose safetensors have all in one tensor, gate and up in turn (formats/assemble.py)."""
 NORMS = {
     "attention_norms": Name("input_layernorm", "attn_norm"),
     "inner_norms": Name("post_attention_layernorm", "ffn_norm"),
@@ -79,14 +79,14 @@ QUERY_KEY_NORMS = {
     "query_norms": Name("self_attn.q_norm", "attn_q_norm"),
     "key_norms": Name("self_attn.k_norm", "attn_k_norm"),
 }
-"""Of each head of the queries and keys, or of all heads together, before rotary positions."""
+"""Norms of each head of the queries and keys, or of all heads together, before rotary positions."""
 LAYER_INPUTS = {
     "layer_gate": Name("per_layer_input_gate", "inp_gate"),
     "layer_out": Name("per_layer_projection", "proj"),
 }
 """Where a layer has an input of its own beside the residual stream: what opens it, and what makes it part of that."""
 LAYER_INPUT_NORMS = {"after_layer_norms": Name("post_per_layer_input_norm", "post_norm")}
-"""Of what it adds to the residual stream."""
+"""Norm of what a layer's own input adds to the residual stream."""
 EXPERTS_BESIDE_MLP = {
     "router": Name("router.proj", "ffn_gate_inp"),
     "gate": Name("experts.gate_up_proj", "ffn_gate_up_exps"),
@@ -96,13 +96,13 @@ EXPERTS_BESIDE_MLP = {
     "dense_up": Name("mlp.up_proj", "ffn_up"),
     "dense_down": Name("mlp.down_proj", "ffn_down"),
 }
-"""Where a layer has several experts beside the matrices that other layers have alone."""
+"""Routed experts beside a dense MLP."""
 NORMS_BESIDE_MLP = {
     "after_dense_norms": Name("post_feedforward_layernorm_1", "post_ffw_norm_1"),
     "expert_norms": Name("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
     "after_expert_norms": Name("post_feedforward_layernorm_2", "post_ffw_norm_2"),
 }
-"""Of what the others bring, before the experts, and of what these bring."""
+"""Norms behind the dense MLP, before the experts, and behind them."""
 ROUTER_NORMS = Name("router.scale", "ffn_gate_inp")
 EXPERT_SCALES = Name("router.per_expert_scale", "ffn_down_exps")
 """What the router reads is multiplied by, and what each expert brings; of the kind "scale"."""
@@ -123,7 +123,7 @@ class Architecture:
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
     `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
     other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
-    `beside`: matrices in place of those where config.json says that layers have experts beside what others have alone;
+    `experts_beside_mlp`: matrices in place of those where config.json says that layers have experts beside a dense MLP;
     their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless config.json
     says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual stream
     behind each layer. `value_norm`: values are normalised, without weights. `gguf_interleaved_rope`: for rotary
@@ -137,7 +137,7 @@ class Architecture:
     others have a window; `query_scale`: what queries are multiplied by; `full_head_dim`: numbers per head in layers
     without a window, where others have one.
 
-    layers.py says which of all that a layer has.
+    model_config.py says which of all that a layer has.
     """
 
     model_type: str
@@ -172,12 +172,12 @@ class Architecture:
         return "router" in self.matrices or bool(self.experts_beside_mlp)
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
-        """Of a model of this architecture with this config.json."""
+        """Return the activation of a model with this config.json."""
         if self.activation == CLAMPED:
             return CLAMPED
         return str(config.get("hidden_activation") or config.get("hidden_act") or self.activation)
 
     def biases_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The matrices that have biases in a model with this config.json."""
+        """Return the matrices that have biases in a model with this config.json."""
         left_out = self.optional_biases and config.get("attention_bias") is False
         return () if left_out else self.biases

@@ -35,7 +35,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
-    """What each layer's attention is, in transformers' words, also where an older config.json does not name it."""
+    """Return the kind of each layer's attention, in transformers' words, also where an older config.json names none."""
     if kinds := config.get("layer_types"):
         return list(kinds)
     layers = range(config["num_hidden_layers"])
@@ -49,7 +49,7 @@ def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[s
 
 
 def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
-    """Positions that each layer sees of those up to its own, which counts; 0: all of them."""
+    """Return the positions that each layer sees of those up to its own, which counts; 0: all of them."""
     window = _window(config, architecture)
     return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
 
@@ -65,7 +65,7 @@ Heads = tuple[int, int, int]
 
 
 def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
-    """Of each layer; those without a window may have others than those with one."""
+    """Return the heads of each layer; those without a window may have others than those with one."""
     usual = heads_of(config)
     architecture = ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.full_head_dim:
@@ -81,7 +81,8 @@ def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
 
 
 def sources(config: Mapping[str, Any]) -> list[int]:
-    """For each layer the one whose keys and values it reads: itself, or the last of its kind that has its own."""
+    """Return for each layer the one whose keys and values it reads: itself, or the last of its kind that has its
+    own."""
     layers = config["num_hidden_layers"]
     own = layers - (config.get("num_kv_shared_layers") or 0)
     if own == layers:
@@ -92,7 +93,7 @@ def sources(config: Mapping[str, Any]) -> list[int]:
 
 
 def slot_size(config: Mapping[str, Any]) -> int:
-    """Numbers per position of the key-value cache."""
+    """Count the numbers per position of the key-value cache."""
     heads = layer_heads(config)
     shared = ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
     kept = set(sources(config)) if shared else range(len(heads))
@@ -101,29 +102,29 @@ def slot_size(config: Mapping[str, Any]) -> int:
 
 
 def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:
-    """Numbers of the input that each layer has of its own; 0: none."""
+    """Return the size of the input that each layer has of its own; 0: none."""
     return config.get("hidden_size_per_layer_input") or 0 if "layer_gate" in architecture.matrices else 0
 
 
 def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture) -> bool:
-    """Whether layers have several experts and what others have alone."""
+    """Tell whether layers have routed experts beside a dense MLP."""
     return bool(architecture.experts_beside_mlp) and experts_of(config)[0] > 0
 
 
 def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
-    """Rows of gate and up, of one expert where a layer has several."""
+    """Return the rows of gate and up, of one expert where a layer has several."""
     beside = has_mlp_beside_experts(config, architecture)
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
 def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
-    """The matrices of a layer."""
+    """Return the matrices of a layer."""
     beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
     return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
 
 
 def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
-    """The norms of a layer."""
+    """Return the norms of a layer."""
     return _without(architecture.norms, _missing(architecture, config, layer))
 
 
@@ -132,7 +133,7 @@ def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
 
 
 def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
-    """Which of an architecture's matrices and norms a layer of this model has not."""
+    """Return which of an architecture's matrices and norms a layer of this model has not."""
     missing = set[str]()
     if not layer_input_size(config, architecture):
         missing |= LAYER_INPUTS.keys() | LAYER_INPUT_NORMS.keys()
@@ -146,7 +147,7 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
 
 
 def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
-    """The names of all tensors of a model; HEAD among them, and biases that it may lack."""
+    """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
     yield from (EMBEDDING, LAST_NORM, HEAD)
     if layer_input_size(config, architecture):
         yield from (LAYER_EMBEDDING, LAYER_PROJECTION, LAYER_PROJECTION_NORM)
@@ -193,7 +194,7 @@ _MAY_BE_INFINITE = "limit"
 
 
 def require_plausible(config: Mapping[str, Any]) -> None:
-    """Raises ValueError, naming a number that no model can have: it comes before anything is computed with it."""
+    """Check numbers before anything is computed with them. Raises ValueError, naming one that no model can have."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             require_plausible(value)
@@ -213,7 +214,7 @@ def _is_plausible(key: str, value: Any) -> bool:
 
 
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Query heads, key-value heads, numbers per head."""
+    """Return query heads, key-value heads, numbers per head."""
     heads = config["num_attention_heads"]
     return (
         heads,
@@ -237,7 +238,7 @@ def query_scales(
 
 
 def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Experts of a layer, and how many of them a token wakes; 0, 0: it has none."""
+    """Return the experts of a layer, and how many of them a token activates; 0, 0: it has none."""
     experts = config.get("num_experts") or config.get("num_local_experts") or 0
     if not experts or config.get("enable_moe_block") is False:
         return 0, 0
@@ -245,7 +246,7 @@ def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def shared_by_active(config: Mapping[str, Any]) -> bool:
-    """Whether what a token's experts bring is weighed by a softmax over these alone, not over all experts."""
+    """Tell whether a token's experts are weighed by a softmax over these alone, not over all experts."""
     return bool(config.get("norm_topk_prob", True))
 
 
@@ -263,7 +264,7 @@ PREFIX = "model.language_model."
 
 
 def of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration itself, unless it is of one of KINDS."""
+    """Return the configuration of texts where it is of one of KINDS, else the configuration itself."""
     kind = KINDS.get(str(config.get("model_type")))
     if not kind:
         return config

@@ -34,28 +34,28 @@ def rope_scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, An
 
 
 def rope_type(given: Mapping[str, Any]) -> str:
-    """Which scaling that is."""
+    """Return which scaling that is."""
     said = str(given.get("rope_type") or given.get("type") or "default")
     return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
 
 
 def rotary_dims(config: Mapping[str, Any], architecture: Architecture) -> int:
-    """Numbers of each head that rotary positions turn; the others stay."""
+    """Return how many numbers of each head rotary positions rotate; the others stay."""
     part = rope_scaling(config).get("partial_rotary_factor") or config.get("partial_rotary_factor")
     return int(heads_of(config)[2] * (part or architecture.partial_rotary))
 
 
 class RotaryLayout(NamedTuple):
-    """Which numbers of a head rotary positions turn: each of the first `pairs` with the one so far `apart`. The
-    frequencies of all pairs are spread over `over` numbers."""
+    """Which numbers of a head rotary positions rotate, half-split: each of the first `pairs` with the one `offset`
+    behind it. The frequencies of all pairs are spread over `frequency_dims` numbers."""
 
     pairs: int
-    apart: int
-    over: int
+    offset: int
+    frequency_dims: int
 
 
 def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> list[RotaryLayout]:
-    """Of each of the `tables`."""
+    """Return the layout of each of the `rope_tables`."""
     size = rotary_dims(config, architecture)
     usual = RotaryLayout(size // 2, size // 2, size)
     if not architecture.local_rope_base:
@@ -69,7 +69,7 @@ def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> lis
 
 
 def _turned(given: Mapping[str, Any], size: int) -> RotaryLayout:
-    """In layers of one kind, whose heads have `size` numbers."""
+    """Return the layout in layers of one kind, whose heads have `size` numbers."""
     part = given.get("partial_rotary_factor") or 1.0
     if rope_type(given) == "proportional":
         return RotaryLayout(int(part * size // 2), size // 2, size)
@@ -77,7 +77,7 @@ def _turned(given: Mapping[str, Any], size: int) -> RotaryLayout:
 
 
 def rope_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
-    """Which of the `tables` turns the queries and keys of each layer; -1: none."""
+    """Return which of the `rope_tables` rotates the queries and keys of each layer; -1: none."""
     seen = windows(config, architecture)
     used = [1 if window and architecture.local_rope_base else 0 for window in seen]
     if turned := config.get("no_rope_layers"):  # which tells, despite its name, of those that have some
@@ -127,8 +127,8 @@ def _tables(
     those: RotaryLayout,
     factors: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Of one kind of layer; float32 [positions, pairs]."""
-    plain = base ** -(np.arange(0, 2 * those.pairs, 2, dtype=np.float64) / those.over)
+    """Return cosines and sines for one kind of layer; float32 [positions, pairs]."""
+    plain = base ** -(np.arange(0, 2 * those.pairs, 2, dtype=np.float64) / those.frequency_dims)
     kind = rope_type(given)
     attention_factor = 1.0
     if factors is not None:
@@ -163,7 +163,7 @@ def _llama3(plain: Floats, given: Mapping[str, Any]) -> Floats:
 
 
 def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
-    """What YaRN multiplies cosines and sines by; DeepSeek's way to say it gives two numbers."""
+    """Return what YaRN multiplies cosines and sines by; DeepSeek gives two numbers for it (mscale)."""
 
     def grown(by: float) -> float:
         return 0.1 * by * math.log(given["factor"]) + 1.0 if given["factor"] > 1 else 1.0

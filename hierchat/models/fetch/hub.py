@@ -330,7 +330,7 @@ class HubModel:
     kind: str = ""
     """As its config.json, or its GGUF files, call it."""
     task: str = ""
-    """What it is made for, as the hub says."""
+    """Task that the hub names for it."""
     tags: tuple[str, ...] = ()
     files: tuple[HubFile, ...] = ()
 

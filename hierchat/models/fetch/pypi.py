@@ -305,7 +305,7 @@ def mirror_file(mirror: Mirror, name: str) -> Path:
 
 
 def joined_file(mirror: Mirror, name: str) -> Path | None:
-    """The same where it is there and whole. Never asks the network."""
+    """Return the whole file where it is there, else None. Never asks the network."""
     path = mirror_file(mirror, name)
     if path.is_file() and path.stat().st_size == mirror.size and cache.known_sha256(path) == mirror.sha256:
         return path

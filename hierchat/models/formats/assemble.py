@@ -125,7 +125,7 @@ def assemble(
         return np.stack([tensor(name.of(layer, kind)) for layer in layers])
 
     def norms(place: str, name: Name) -> NDArray[np.float32]:
-        """Of all layers; zeros fill up those that are shorter than others, or missing."""
+        """Stack a norm of all layers; zeros fill up those that are shorter than others, or missing."""
         has = [place in norms_of(architecture, config, layer) for layer in layers]
         found = [tensor(name.of(layer)) if there else _NONE for layer, there in zip(layers, has, strict=True)]
         most = max(len(one) for one in found)

@@ -143,7 +143,7 @@ class BlockModel:
             yield "layer_projection", self.layer_projection
 
     def as_floats(self) -> BlockModel:
-        """The same weights, each as a float32 but for those of `layer_embedding`, which no product reads."""
+        """Return the model with float32 weights, but for those of `layer_embedding`, which no product reads."""
         embedding = self.embedding.as_floats()
         return replace(
             self,
@@ -176,7 +176,7 @@ class BlockModel:
 
     @property
     def file_bytes(self) -> int:
-        """The same weights' bytes in the file that the model came from."""
+        """Bytes of these weights in the file that the model came from."""
         return sum(matrix.file_bytes for matrix in self._read())
 
     def block_types(self) -> list[str]:

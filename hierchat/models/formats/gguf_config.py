@@ -1,4 +1,4 @@
-"""What a GGUF file's head says of the model, in transformers' terms."""
+"""Read the configuration of a model from the head of its GGUF file, in transformers' terms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from hierchat.models.architectures.architecture import EMBEDDING, HEAD, MATRICES, Architecture
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
-from hierchat.models.formats.gguf_families import FAMILIES, partial_rotary, scaling_of
-from hierchat.models.formats.gguf_head import Head
+from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_head import Head, partial_rotary, scaling_of
 from hierchat.models.progress import NONSENSE, BrokenFileError
 
 MODEL_TYPES = {
@@ -20,51 +20,40 @@ MODEL_TYPES = {
 }
 """Architectures of GGUF files that we can compute: transformers' name for each. Those that are no entry of the registry
 run through transformers."""
-READ_BY_TRANSFORMERS = frozenset(
-    [
-        "gemma2",
-        "gemma3",
-        "gpt2",
-        "llama",
-        "mistral",
-        "phi3",
-        "qwen2",
-        "qwen2moe",
-        "qwen3",
-        "qwen3moe",
-        "starcoder2",
-    ]
-)
-"""Those of them that transformers, too, can read."""
-
-
+READ_BY_TRANSFORMERS = frozenset([
+    "gemma2", "gemma3", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "starcoder2",
+])  # fmt: skip
+"""Architectures whose files transformers, too, can read."""
+_KEYS = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+_GRANITE_KEYS = {
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "attention_multiplier": "attention.scale",
+    "logits_scaling": "logit_scale",
+}
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
-"""By which llama.cpp, too, knows the one Gemma 2 and the one Gemma 3 that divide scores by the root of another number
-than a head's size."""
+"""Layers by which llama.cpp, too, knows the one Gemma 2 and the one Gemma 3 that divide scores by the root of another
+number than a head's size."""
 _WINDOW_OF_GEMMA_2, _PERIOD_OF_GEMMA_4 = 4096, 6
-"""Where a file does not name them."""
-
-
-def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
-    """What transformers makes of a GGUF file, with what it leaves out (scaled rotary positions) and without what it
-    makes up (a window)."""
-    said = gguf_config(head)
-    scaled = said.pop("rope_scaling", {})
-    parameters = dict(config.get("rope_parameters") or {})
-    if FULL in parameters:
-        parameters[FULL] = parameters[FULL] | scaled
-    else:
-        parameters |= scaled
-    return {**config, "sliding_window": None, **said, "rope_parameters": parameters}
+"""Taken where a file does not name them."""
 
 
 def gguf_config(head: Head) -> dict[str, Any]:
-    """A GGUF file's configuration in transformers' terms, as far as it is asked for here; of FAMILIES all of it. Raises
-    BrokenFileError where the file says too little of it, or numbers that cannot be."""
+    """Read a GGUF file's configuration in transformers' terms, as far as we need it; for FAMILIES all of it. Raises
+    BrokenFileError where the file says too little of it, or has numbers that cannot be."""
     try:
-        require_plausible(
-            {"num_hidden_layers": head.of_architecture("block_count")}
-        )  # others are made from it
+        layers = head.of_architecture("block_count")
+        require_plausible({"num_hidden_layers": layers})  # others are made from it
         family = FAMILIES.get(head.architecture)
         config = family.config(head) if family else _config(head)
         require_plausible(config)
@@ -83,52 +72,41 @@ def _config(head: Head) -> dict[str, Any]:
         kind = "olmo3"
     elif kind == "gemma2":
         window = window or _WINDOW_OF_GEMMA_2
+    keys = _KEYS | (_GRANITE_KEYS if kind == "granite" else {})
     found = {
         "model_type": kind,
-        "hidden_size": head.of_architecture("embedding_length"),
-        "intermediate_size": head.of_architecture("feed_forward_length"),
-        "num_hidden_layers": head.of_architecture("block_count"),
-        "num_attention_heads": head.of_architecture("attention.head_count"),
-        "num_key_value_heads": head.of_architecture("attention.head_count_kv"),
-        "head_dim": head.of_architecture("attention.key_length"),
-        "max_position_embeddings": head.of_architecture("context_length"),
+        **{key: head.of_architecture(name) for key, name in keys.items()},
         "sliding_window": window,
         "query_pre_attn_scalar": _query_scalar(head, kind) if kind in _LAYERS_OF_27B else None,
-        "attn_logit_softcapping": head.of_architecture("attn_logit_softcapping"),
-        "final_logit_softcapping": head.of_architecture("final_logit_softcapping"),
         **_experts(head, kind),
         "rope_scaling": scaling_of(head),
         "partial_rotary_factor": partial_rotary(head),
-        **(_multipliers(head) if kind == "granite" else {}),
         **(_of_gemma4(head) if kind == "gemma4_text" else {}),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
 def _experts(head: Head, kind: str) -> dict[str, Any]:
-    """How many experts a layer has, how many a token wakes, and how wide one is."""
+    """Return how many experts a layer has, how many of them a token activates, and how wide one is."""
     experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
     width = head.of_architecture("expert_feed_forward_length")
-    if kind == "gpt_oss":
-        said = {"num_local_experts": experts, "num_experts_per_tok": active}
-        return said | ({"intermediate_size": width} if width else {})
-    if kind == "gemma4_text":
-        said = {"num_experts": experts, "top_k_experts": active, "moe_intermediate_size": width}
-        return {**said, "enable_moe_block": bool(experts)}
-    if kind != "qwen3_moe":
-        return {"num_local_experts": None if kind.endswith("_moe") else experts}
-    if not width and active:
-        width = head.of_architecture("feed_forward_length") // active
-    return {
-        "num_experts": experts,
-        "num_experts_per_tok": active,
-        "moe_intermediate_size": width,
-        "norm_topk_prob": True,  # as llama.cpp has it, whose files do not say
-    }
+    match kind:
+        case "gpt_oss":
+            found = {"num_local_experts": experts, "num_experts_per_tok": active}
+            return found | ({"intermediate_size": width} if width else {})
+        case "gemma4_text":
+            found = {"num_experts": experts, "top_k_experts": active, "moe_intermediate_size": width}
+            return {**found, "enable_moe_block": bool(experts)}
+        case "qwen3_moe":
+            if not width and active:
+                width = head.of_architecture("feed_forward_length") // active
+            found = {"num_experts": experts, "num_experts_per_tok": active, "moe_intermediate_size": width}
+            return {**found, "norm_topk_prob": True}  # as llama.cpp has it, whose files do not say
+    return {"num_local_experts": None if kind.endswith("_moe") else experts}
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
-    """What differs from layer to layer, as far as the head says it."""
+    """Return what differs from layer to layer, as far as the head says it."""
     layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
     every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
     windowed = head.of_layers("attention.sliding_window_pattern") or [
@@ -155,15 +133,6 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
     return found
 
 
-def _multipliers(head: Head) -> dict[str, float | None]:
-    return {
-        "embedding_multiplier": head.of_architecture("embedding_scale"),
-        "residual_multiplier": head.of_architecture("residual_scale"),
-        "attention_multiplier": head.of_architecture("attention.scale"),
-        "logits_scaling": head.of_architecture("logit_scale"),
-    }
-
-
 def _query_scalar(head: Head, kind: str) -> int | None:
     """The square of what Gemma divides scores by, which its files do not say."""
     if head.of_architecture("block_count") == _LAYERS_OF_27B[kind]:
@@ -175,51 +144,63 @@ WHOLE = frozenset(GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 
+def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
+    """Complete what transformers makes of a GGUF file: add what it leaves out (scaled rotary positions), and take away
+    what it makes up (a window)."""
+    own = gguf_config(head)
+    scaled = own.pop("rope_scaling", {})
+    parameters = dict(config.get("rope_parameters") or {})
+    if FULL in parameters:
+        parameters[FULL] = parameters[FULL] | scaled
+    else:
+        parameters |= scaled
+    return {**config, "sliding_window": None, **own, "rope_parameters": parameters}
+
+
 def whole_config(head: Head) -> dict[str, Any] | None:
-    """config.json and generation_config.json in one, as transformers would make them of this file; None where only
-    transformers can."""
+    """Return config.json and generation_config.json in one, as transformers would make them of this file; None where
+    only transformers can."""
     shapes = {tensor.name: tensor.shape for tensor in head.tensors}
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
     if head.architecture not in WHOLE or EMBEDDING.gguf not in shapes or epsilon is None:
         return None
-    said = gguf_config(head)
-    architecture = ARCHITECTURES[said["model_type"]]
-    base = head.of_architecture("rope.freq_base") or architecture.rope_base
-    local = head.of_architecture("rope.freq_base_swa")
+    own = gguf_config(head)
+    architecture = ARCHITECTURES[own["model_type"]]
     if architecture.optional_biases:
-        said["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
-    scaled = said.pop("rope_scaling", {})
-    return (
-        {"sliding_window": None}
-        | said
-        | {
-            "hidden_act": "silu",
-            "rms_norm_eps": epsilon,
-            "rope_parameters": _rotations(architecture, base, scaled, local),
-            "tie_word_embeddings": HEAD.gguf not in shapes,
-            "vocab_size": shapes[EMBEDDING.gguf][-1],
-            **{
-                f"{name}_token_id": head.values.get(f"tokenizer.ggml.{key}_token_id")
-                for name, key in (("bos", "bos"), ("pad", "padding"))
-            },
-            "eos_token_id": end_tokens(head),
-        }
-    )
+        own["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
+    scaled = own.pop("rope_scaling", {})
+    return {
+        "sliding_window": None,
+        **own,
+        "hidden_act": "silu",
+        "rms_norm_eps": epsilon,
+        "rope_parameters": _rope_parameters(architecture, head, scaled),
+        "tie_word_embeddings": HEAD.gguf not in shapes,
+        "vocab_size": shapes[EMBEDDING.gguf][-1],
+        **special_tokens(head),
+    }
 
 
-def _rotations(
-    architecture: Architecture, base: float, scaled: dict[str, Any], local: float | None
-) -> dict[str, Any]:
-    """As config.json has it: of all layers, or of those without a window and those with one, which are not scaled."""
+def _rope_parameters(architecture: Architecture, head: Head, scaled: dict[str, Any]) -> dict[str, Any]:
+    """Return rotary positions of all layers, or of those without a window and those with one, which are not scaled."""
+    local = head.of_architecture("rope.freq_base_swa")
+    base = head.of_architecture("rope.freq_base") or architecture.rope_base
     given = {"rope_type": "default", "rope_theta": base}
-    if architecture.full_head_dim:  # read_gguf finds out which part of a head they turn
+    if architecture.full_head_dim:  # read_gguf finds out which part of a head is rotated
         scaled, local = {"rope_type": "proportional"}, local or architecture.local_rope_base
     windowed = given | ({"rope_theta": local} if local else {})
     return {FULL: given | scaled, SLIDING: windowed} if architecture.local_rope_base else given | scaled
 
 
+def special_tokens(head: Head) -> dict[str, Any]:
+    """Return the tokens that begin, pad and end texts, also where there are none: transformers would make some up."""
+    keys = {"bos_token_id": "bos", "pad_token_id": "padding"}
+    found = {name: head.values.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
+    return {**found, "eos_token_id": end_tokens(head)}
+
+
 def end_tokens(head: Head) -> int | list[int] | None:
-    """What ends a text, a turn or a message, as a generation configuration has it."""
-    said = (head.values.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom"))
-    ends = list(dict.fromkeys(end for end in said if end is not None))
+    """Return what ends a text, a turn or a message, as a generation configuration has it."""
+    found = (head.values.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom"))
+    ends = list(dict.fromkeys(end for end in found if end is not None))
     return ends if len(ends) > 1 else next(iter(ends), None)

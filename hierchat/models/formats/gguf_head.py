@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hierchat.models.architectures.architecture import LONG_FACTORS
 from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError
 
 # A model in several GGUF files, NAME-00001-of-00003.gguf and so on, as llama.cpp's tools cut it. All of
@@ -26,7 +27,7 @@ _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
 def shard_names(name: str) -> list[str]:
-    """The names of all files of the model that `name` belongs to, in order; of a whole file, its own."""
+    """Return the names of all files of the model that `name` belongs to, in order; of a whole file, its own."""
     if not (found := _SHARD.search(name)):
         return [name]
     count = int(found[2])
@@ -34,12 +35,12 @@ def shard_names(name: str) -> list[str]:
 
 
 def shards(path: Path) -> list[Path]:
-    """The same of a file; they need not be there."""
+    """Return all files of the model that a file belongs to; they need not be there."""
     return [path.with_name(name) for name in shard_names(path.name)]
 
 
 def require_shards(path: Path) -> list[Path]:
-    """The same. Raises MissingError, naming those that are not there."""
+    """Return all files of a model. Raises MissingError, naming those that are not there."""
     files = shards(path)
     missing = [file.name for file in files if not file.is_file()]
     if missing and len(files) > 1:
@@ -52,7 +53,7 @@ def require_shards(path: Path) -> list[Path]:
 
 
 def whole_models(names: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Of GGUF files in one place those that a model begins with, where all its files are among them, and these.
+    """Yield the first file of each model that is whole among these GGUF files, and all its files.
 
     A name may claim 99,999 files: what claims more than there are is passed over before they are named."""
     there = set(names)
@@ -66,7 +67,7 @@ def whole_models(names: Collection[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def without_number(name: str) -> str:
-    """The name that the model would have in one file."""
+    """Return the name that the model would have in one file."""
     return _SHARD.sub("", name)
 
 
@@ -85,8 +86,8 @@ _MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes begin at byte `begin`
-    of the file; `shard`: which one, counted from 0."""
+    """One tensor of a file. `shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes
+    begin at byte `begin` of the file; `shard`: which one, counted from 0."""
 
     name: str
     shape: tuple[int, ...]
@@ -98,7 +99,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """`values` by key; of arrays, those that were asked for. `by_layer`: short ones of numbers."""
+    """The head of a model. `values`: by key; of arrays, those that were wanted. `by_layer`: short arrays of numbers."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
@@ -106,34 +107,99 @@ class Head:
 
     @property
     def architecture(self) -> str:
-        """As the file calls it; empty where it does not say."""
+        """The architecture's name in the file; empty where it has none."""
         return str(self.values.get("general.architecture", ""))[:_LONGEST_KIND]
 
     @property
     def shards(self) -> int:
-        """Files that the model is cut into."""
+        """The number of files that the model is cut into."""
         count = self.values.get("split.count")
         return count if isinstance(count, int) and count > 1 else 1
 
     @property
     def parameters(self) -> int:
-        """Numbers in all tensors."""
+        """The number of parameters in all tensors."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Any:
-        """A value that belongs to the architecture, such as "block_count"; None where it is not there, or differs from
-        layer to layer."""
+        """Return a value under the architecture's name, such as "block_count"; None where it is not there, or differs
+        from layer to layer."""
         each = self.of_layers(key)
         alike = each[0] if each and each.count(each[0]) == len(each) else None
         return self.values.get(f"{self.architecture}.{key}", alike)
 
     def of_layers(self, key: str) -> list[Any]:
-        """A value that belongs to the architecture, for each layer; empty where the file does not give it so."""
+        """Return a value under the architecture's name for each layer; empty where the file does not give it so."""
         return self.by_layer.get(f"{self.architecture}.{key}", [])
 
 
+def partial_rotary(head: Head) -> float | None:
+    """Return the share of a head's numbers that rotary positions rotate; None where it is all."""
+    rotated, heads = (
+        head.of_architecture("rope.dimension_count"),
+        head.of_architecture("attention.head_count"),
+    )
+    if not rotated or not heads:
+        return None
+    size = head.of_architecture("attention.key_length") or head.of_architecture("embedding_length") // heads
+    return rotated / size if rotated < size else None
+
+
+def scaling_of(head: Head) -> dict[str, Any] | None:
+    """Return how rotary positions are scaled; None where they are not."""
+    kind = head.of_architecture("rope.scaling.type")
+    if any(tensor.name == LONG_FACTORS for tensor in head.tensors):
+        kind = "longrope"  # older files do not say it
+    if kind in (None, "none"):
+        return None
+    found = {
+        "rope_type": kind,
+        "factor": head.of_architecture("rope.scaling.factor"),
+        "original_max_position_embeddings": head.of_architecture("rope.scaling.original_context_length"),
+        "beta_fast": head.of_architecture("rope.scaling.yarn_beta_fast"),
+        "beta_slow": head.of_architecture("rope.scaling.yarn_beta_slow"),
+        "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
+    }
+    if kind == "longrope":
+        found["attention_factor"] = head.of_architecture("rope.scaling.attn_factor")
+    if both := head.of_architecture("rope.scaling.yarn_log_multiplier"):
+        found |= {"mscale": both, "mscale_all_dim": both}
+    found["llama_4_scaling_beta"] = head.of_architecture("attention.temperature_scale")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def rope_parameters(head: Head, **also: Any) -> dict[str, Any]:
+    """Return the base, scaling and rotated share of rotary positions."""
+    found = {"rope_type": "default", "rope_theta": head.of_architecture("rope.freq_base"), **also}
+    found |= {"partial_rotary_factor": partial_rotary(head) or 1.0, **(scaling_of(head) or {})}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def needed(head: Head, key: str) -> Any:
+    """Return a value without which transformers would take a usual one. Raises KeyError where the head has none."""
+    if (value := head.of_architecture(key)) is None:
+        raise KeyError(key)
+    return value
+
+
+def layers_of(head: Head) -> int:
+    """Count the layers, without those for multi-token prediction, which stand behind the others."""
+    return int(needed(head, "block_count")) - int(head.of_architecture("nextn_predict_layers") or 0)
+
+
+def by_layer(head: Head, key: str) -> list[Any]:
+    """Return a value for each layer, whether the file has one for each or one for all."""
+    layers = layers_of(head)
+    return head.of_layers(key)[:layers] or [head.of_architecture(key) or 0] * layers
+
+
+def has(head: Head, ending: str) -> bool:
+    """Tell whether any tensor's name ends so."""
+    return any(tensor.name.endswith(ending) for tensor in head.tensors)
+
+
 def head_in(data: bytes) -> Head | None:
-    """The head of a file of which only the beginning is here; None where it does not reach so far. Raises
+    """Read the head of a file of which only the beginning is here; None where it does not reach so far. Raises
     BrokenFileError where this begins no GGUF file."""
     if data[:4] != _MAGIC:
         raise BrokenFileError("This is no GGUF file.")
@@ -143,14 +209,14 @@ def head_in(data: bytes) -> Head | None:
 
 
 def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
-    """Of a file, or of all that belong to it. `arrays`: keys of those to read, as lists. Raises BrokenFileError for
-    what is no whole GGUF file, MissingError where one of several is not there."""
+    """Read the head of a model, whose file may be one of several. `arrays`: keys of those to read, as lists. Raises
+    BrokenFileError for what is no whole GGUF file, MissingError where one of several is not there."""
     return joined([_read(file, arrays) for file in require_shards(path)], path.name)
 
 
 def joined(heads: Sequence[Head], name: str) -> Head:
-    """One head of those of all files of a model, in order. Raises BrokenFileError where they do not belong together.
-    `name`: of one of them."""
+    """Make one head of those of all files of a model, in order. `name`: of one of them. Raises BrokenFileError where
+    they do not belong together."""
     first = heads[0]
     if first.shards != len(heads):
         raise BrokenFileError(
@@ -214,7 +280,7 @@ class _Reader:
         return Head(values, placed, by_layer)
 
     def _tensor(self) -> Tensor:
-        """A tensor, its place counted from where all data begin."""
+        """Read a tensor's entry; its place is counted from where all data begin."""
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
         name, dimensions = self._text(_LONGEST_NAME), self._number("I")
@@ -231,7 +297,7 @@ class _Reader:
         return Tensor(name, shape, kind.name, at, math.prod(shape) // block * size)
 
     def _value(self, kind: int, wanted: bool) -> Any:
-        """A value; None for an array that is not wanted, unless it may have a number for each layer."""
+        """Read a value; None for an array that is not wanted, unless it may have a number for each layer."""
         if kind == _STRING:
             return self._text()
         if kind != _ARRAY:
@@ -253,7 +319,7 @@ class _Reader:
         return list(struct.unpack_from(form, self._data, begin)) if wanted else None
 
     def _texts(self, count: int, wanted: bool) -> list[str] | None:
-        """There may be hundreds of thousands of them: nothing is called that need not be."""
+        """Read or skip texts. There may be hundreds of thousands of them: nothing is called that need not be."""
         data, at, found = self._data, self._at, list[str]()
         length = struct.Struct("<Q").unpack_from
         for _ in range(count):

@@ -95,7 +95,7 @@ def largest(wanted: Mapping[str, Shape]) -> int:
 
 
 def _header(wanted: Mapping[str, Shape]) -> bytes:
-    """Of a file of safetensors with these tensors in this order, in float32."""
+    """Make the header of a file of safetensors with these tensors in this order, in float32."""
     said: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in wanted.items():

@@ -8,12 +8,14 @@ Llama 3. Other kinds of tokenizer, and splits that are not listed, are left to t
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from hierchat.models.formats.gguf_head import Head, read_head
+from hierchat.models.progress import BrokenFileError
 
 # The ways to split text before merging that GGUF files name, and which tokenizers can be built.
 
@@ -86,16 +88,36 @@ def unknown_tokenizer(head: Head) -> str | None:
 
 
 _PREFIX = "tokenizer.ggml."
-_ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "scores", "merges", "token_type"))
+ARRAYS = tuple(f"{_PREFIX}{key}" for key in ("tokens", "scores", "merges", "token_type"))
+_LONGEST_TOKEN, _MOST_SQUARES = 4096, 1 << 30
+"""Characters of a token or merge, and the sum of their squares: the largest tokenizers have 256, and 20 million."""
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 _SPACE = "\u2581"
 _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 
 
+def require_bounded_tokens(gguf: Path, values: Mapping[str, Any]) -> None:
+    """Check that the texts of a file's tokenizer are no longer than those of any tokenizer, for building one takes time
+    by their length. `values`: of its head, arrays included. Raises BrokenFileError, naming the file."""
+    longest = squares = 0
+    for key in ("tokens", "merges"):
+        for text in values.get(_PREFIX + key) or ():
+            longest, squares = max(longest, len(text)), squares + len(text) ** 2
+    if longest > _LONGEST_TOKEN or squares > _MOST_SQUARES:
+        raise BrokenFileError(
+            f"{gguf} has a tokenizer of strange size: a token of {longest:,} characters, where {_LONGEST_TOKEN:,} are "
+            "read at most. Choose another file."
+            if longest > _LONGEST_TOKEN
+            else f"{gguf} has a tokenizer of strange size: its tokens are longer than those of any tokenizer. Choose "
+            "another file."
+        )
+
+
 def write_tokenizer(gguf: Path, folder: Path) -> bool:
-    """Writes tokenizer.json, tokenizer_config.json and the chat template; False, and nothing, where it cannot. Raises
-    BrokenFileError for what is no whole GGUF file."""
-    values = read_head(gguf, _ARRAYS).values
+    """Write tokenizer.json, tokenizer_config.json and the chat template; False, and nothing, where it cannot be built
+    here. Raises BrokenFileError for what is no whole GGUF file, or has a tokenizer of strange size."""
+    values = read_head(gguf, ARRAYS).values
+    require_bounded_tokens(gguf, values)
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
     try:
         named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}

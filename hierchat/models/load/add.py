@@ -49,7 +49,7 @@ class Described:
         return ModelEntry.model_validate({"name": free_name(without_number(self.name), _NONE), **self.fields})
 
     def at(self, **source: Mapping[str, str]) -> Described:
-        """The same, with the place that it comes from."""
+        """Return the description with the place that the model comes from."""
         return replace(self, fields={"source": source, **self.fields})
 
 
@@ -64,7 +64,7 @@ def add_described(described: Described, catalogue: Catalogue) -> str:
 
 
 def of_head(name: str, head: Head) -> Described:
-    """Of a GGUF file. Raises UnsupportedError where it cannot run here, BrokenFileError."""
+    """Describe a GGUF file by its head. Raises UnsupportedError where it cannot run here, BrokenFileError."""
     entry = ModelEntry.model_validate({"name": "it", "source": {"gguf": {"path": name}}})
     device = best_device()
     try:
@@ -84,7 +84,7 @@ def of_head(name: str, head: Head) -> Described:
 
 
 def of_config(name: str, text: str | bytes, parameters: int | None = None) -> Described:
-    """Of safetensors beside a config.json of this text, packed to blocks where our own engine can compute it.
+    """Describe safetensors beside a config.json of this text, packed to blocks where our own engine can compute it.
     `parameters`: in all of them, where that is known. Raises UnsupportedError, BrokenFileError."""
     try:
         config = json.loads(text)
@@ -123,7 +123,7 @@ def _number(told: Any) -> int:
 
 
 def _active(head: Head) -> dict[str, int]:
-    """How many parameters a token uses, where only some of several experts are woken, or layers have inputs."""
+    """Count the parameters that a token uses, where it activates some of several experts, or layers have inputs."""
     experts, active = (int(head.of_architecture(f"expert_{key}") or 0) for key in ("count", "used_count"))
     several = [tensor for tensor in head.tensors if "_exps." in tensor.name]
     asleep = 0
@@ -171,7 +171,7 @@ _LIKED = ("q4_k_m", "q4_k_s", "q4_0", "q5_k_m", "q8_0")
 
 
 def describe(model: HubModel, file: str | None = None) -> Described:
-    """The model in one of its files; in the best one, if none is named. Raises a ModelError."""
+    """Describe the model in one of its files; in the best one, if none is named. Raises a ModelError."""
     file = best(model) if file is None else file
     if file == SAFETENSORS:
         return _of_safetensors(model)
@@ -191,13 +191,13 @@ def _of_safetensors(model: HubModel) -> Described:
 
 
 def _licensed(told: Described, model: HubModel) -> Described:
-    """The file's own word counts before the hub's."""
+    """Add the hub's licence where the file names none."""
     told_by_hub = {"licence": model.licence} if model.licence and "licence" not in told.fields else {}
     return replace(told, fields={**told.fields, **told_by_hub})
 
 
 def best(model: HubModel) -> str:
-    """The file to take where several are offered. Raises UnsupportedError where none can be."""
+    """Choose the file to take where several are offered. Raises UnsupportedError where none can be."""
     if model.safetensors:
         return SAFETENSORS
     names = sorted((file.name for file in model.gguf), key=lambda name: without_number(name) != name)
@@ -210,7 +210,7 @@ def best(model: HubModel) -> str:
 
 
 def choices(model: HubModel) -> list[HubFile]:
-    """What can be fetched of it: all safetensors under an empty name, then GGUF files, the smaller first."""
+    """List what can be fetched of it: all safetensors under an empty name, then GGUF files, the smaller first."""
     several = model.safetensors
     sizes = [file.size for file in several if file.size is not None]
     whole = [HubFile(SAFETENSORS, sum(sizes) if len(sizes) == len(several) else None)] if several else []
@@ -245,8 +245,8 @@ def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
 
 
 def chosen(said: str, catalogue: Catalogue) -> str:
-    """The name of the model that a flag says. A file or folder joins the user's models.yaml if it is not there; what is
-    neither that nor in the catalogue stays as it is. Raises a ModelError."""
+    """Return the name of the model that a flag names. A file or folder joins the user's models.yaml if it is not there;
+    what is neither that nor in the catalogue stays as it is. Raises a ModelError."""
     path = None if said in catalogue.models else _path(said)
     if path is None:
         return said
@@ -259,7 +259,7 @@ def _once(told: Described, catalogue: Catalogue) -> tuple[str, bool]:
 
 
 def _path(said: str) -> Path | None:
-    """The file or folder that is meant; None for a name on the hub."""
+    """Return the file or folder that is meant; None for a name on the hub."""
     with suppress(OSError, RuntimeError, ValueError):
         dropped, path = models_dir() / said, Path(said).expanduser()
         if "/" not in said and "\\" not in said and dropped.is_file():

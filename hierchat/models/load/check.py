@@ -20,9 +20,9 @@ from hierchat.models.device_memory import (
     require_fit,
     total_memory,
 )
-from hierchat.models.fetch.bring import get_gguf, has_blocks, is_fetched
+from hierchat.models.fetch.bring import block_bytes, get_gguf, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, is_converted
-from hierchat.models.fetch.folder import block_bytes, causal_config, read_config, weight_bytes
+from hierchat.models.fetch.folder import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS
@@ -53,8 +53,8 @@ LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Whether our own CPU engine shall compute a model, if it can, or at least its matrices; otherwise transformers
-    does."""
+    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices; otherwise
+    transformers does."""
     if entry.engine:
         return False
     if backend == "blocks":
@@ -69,7 +69,7 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
 
 
 def through_modules(entry: ModelEntry) -> bool:
-    """Whether on a processor it is transformers' module over our kernels, as far as that is known before it is here."""
+    """Tell whether a processor computes transformers' module over our kernels, as far as that is known beforehand."""
     source = entry.source_on("cpu")
     if entry.kind or not (source.gguf and is_fetched(entry, "cpu")):
         return entry.kind in KINDS and bool(source.gguf or source.wheel)
@@ -107,13 +107,13 @@ def require_runnable(
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
-    """The same of a GGUF file of which the head alone is here. Raises UnsupportedError."""
+    """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError."""
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, *_refusals(entry.name, head))
 
 
 def _refusals(name: str, head: Head) -> tuple[str | None, str | None]:
-    """Why our own kernels cannot compute a GGUF file, and why transformers cannot. Raises BrokenFileError."""
+    """Return why our own kernels cannot compute a GGUF file, and why transformers cannot. Raises BrokenFileError."""
     with _sense(name):
         gguf_config(head)
         through = gguf_refused(head)
@@ -122,7 +122,7 @@ def _refusals(name: str, head: Head) -> tuple[str | None, str | None]:
 
 @contextmanager
 def _sense(name: str) -> Iterator[None]:
-    """What is computed with the values of a model's files. Raises BrokenFileError where these make no sense."""
+    """Guard what is computed with the values of a model's files. Raises BrokenFileError where these make no sense."""
     try:
         yield
     except NONSENSE as error:
@@ -152,7 +152,7 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0) -> None:
 
 
 def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
-    """The entry as if the catalogue asked for this backend."""
+    """Return the entry as if the catalogue named this backend."""
     if backend is None:
         return entry
     if backend in ("nf4", "int8"):
@@ -183,7 +183,7 @@ def _require_memory(entry: ModelEntry, device: str, backend: Backend | None, eng
 
 
 def _is_unpacked(entry: ModelEntry, device: str) -> bool:
-    """Whether the blocks of a model from a wheel lie ready: then it can run, and the file itself may be gone."""
+    """Tell whether the blocks of a model from a wheel lie ready: then it can run, and the file itself may be gone."""
     wheel = entry.source_on(device).wheel
     return wheel is not None and is_converted(blocks_folder(wheel.sha256))
 
@@ -198,7 +198,7 @@ def _folder_with_config(entry: ModelEntry, device: str, progress: Report) -> Pat
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
-    """What config.json says. Where transformers computes, it is transformers that reads it."""
+    """Read config.json. Where transformers computes, it is transformers that reads it."""
     if engine:
         try:
             config = read_config(folder)
@@ -236,7 +236,7 @@ def require_worth_fetching(
 
 
 def remote_head(gguf: Gguf) -> Head:
-    """The head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
+    """Read the head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
     GatedError, OfflineError."""
     assert gguf.file
     return joined([_head_of(gguf, name) for name in shard_names(gguf.file)], gguf.file)
@@ -259,7 +259,7 @@ def _head_of(gguf: Gguf, name: str) -> Head:
 Verdict = Literal["yes", "tight", "full", "no", "unknown"]
 """full: the machine has the memory, but other programs hold it now."""
 EASY = 0.75
-"""Of the free memory, what a model may take without being a tight fit."""
+"""Share of the free memory that a model may take without being a tight fit."""
 ROOMY = 0.5
 """Share of the machine's memory that a model may take that shall fit every day, beside other programs."""
 
@@ -280,8 +280,8 @@ def fit(
     held: int = 0,
     weights: int | None = None,
 ) -> Fit:
-    """As far as memory goes. `held`: bytes that will be free when it is loaded, besides those that are free now;
-    `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
+    """Tell whether a model fits into memory. `held`: bytes that will be free when it is loaded, besides those that are
+    free now; `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
     if entry.engine:
         return Fit("yes", f"Runs at {entry.engine.openai.url} and takes no memory here.", 0)
     needed = memory_needed(entry, device, backend, weights)
@@ -300,14 +300,14 @@ def fit(
 
 
 def fits_every_day(found: Fit, device: str) -> bool:
-    """Whether memory is no question, whatever other programs hold at the moment."""
+    """Tell whether a model fits whatever other programs hold at the moment."""
     return found.verdict != "no" and found.needed is not None and found.needed <= ROOMY * total_memory(device)
 
 
 def memory_needed(
     entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
 ) -> int | None:
-    """Bytes of weights and of the whole context; None where neither files nor catalogue tell."""
+    """Return bytes of weights and of the whole context; None where neither files nor catalogue tell."""
     size, context = entry.size, entry.context_length or 4096
     if by_engine(entry, device, backend):
         weights = block_bytes(entry, device, weights)
@@ -319,7 +319,7 @@ def memory_needed(
 
 
 def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
-    """Why a model that is here can never run, from its files; empty where nothing speaks against it."""
+    """Return why a model that is here can never run, from its files; empty where nothing speaks against it."""
     if entry.engine or not is_fetched(entry, device):
         return ""
     try:
@@ -335,8 +335,8 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 
 
 def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
-    """From config.json where the model is a folder, else from the kind that the catalogue names, else from the head of
-    a GGUF file that is here; None where none tells."""
+    """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
+    names, else from the head of a GGUF file that is here; None where none tells."""
     own = by_engine(entry, device, backend)
     if folder := entry.source_on(device).folder:
         try:

@@ -27,12 +27,12 @@ _INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 
 def on_hub(entry: ModelEntry) -> bool:
-    """Whether any of it comes from the hub."""
+    """Tell whether any of a model comes from the hub."""
     return any(source.hub or (source.gguf and source.gguf.repo) for source in _sources(entry))
 
 
 def differences(entry: ModelEntry) -> Iterator[str]:
-    """What is otherwise on the hub, as sentences. Raises OfflineError, GatedError."""
+    """Yield what is otherwise on the hub, as sentences. Raises OfflineError, GatedError."""
     for source in _sources(entry):
         try:
             if source.hub:
@@ -87,8 +87,8 @@ def _json(hub: Hub, file: str) -> dict[str, Any]:
 
 
 def _parameters(hub: Hub, files: list[str], texts: str) -> int | None:
-    """Numbers in all tensors; None where some are packed. `texts`: how the names of those begin that texts need beside
-    the head, where others are for pictures or sounds."""
+    """Count the numbers in all tensors; None where some are packed. `texts`: how the names of those begin that texts
+    need beside the head, where others are for pictures or sounds."""
     names = [_WEIGHTS]
     if _INDEX in files:
         names = sorted(set(_json(hub, _INDEX).get("weight_map", {}).values()))

@@ -17,7 +17,8 @@ from hierchat.models.fetch.bring import get_blocks
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import MODEL_FILE, model_mapped_bytes, read_model
 from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable
-from hierchat.models.load.loaded_model import LoadedModel, model_key, read_tokenizer, ready_to_chat
+from hierchat.models.load.loaded_model import LoadedModel, end_ids, model_key, ready_to_chat
+from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
@@ -35,7 +36,7 @@ def load(
     progress: Report = silent,
     backend: Backend | None = None,
 ) -> LoadedModel:
-    """Downloads the model where needed and loads it, by default on CUDA if there, else on the CPU.
+    """Fetch the model where needed and load it, by default on CUDA if there, else on the CPU.
 
     `backend`: None for the fastest that device and model allow. "float32" on the CPU is the CPU engine's own where the
     file's weights can be had unrounded. Raises a ModelError that says what to do.
@@ -46,8 +47,6 @@ def load(
     require_runnable(entry, device, backend, progress)
     note = ""
     if by_engine(entry, device, backend):
-        pass
-
         try:
             return ready_to_chat(load_blocks(entry, progress, floats=backend == "float32"))
         except UnsupportedError as error:
@@ -64,9 +63,8 @@ def load(
 
 
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
-    """Downloads and unpacks the model where needed, and reads it; `floats`: makes every weight a float32. Raises a
-    ModelError: UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read.
-    """
+    """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
+    UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""
     folder, identity = get_blocks(entry, progress)
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
@@ -96,6 +94,8 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
                 model = model.as_floats()
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
+    file = folder / "generation_config.json"
+    ends = _json(file).get("eos_token_id") if file.exists() else None
     return LoadedModel(
         name=entry.name,
         model=model,
@@ -106,21 +106,14 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         backend="float32" if floats else "blocks",
         context_length=context_length,
         model_key=model_key(tokenizer, identity),
-        end_ids=_end_ids(folder, tokenizer),
+        end_ids=end_ids(ends, tokenizer),
         activations=entry.activations,
     )
 
 
 def _near(file: Path, mapped: Callable[[Path], int]) -> int:
-    """Bytes that are in memory."""
+    """Return the bytes of a file that will be in memory."""
     return file.stat().st_size - mapped(file)
-
-
-def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
-    file = folder / "generation_config.json"
-    ends = _json(file).get("eos_token_id") if file.exists() else None
-    several = ends if isinstance(ends, list) else [ends]
-    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
 
 
 def _json(file: Path) -> dict[str, Any]:

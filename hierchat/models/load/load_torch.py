@@ -10,17 +10,19 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
 from hierchat.models.device_memory import dtype_on, require_fit
 from hierchat.models.fetch.bring import get
+from hierchat.models.fetch.convert import first_line
 from hierchat.models.fetch.folder import causal_config, read_folder
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import Matrix, ModuleWeights
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.check import with_backend
-from hierchat.models.load.loaded_model import LoadedModel, model_key
+from hierchat.models.load.loaded_model import LoadedModel, end_ids, model_key
+from hierchat.models.load.tokenizer_files import open_tokenizer, require_bounded
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
@@ -48,8 +50,9 @@ def load_torch(
 
     progress(Progress("loading", 0, None, entry.name))
     dtype = getattr(torch, dtype_on(entry.dtype, device))
+    require_bounded(folder, plainly=False)
     with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = open_tokenizer(folder, plainly=False)
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
@@ -72,7 +75,7 @@ def load_torch(
         backend=backend or _backend(entry, dtype, device),
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
-        end_ids=_end_ids(model, tokenizer),
+        end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
     )
 
 
@@ -105,12 +108,6 @@ def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:
     )
 
 
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    ends = model.generation_config.eos_token_id
-    several = ends if isinstance(ends, list) else [ends]
-    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
-
-
 @contextmanager
 def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
     """What transformers, safetensors and torch raise, as ours; the caller's own classes pass."""
@@ -125,17 +122,13 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
             f"The weights in {folder} are broken: {error}. Fetch or copy them again."
         ) from error
     except (OSError, EOFError) as error:
-        raise BrokenFileError(f"{entry.name} in {folder} is not whole: {_first_line(error)}") from error
+        raise BrokenFileError(f"{entry.name} in {folder} is not whole: {first_line(error)}") from error
     except (ValueError, KeyError, ImportError, NotImplementedError) as error:
-        raise UnsupportedError(f"{entry.name} in {folder} cannot be loaded: {_first_line(error)}") from error
+        raise UnsupportedError(f"{entry.name} in {folder} cannot be loaded: {first_line(error)}") from error
     except RuntimeError as error:
         if "size mismatch" in str(error) or "mismatched" in str(error):
             raise BrokenFileError(f"The weights in {folder} do not match its config.json.") from error
         raise
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
 # A catalogue model as a module of transformers whose matrices stay in the blocks of its file, for a

@@ -1,4 +1,4 @@
-"""From a reply's text to its HTML: all at once, or again and again while it grows.
+"""Draw a reply's text as HTML: all at once, or again and again while it grows.
 
 Each block of the top level is drawn and sanitised by itself, so that a growing reply keeps what is finished."""
 
@@ -95,7 +95,7 @@ class Marking:
 
 
 def _find(word: str, source: str, at: int) -> int:
-    """Where a word stands in the source from `at` on; -1: not near."""
+    """Find where a word stands in the source from `at` on; -1: not near."""
     if source.startswith(word, at):
         return at
     if word.isspace():  # a line end may have become a blank, and have marks of a quote or list behind it
@@ -104,7 +104,7 @@ def _find(word: str, source: str, at: int) -> int:
 
 
 def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
-    """Where a formula begins and ends in the source."""
+    """Find where a formula begins and ends in the source."""
     alttext = _ALTTEXT.search(drawn)
     formula = html.unescape(alttext[1]) if alttext else ""
     found = source.find(formula, at)

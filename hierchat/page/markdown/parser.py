@@ -116,7 +116,7 @@ def coloured(code: str, language: str) -> str:
 
 
 def settled(code: str) -> int:
-    """How much of a block that is still being written to colour.
+    """Return how much of a block that is still being written to colour.
 
     Whole lines; of long code less often, so that all its drawings together cost no more than a few of the last.
     """
@@ -186,7 +186,7 @@ _COPY = button("hc_copy_code", "Copy", css="hc-copy-code")
 
 @lru_cache  # the parser asks again and again while it looks for the end of a link
 def may_be_linked(address: str) -> bool:
-    """Whether a link to `address` gets through: else it is shown as it was written."""
+    """Return whether a link to `address` gets through: else it is shown as it was written."""
     return "href=" in _cleaner.clean(f'<a href="{html.escape(address)}">')
 
 
@@ -264,7 +264,8 @@ class _MarkdownRenderer(RendererHTML):
 
 
 def _words(image: Token) -> str:
-    """What stands for an image: its words as text, formulas as their source; as written where it has addresses."""
+    """Return what stands for an image: its words as text, formulas as their source; as written where it has
+    addresses."""
     tokens = image.children or []
     if any(token.type in ("link_open", "image") for token in tokens):
         return image.content
@@ -280,7 +281,7 @@ def _title(text: object) -> str:
 
 
 def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str | None:
-    """What was drawn for this key before, or is now."""
+    """Return what was drawn for this key before, or draw it now."""
     drawn, before = env["drawn"], env["before"]
     if key not in drawn:
         drawn[key] = before[key] if key in before else draw()

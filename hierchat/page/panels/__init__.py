@@ -1,1 +1,1 @@
-"""What can fill the page in place of a chat, each with an address of its own (`?view=NAME`)."""
+"""Panels: each fills the page in place of a chat, with an address of its own (`?view=NAME`)."""

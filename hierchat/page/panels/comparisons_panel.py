@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -12,7 +12,10 @@ from hierchat.language import _, later
 from hierchat.page.buttons import button
 from hierchat.page.comparison_view import asked, date_of, drawn, headline, verdict_line
 from hierchat.page.panels.panel import QUIET, SessionOf
-from hierchat.store import Store, StoredComparison
+from hierchat.store import StoredComparison
+
+if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
 
 LISTED = 200
 _EMPTY = later(
@@ -27,29 +30,29 @@ class ComparisonsPanel:
     name = "comparisons"
     title = later("Comparisons")
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, service: ChatService) -> None:
+        self._comparisons = service.comparisons
 
     def build(self) -> None:
-        """Its components."""
+        """Make its components."""
         self._view = gr.HTML("", elem_id="hc-comparisons", apply_default_css=False, js_on_load=None)
 
     def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Its buttons are in generated HTML: `listen` joins them."""
+        """Join nothing: the buttons are in generated HTML, and `listen` joins them."""
 
     def listen(self, bus: Any, session_of: SessionOf, live: Any) -> None:
         """Join what the page's script reports; `live`: where trouble is said."""
 
         def opened(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
-            return {self._view: _one(self._store.comparisons.get(user, int(event._data["id"])))}
+            return {self._view: _one(self._comparisons.get(user, int(event._data["id"])))}
 
         def delete(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
             if one := int(event._data["id"]):
-                self._store.comparisons.delete(user, one)
+                self._comparisons.delete(user, one)
             else:
-                self._store.comparisons.delete_all(user)
+                self._comparisons.delete_all(user)
             return self.show(user)
 
         bus.hc_result(opened, None, [self._view, live], **QUIET)
@@ -62,7 +65,7 @@ class ComparisonsPanel:
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """The list, the newest first."""
-        found = self._store.comparisons.all(user_id, LISTED + 1)
+        found = self._comparisons.all(user_id, LISTED + 1)
         return {self._view: _list(found[:LISTED], more=len(found) > LISTED)}
 
 

@@ -58,7 +58,7 @@ Act = Callable[[str, "Session", int], str | None]
 
 @dataclass(frozen=True, slots=True)
 class DocumentsComponents:
-    """Its components."""
+    """Hold the components of the part for documents."""
 
     said: Any
     list: Any
@@ -69,7 +69,7 @@ class DocumentsComponents:
 
     @property
     def outputs(self) -> list[Any]:
-        """All that changes."""
+        """Return the components that change."""
         return [self.said, self.list, self.form, self.state, self.timer]
 
 
@@ -88,7 +88,7 @@ class UserDocumentsHandlers:
     def __init__(self, service: ChatService, panel: DocumentsComponents) -> None:
         self._texts = service.texts
         self._last_replies = service.last_replies
-        self._store = service.store
+        self._service = service
         self._panel = panel
 
     @property
@@ -130,9 +130,9 @@ class UserDocumentsHandlers:
         self._panel.timer.tick(tick, None, outputs, **QUIET)
 
     def drawn(self, user_id: int, said: str = "", removing: str = "") -> dict[Any, Any]:
-        """All of it as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
+        """Draw the part as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
         Nothing for others than the owner."""
-        texts, panel, owner = self._texts, self._panel, self._store.users.is_owner(user_id)
+        texts, panel, owner = self._texts, self._panel, self._service.users.is_owner(user_id)
         return {
             panel.said: said,
             panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))
@@ -148,7 +148,7 @@ class UserDocumentsHandlers:
             session, user = session_of(request)
             session.removing = ""
             try:
-                require_owner(self._store, user)
+                require_owner(self._service, user)
                 said = act(str(event._data["text"]), session, user)
             except (CorpusError, ModelError, OwnerOnly) as error:
                 return self.drawn(user, status.error(str(error)))
@@ -157,7 +157,7 @@ class UserDocumentsHandlers:
         return answer
 
     def _look_at(self, held: Iterable[Path], name: str, user: int) -> None:
-        """Into one folder, each under a name of its own."""
+        """Move files into one folder, each under a name of its own, and look at them."""
         folder = files.place("texts").parent
         try:
             for path in held:
@@ -189,7 +189,7 @@ def listing(rows: Sequence[UserDocument], model: str, removing: str) -> str:
 
 
 def shipping(reading: Progress | None) -> str:
-    """What comes with the program, on its way to the loaded model; it needs no words once it drafts."""
+    """Draw how the texts that ship are read, on their way to the loaded model; it needs no words once it drafts."""
     if reading is None:
         return ""
     bar = status.progress_bar(reading.done, reading.total) if reading.total else ""
@@ -200,7 +200,7 @@ def shipping(reading: Progress | None) -> str:
 
 
 def form() -> str:
-    """Where to name or drop something; its script is own_texts.js."""
+    """Draw the form where files are named or dropped; its script is own_texts.js."""
     known = html.escape(" ".join(sorted(KNOWN)))
     return (
         f'<div class="hc-texts-drop" role="group" aria-label="{_("Add texts")}" data-known="{known}" '
@@ -214,7 +214,7 @@ def form() -> str:
 
 
 def progress(now: Addition) -> str:
-    """What is being added, or how that ended."""
+    """Draw what is being added, or how that ended."""
     if now.phase == "failed":
         return status.error(now.message)
     if now.phase == "done":
@@ -239,7 +239,7 @@ def progress(now: Addition) -> str:
 
 
 def _looked(name: str, found: Preview, brings: Gain | None) -> str:
-    """What was found, and the choice."""
+    """Draw what was found, and the choice to add it."""
     if not found.files:
         said = _("Nothing in it can be read as text.")
     else:
@@ -269,7 +269,7 @@ def _looked(name: str, found: Preview, brings: Gain | None) -> str:
 
 
 def _brings(gain: Gain | None) -> str:
-    """What it would have done for the last replies."""
+    """Say what a document would have done for the last replies."""
     if gain is None:
         return ""
     share = gain.after / gain.before - 1
@@ -363,7 +363,7 @@ def _files(count: int) -> str:
 
 
 def _rounded(count: int) -> int:
-    """To two digits: it is an estimate."""
+    """Round an estimate to two digits."""
     digits = max(len(str(count)) - 2, 0)
     return round(count, -digits)
 

@@ -43,7 +43,7 @@ def searching(hub: str) -> str:
 
 
 def found(search: Search | None, row: ModelRow | None) -> str:
-    """What was found. `row`: the model of the list that is the one that is looked at, if it is there."""
+    """Draw what was found. `row`: the model of the list that is the one that is looked at, if it is there."""
     if search is None:
         return ""
     words = html.escape(search.words)
@@ -143,7 +143,7 @@ def _take(look: Look, row: ModelRow | None) -> str:
 
 
 def _alone(look: Look) -> bool:
-    """Whether there is nothing to choose among."""
+    """Return whether there is nothing to choose among."""
     return [one.name for one in look.choices] == [look.file]
 
 
@@ -176,7 +176,7 @@ def _sized(name: str, file: HubFile) -> str:
 
 
 def _short(name: str) -> str:
-    """What tells a file from the others of its repository."""
+    """Return what tells a file from the others of its repository."""
     if not name:
         return _("safetensors")
     found = _KIND.search(without_number(name))

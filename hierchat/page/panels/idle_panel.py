@@ -26,7 +26,7 @@ _NOT_WHOLE = later("The database is in use elsewhere: bytes of it leave the file
 
 
 def about() -> str:
-    """What is written, when, at what cost, where, and how to stop it: before it is allowed."""
+    """Say what is written, when, at what cost, where, and how to stop it: before it is allowed."""
     facts = (
         (_("What"), _(
             "Answers to prompts that come with hierchat, and to questions like those that open your chats. They are "
@@ -58,11 +58,12 @@ def about() -> str:
 
 
 class IdlePart:
-    """Its components and handlers. Each user decides for themselves; guests, of whom nothing stays, have it not."""
+    """Switch idle generation in the settings. Each user decides for themselves; guests, of whom nothing stays, have
+    it not."""
 
     def __init__(self, service: ChatService) -> None:
         self._service = service
-        self._store = service.store
+        self._users = service.users
 
     def build(self) -> None:
         """The components."""
@@ -88,7 +89,7 @@ class IdlePart:
 
     @property
     def outputs(self) -> list[Any]:
-        """What `show` changes."""
+        """Return the components that `show` changes."""
         return [self._about, self._on, self._after, self._most, self._state, self._timer]
 
     def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
@@ -96,8 +97,8 @@ class IdlePart:
 
         def choose(on: bool, after: float, most: int, request: gr.Request) -> dict[Any, Any]:
             _, user = session_of(request)
-            if not self._store.users.is_guest(user):
-                before = self._store.users.idle_settings(user)
+            if not self._users.is_guest(user):
+                before = self._users.idle_settings(user)
                 chosen = replace(
                     before,
                     on=bool(on),
@@ -146,16 +147,16 @@ class IdlePart:
         bus.hc_typing(typing, None, None, queue=False, **QUIET)
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """As it is now."""
+        """Draw it as it is now."""
         return self._drawn(user_id)
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
-        if self._store.users.is_guest(user_id):
+        if self._users.is_guest(user_id):
             hidden = gr.update(visible="hidden")
             return dict.fromkeys((self._about, self._on, self._after, self._most), hidden) | {
                 self._state: "", self._timer: gr.update(active=False)
             }  # fmt: skip
-        chosen = self._store.users.idle_settings(user_id)
+        chosen = self._users.idle_settings(user_id)
         return {
             self._about: gr.update(visible=True),
             self._on: chosen.on,
@@ -172,7 +173,7 @@ class IdlePart:
         }
 
     def _said(self, user_id: int, *, asked: bool = False) -> str:
-        return said(self._service.idle.state(user_id), self._store.generated.size(user_id), asked=asked)
+        return said(self._service.idle.state(user_id), self._service.data.generated(user_id), asked=asked)
 
 
 _DELETING = "what models wrote for themselves"
@@ -192,7 +193,7 @@ def _minutes(wait: float) -> str:
 
 
 def said(state: IdleState, kept: GeneratedSize, *, asked: bool = False) -> str:
-    """What is being done, and what there is of all models. `asked`: whether it is to be deleted."""
+    """Draw what is being done, and what there is of all models. `asked`: whether it is to be deleted."""
     line = html.escape(_line(state))
     drawn = f'<p role="status">{line}</p>' if line else ""
     if not kept.texts:

@@ -18,7 +18,6 @@ from hierchat.page.figures import style_of
 from hierchat.page.panels.machine import machine_page, meters_card
 from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.runtime.costs import meters
-from hierchat.runtime.served_model import counted
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -35,7 +34,7 @@ _LONG = 62
 def replies_page(
     found: OverTimeFigures, names: Mapping[str, str], today: date, days: int | None, ever: bool
 ) -> str:
-    """What changes with the range. `names` of models by key; `ever`: there are measured replies in some range."""
+    """Draw what changes with the range. `names` of models by key; `ever`: there are measured replies in some range."""
     cards = [speed_card(found, today, days, ever), shares_card(found, today, days, ever)]
     cards.append(sources_card(found.whole.sources, ever))
     if len(found.models) > 1:
@@ -144,7 +143,7 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
-    """How many drafts of each source were right."""
+    """Draw how many drafts of each source were right."""
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
@@ -195,7 +194,7 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
 
 
 def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dict[str, float]:
-    """Of the tokens from `begin` to before `end`, the share of each source; empty where there are none."""
+    """Return the share of each source of the tokens from `begin` to before `end`; empty where there are none."""
     inside = [one for day, one in days.items() if begin <= day < end]
     tokens = sum(one.tokens for one in inside)
     found: dict[str, float] = {}
@@ -222,7 +221,7 @@ METER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is shown: a name in RANGES, and a model's key or an empty one for all."""
+    """Keep what is shown: a name in RANGES, and a model's key or an empty one for all."""
 
     period: str = USUAL
     model: str = ""
@@ -239,7 +238,7 @@ class InsightsPanel:
         self._chosen: dict[int, Choice] = {}
 
     def build(self) -> None:
-        """Its components."""
+        """Make its components."""
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
                 [(_(said), name) for said, name in _RANGES], value=USUAL, label=_("Days"), show_label=False,
@@ -281,36 +280,29 @@ class InsightsPanel:
 
     @property
     def outputs(self) -> list[Any]:
-        """All of it."""
+        """Return all its components."""
         return [self._range, self._model, self._replies, self._machine, self._meters, self._timer]
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """As it is now; the meters begin to tick."""
+        """Draw it as it is now; the meters begin to tick."""
         return self._drawn(user_id) | {
             self._meters: meters_card(meters()),
             self._timer: gr.update(active=True),
         }
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
-        store, choice = self._service.store, self._chosen.get(user_id, Choice())
-        names = store.figures.models(user_id)
+        service, choice = self._service, self._chosen.get(user_id, Choice())
+        names = service.data.models(user_id)
         if choice.model not in names:  # its chats may have been deleted
             choice = replace(choice, model="")
-        model, days = choice.model or None, RANGES[choice.period]
-        found = store.figures.over_time(user_id, model, days)
-        ever = bool(found.whole.replies or (days and store.figures.over_time(user_id, model).whole.replies))
+        days = RANGES[choice.period]
+        found = service.data.insights(user_id, choice.model or None, days)
         models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
         return {
             self._range: choice.period,
             self._model: gr.update(choices=models, value=choice.model),
-            self._replies: replies_page(found, names, date.today(), days, ever),
+            self._replies: replies_page(found.over_time, names, date.today(), days, found.ever),
             self._machine: machine_page(
-                counted(store, user_id, model),
-                self._service.costs(),
-                self._service.plan(),
-                store.figures.history_size(user_id),
-                self._service.index_memory(user_id),
-                store.generated.size(user_id, model),
-                store.generated.drafted(user_id, model),
+                found, service.costs(), service.plan(), service.index_memory(user_id)
             ),
         }

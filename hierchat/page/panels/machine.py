@@ -1,4 +1,4 @@
-"""What stands for all days: how good estimates are, what the model costs, what is kept, memory."""
+"""Draw what stands for all days: how good estimates are, what the model costs, what is kept, memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hierchat.page.figures import plan_picture, style_of
 
 if TYPE_CHECKING:
     from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
-    from hierchat.drafting.acceptance import Acceptance, Calibration
+    from hierchat.chat.user_data import Insights
+    from hierchat.drafting.acceptance import Calibration
     from hierchat.runtime.costs import Meter
     from hierchat.store import GeneratedDrafts, GeneratedSize, HistorySize
 
@@ -28,29 +29,23 @@ _WIDTHS = (1, 2, 4, 8, 16, 24, 32)
 
 
 def machine_page(
-    learned: Acceptance,
-    costs: ForwardCosts | None,
-    plan: PlanView | None,
-    kept: HistorySize,
-    index: IndexMemory,
-    by_itself: GeneratedSize,
-    worth: GeneratedDrafts,
+    found: Insights, costs: ForwardCosts | None, plan: PlanView | None, index: IndexMemory
 ) -> str:
-    """What stands for all days: estimates, costs, the plan, sizes, what the model wrote for itself."""
+    """Draw what stands for all days: estimates, costs, the plan, sizes, what models wrote while idle."""
     cards = [
-        match_card(learned.by_match().tolist()),
-        calibration_card(learned.calibration()),
+        match_card(found.acceptance.by_match().tolist()),
+        calibration_card(found.acceptance.calibration()),
         costs_card(costs),
         plan_card(plan),
-        sizes_card(kept, index),
+        sizes_card(found.history, index),
     ]
-    if by_itself.texts:
-        cards.append(self_card(by_itself, worth))
+    if found.generated.texts:
+        cards.append(self_card(found.generated, found.generated_drafts))
     return f'<div class="hc-cards-grid">{"".join(cards)}</div>'
 
 
 def match_card(counts: Sequence[Sequence[float]]) -> str:
-    """By length of match, how often the likeliest draft was right. `counts` [length]: how many, how many right."""
+    """Draw by length of match how often the likeliest draft was right. `counts` [length]: how many, how many right."""
     title = _("Drafts that were right, by what matched")
     ends = [*_MATCHES[1:], len(counts)]
     groups = [
@@ -150,7 +145,7 @@ def plan_card(plan: PlanView | None) -> str:
 
 
 def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
-    """What lies on the disk and in memory."""
+    """Draw what lies on the disk and in memory."""
     replies = plural("{n:,} reply", "{n:,} replies", kept.replies)
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     rows = [
@@ -172,7 +167,8 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
 
 
 def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
-    """What the model wrote for itself, and what that was worth: at most, since other texts may have held the same."""
+    """Draw what the model wrote for itself, and what that was worth: at most, since other texts may have held the
+    same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
     rows = [(_("It wrote"), wrote)]

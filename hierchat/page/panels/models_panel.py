@@ -28,8 +28,8 @@ _SHARED = later(
     "This page is shared by a public link. Models are downloaded, added, ejected and removed only while it is not: "
     "start hierchat without --share."
 )
-Act = Callable[[str, Session], str]
-"""What a button does to the model of that name; the HTML that answers it, if any."""
+Act = Callable[[str, Session], str | None]
+"""Does what a button asks of the model of that name; returns the HTML that answers it, if any."""
 _FORM, _HUB = ":form", ":hub"
 """Where answers stand that belong to no model of the list: below the form that adds one, above what the hub has."""
 _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
@@ -50,7 +50,7 @@ class ModelsPanel:
         """What had gone wrong when the view was drawn last."""
 
     def build(self) -> None:
-        """Its components."""
+        """Make its components."""
         self._said = gr.HTML("", elem_id="hc-models-said")
         gr.HTML(models_view.narrowing(), elem_id="hc-models-narrowing")
         self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
@@ -61,24 +61,29 @@ class ModelsPanel:
         gr.HTML(adding_how(), elem_id="hc-models-how")
 
     def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Its buttons stand in generated HTML: `acts` says what they do."""
+        """Keep how to find the page that asks; `acts` has the handlers of the buttons."""
         self._session_of = session_of
 
     @property
     def acts(self) -> dict[str, Callable[..., Any]]:
-        """By the action that a button carries."""
+        """Return the handlers by the action that a button carries."""
+        models, hub = self._service.models, self._service.models.hub
         acts: dict[str, Act] = {
-            "hc_model_fetch": self._fetch,
-            "hc_model_stop": self._stop,
-            "hc_model_load": self._load,
-            "hc_model_eject": self._eject,
+            "hc_model_fetch": lambda name, session: models.download(name),
+            "hc_model_stop": lambda name, session: models.stop(name),
+            "hc_model_load": lambda name, session: models.load(name),
+            "hc_model_eject": lambda name, session: models.eject(),
             "hc_model_remove": self._ask,
             "hc_model_removed": self._remove,
-            "hc_model_keep": lambda name, session: "",
-            "hc_model_cancel": self._cancel,
-            "hc_model_heard": self._heard,
-            "hc_model_add": self._add,
-            **self._hub,
+            "hc_model_keep": lambda name, session: None,
+            "hc_model_cancel": lambda name, session: models.cancel(),
+            "hc_model_heard": lambda name, session: self._service.dismiss_model_message(),
+            "hc_model_add": lambda text, session: added(*models.add(text)),
+            "hc_hub_search": lambda words, session: hub.search(words),
+            "hc_hub_look": self._look,
+            "hc_hub_less": lambda said, session: hub.leave_look(),
+            "hc_hub_leave": lambda said, session: hub.leave(),
+            "hc_hub_take": self._take,
             "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
             "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
         }
@@ -88,19 +93,8 @@ class ModelsPanel:
         return {**answering, "hc_model_add": self._patiently(answering["hc_model_add"])}
 
     @property
-    def _hub(self) -> dict[str, Act]:
-        """Those of the search."""
-        return {
-            "hc_hub_search": self._search,
-            "hc_hub_look": self._look,
-            "hc_hub_less": self._less,
-            "hc_hub_leave": self._leave,
-            "hc_hub_take": self._take,
-        }
-
-    @property
     def outputs(self) -> list[Any]:
-        """What it draws."""
+        """Return the components that it draws."""
         return [self._said, self._list, self._found, self._added]
 
     def show(self, user_id: int) -> dict[Any, Any]:
@@ -122,12 +116,18 @@ class ModelsPanel:
         def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             session, user = self._session_of(request)
             text, session.removing = str(event._data["text"]), ""
-            place = _FORM if name == "hc_model_add" else _HUB if name in self._hub else text.partition("|")[0]
+            place = (
+                _FORM
+                if name == "hc_model_add"
+                else _HUB
+                if name.startswith("hc_hub_")
+                else text.partition("|")[0]
+            )
             if name not in _FOR_ALL and (why := self._refusal(user)):
                 session.model_said = ("", status.error(why))
                 return self._drawn(user, session)
             try:
-                session.model_said = (place, act(text, session))
+                session.model_said = (place, act(text, session) or "")
             except ModelError as error:
                 session.model_said = (place, status.error(str(error)))
             if session.panel != self.name:  # pressed above a chat
@@ -137,7 +137,7 @@ class ModelsPanel:
         return answer
 
     def _patiently(self, answer: Callable[..., dict[Any, Any]]) -> Callable[..., Iterator[dict[Any, Any]]]:
-        """The same where the hub may be asked, which takes seconds."""
+        """Answer at once that the hub is asked, which takes seconds, and then with what came of it."""
 
         def answers(event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
             yield {self._added: status.waiting(_("Looking at it…"))}
@@ -149,10 +149,10 @@ class ModelsPanel:
         """Why this user changes nothing here; empty where they may."""
         if self._shared():
             return _(_SHARED)
-        return "" if self._service.store.users.is_owner(user_id) else _(_OTHERS)
+        return "" if self._service.users.is_owner(user_id) else _(_OTHERS)
 
     def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
-        manager, slot = self._service.models, self._service.slot
+        manager = self._service.models
         try:
             unmeasured, rows = manager.unmeasured, manager.rows(user_id)
         except ModelError as error:  # models.yaml was edited by hand
@@ -162,7 +162,7 @@ class ModelsPanel:
         drawn = models_view.models(
             rows,
             manager.best(rows),
-            slot.status,
+            self._service.model_status,
             removing,
             manager.frees(removing) if removing else 0,
             may_change := not self._refusal(user_id),
@@ -184,62 +184,19 @@ class ModelsPanel:
         name = manager.name_of(look.described) if look and look.described else ""
         return said + hub_view.found(manager.hub.now, next((row for row in rows if row.name == name), None))
 
-    def _fetch(self, name: str, session: Session) -> str:
-        self._service.models.download(name)
-        return ""
-
-    def _stop(self, name: str, session: Session) -> str:
-        self._service.models.stop(name)
-        return ""
-
-    def _load(self, name: str, session: Session) -> str:
-        self._service.models.load(name)
-        return ""
-
-    def _eject(self, name: str, session: Session) -> str:
-        self._service.models.eject()
-        return ""
-
-    def _ask(self, name: str, session: Session) -> str:
+    def _ask(self, name: str, session: Session) -> None:
         session.removing = name
-        return ""
 
     def _remove(self, name: str, session: Session) -> str:
         self._service.models.remove(name)
         return status.notice(_("{name} is removed from this machine.").format(name=name))
 
-    def _cancel(self, name: str, session: Session) -> str:
-        self._service.models.cancel()
-        return ""
-
-    def _heard(self, name: str, session: Session) -> str:
-        self._service.slot.hush()
-        return ""
-
-    def _add(self, text: str, session: Session) -> str:
-        name, new = self._service.models.add(text)
-        return added(name, new)
-
-    def _search(self, words: str, session: Session) -> str:
-        self._service.models.hub.search(words)
-        return ""
-
-    def _look(self, said: str, session: Session) -> str:
-        repo, file, named = (*said.partition("|")[::2], "|" in said)
+    def _look(self, said: str, session: Session) -> None:
+        repo, named, file = said.partition("|")
         self._service.models.hub.look(repo, file if named else None)
-        return ""
 
-    def _less(self, said: str, session: Session) -> str:
-        self._service.models.hub.leave_look()
-        return ""
-
-    def _leave(self, said: str, session: Session) -> str:
-        self._service.models.hub.leave()
-        return ""
-
-    def _take(self, said: str, session: Session) -> str:
+    def _take(self, said: str, session: Session) -> None:
         self._service.models.add_and_load()
-        return ""
 
     def _let_draft(self, names: str, *, wanted: bool) -> str:
         name, between, draft = names.partition("|")

@@ -42,7 +42,7 @@ _HOW = later(
 
 
 def tiny_line(better: tuple[str, ModelRow] | None) -> str:
-    """That the model is tiny, and what to use instead; empty where it is not."""
+    """Say that the model is tiny, and what to use instead; empty where it is not."""
     if better is None:
         return ""
     name, best = better
@@ -70,12 +70,12 @@ def adding() -> str:
 
 
 def adding_how() -> str:
-    """What the form takes, below its answer."""
+    """Say what the form takes, below its answer."""
     return f'<p class="hc-quiet">{_(_HOW)}</p>'
 
 
 def added(name: str, new: bool) -> str:
-    """What stands below the form once it has led to a model of the list, and the way to that."""
+    """Draw what stands below the form once it has led to a model of the list, and the way to that."""
     said = _("{name} is in the list now.") if new else _("{name} is in the list already.")
     show = button(
         "hc_models_show",
@@ -106,7 +106,8 @@ def model(
     said: str = "",
     unmeasured: bool = False,
 ) -> str:
-    """Its entry. `frees`: bytes that removing it frees, where that is asked about; `said`: HTML that answers its last
+    """Draw a model's entry. `frees`: bytes that removing it frees, where that is asked about; `said`: HTML that
+    answers its last
     button; `unmeasured`: its speed is being found out."""
     marks = []
     if row.loaded:
@@ -134,12 +135,12 @@ def model(
 
 
 def _words(row: ModelRow) -> str:
-    """By which the list is narrowed."""
+    """Return the words by which the list is narrowed."""
     return f"{row.name} {row.maker} {row.licence}".lower()
 
 
 def fit_line(fit: Fit, step: str) -> str:
-    """Whether a model fits this machine, and what will compute it."""
+    """Say whether a model fits this machine, and what will compute it."""
     said = f" {html.escape(step)}" if step and fit.verdict != "no" else ""
     return (
         f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
@@ -166,12 +167,12 @@ def _facts(row: ModelRow, unmeasured: bool) -> str:
 
 
 def facts_line(facts: Iterable[str]) -> str:
-    """Those that are not empty, each in one piece where there is room: no line ends within "Apache-2.0"."""
+    """Join facts that are not empty, each in one piece where there is room: no line ends within "Apache-2.0"."""
     return " · ".join(f'<span class="hc-fact">{html.escape(fact)}</span>' for fact in facts if fact)
 
 
 def speed_line(speed: Speed) -> str:
-    """How fast a model writes."""
+    """Say how fast a model writes."""
     rate = f"{speed.per_second:,.0f}" if speed.per_second >= 10 else f"{speed.per_second:.1f}"
     if speed.replies:
         said = plural(
@@ -211,7 +212,7 @@ def _draft(name: str, draft: Draft, may_change: bool) -> str:
 
 
 def download_line(download: Download | None) -> str:
-    """How far a download is; empty where none goes on, or failed."""
+    """Draw how far a fetch is; empty where none goes on, or failed."""
     if download is None or download.phase == "done":
         return ""
     if download.phase == "failed":
@@ -287,7 +288,7 @@ def _size(size: int | None) -> str:
 
 
 def count_line(parameters: int | None) -> str:
-    """How large a model is; empty where that is not known."""
+    """Say how large a model is; empty where that is not known."""
     return _("{count} parameters").format(count=count(parameters)) if parameters else ""
 
 
@@ -328,8 +329,8 @@ def models(
     said: tuple[str, str] = ("", ""),
     unmeasured: bool = False,
 ) -> str:
-    """All of it. `removing`: the model about which is asked, `frees` bytes; `said`: a model's name, and HTML that
-    answers its last button; `unmeasured`: speeds are being found out."""
+    """Draw the whole list. `removing`: the model about which is asked, `frees` bytes; `said`: a model's name, and HTML
+    that answers its last button; `unmeasured`: speeds are being found out."""
     here = [row for row in rows if row.state == "here"]
     others = [row for row in rows if row.state != "here"]
     rest = [row for row in others if _of_no_use(row)]
@@ -368,7 +369,7 @@ def models(
 
 
 def _of_no_use(row: ModelRow) -> bool:
-    """Whether it does not fit or is too slow to read along. What the user began or added stays in sight."""
+    """Return whether a model does not fit or is too slow to read along. What the user began or added stays in sight."""
     if row.state != "absent" or row.own or row.download:
         return False
     return row.fit.verdict == "no" or bool(row.speed and row.speed.per_second < READABLE)

@@ -1,4 +1,5 @@
-"""What every panel is: components in a column of the page, their handlers, and what it shows when it is opened."""
+"""Define what every panel has: components in a column of the page, their handlers, and what it shows when it is
+opened."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Panel(Protocol):
     title: str
 
     def build(self) -> None:
-        """Its components, inside the column that is open."""
+        """Make its components, inside the column that is open."""
 
     def wire(self, session_of: SessionOf, live: Any) -> None:
         """Join its controls to their handlers. The owner comes from `session_of`, never from a component.
@@ -46,11 +47,11 @@ class Panel(Protocol):
         """The components that `show` may change."""
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """What stands in it now; asked for each time that it is opened."""
+        """Draw what stands in it now, each time that it is opened."""
 
 
 def links(panels: Sequence[Panel], current: str = "") -> str:
-    """The ways to all panels, the open one marked."""
+    """Draw the links to all panels, the open one marked."""
 
     def way(panel: Panel) -> str:
         marks: dict[str, Any] = {"aria_current": "page"} if panel.name == current else {}

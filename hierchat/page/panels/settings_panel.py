@@ -22,12 +22,13 @@ from hierchat.page.panels import documents_panel, transfer_panel
 from hierchat.page.panels.idle_panel import IdlePart
 from hierchat.page.panels.panel import QUIET, SessionOf
 from hierchat.page.sidebar import moment
-from hierchat.store import Access, DraftsFrom, IdleSettings, Key, Store
+from hierchat.store import Access, DraftsFrom, IdleSettings, Key
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
     from hierchat.access.login_sessions import LoginSessions
     from hierchat.chat.service import ChatService
+    from hierchat.chat.user_data import UserData
 
 
 # Who is connected: in the owner's settings, where there is a login.
@@ -40,12 +41,12 @@ _NOW_SECONDS = 60.0
 class ConnectedUsers:
     """The part of the settings."""
 
-    def __init__(self, store: Store, log_ins: LoginSessions | None) -> None:
-        self._store = store
+    def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
+        self._service = service
         self._log_ins = log_ins
 
     def build(self) -> None:
-        """Its component."""
+        """Make its component."""
         self._list = gr.HTML("", elem_id="hc-connected")
 
     def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
@@ -53,7 +54,7 @@ class ConnectedUsers:
 
         def end(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
-            require_owner(self._store, user)
+            require_owner(self._service, user)
             ended = self._log_ins and self._log_ins.end_of(str(event._data["text"]))
             told = (
                 _("The session of {name} has ended.").format(name=html.escape(shown_name(ended)))
@@ -71,7 +72,7 @@ class ConnectedUsers:
 
     def show(self, user_id: int) -> dict[Any, Any]:
         """Everybody who is logged in, for the owner; nothing for others, and without a login."""
-        if self._log_ins is None or not self._store.users.is_owner(user_id):
+        if self._log_ins is None or not self._service.users.is_owner(user_id):
             return {self._list: ""}
         return {self._list: drawn(self._log_ins.connected(), time.time())}
 
@@ -132,11 +133,11 @@ _CHOICES: tuple[tuple[str, Access], ...] = (
 class Programs:
     """The switch, and the keys that there are."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, service: ChatService) -> None:
+        self._service = service
 
     def build(self) -> None:
-        """Its components."""
+        """Make its components."""
         self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
         self._access = gr.Radio(
             [(_(said), name) for said, name in _CHOICES], label=_("Programs that may use the model"),
@@ -149,27 +150,27 @@ class Programs:
         """Join the switch to its handler."""
 
         def choose(chosen: Access, request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._store, session_of(request)[1])
-            self._store.keys.set_access(chosen)
+            require_owner(self._service, session_of(request)[1])
+            self._service.keys.set_access(chosen)
             return self.show(owner=True)
 
         self._access.input(choose, self._access, [*self.outputs, live], **QUIET)
 
     @property
     def outputs(self) -> list[Any]:
-        """What `show` changes."""
+        """Return the components that `show` changes."""
         return [self._about, self._access, self._keys]
 
     def show(self, *, owner: bool) -> dict[Any, Any]:
-        """What is chosen, and the keys: for the owner alone."""
+        """Draw what is chosen, and the keys: for the owner alone."""
         if not owner:
             hidden = gr.update(visible="hidden")
             return {self._about: hidden, self._access: hidden, self._keys: ""}
-        access = self._store.keys.access()
+        access = self._service.keys.access()
         return {
             self._about: gr.update(visible=True),
             self._access: gr.update(value=access, visible=True),
-            self._keys: "" if access == "off" else _keys(self._store.keys.all()),
+            self._keys: "" if access == "off" else _keys(self._service.keys.all()),
         }
 
 
@@ -217,13 +218,12 @@ class SettingsPanel:
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         self._service = service
-        self._store = service.store
-        self.connected = ConnectedUsers(self._store, log_ins)
-        self._programs = Programs(service.store)
+        self.connected = ConnectedUsers(service, log_ins)
+        self._programs = Programs(service)
         self.learning = IdlePart(service)
 
     def build(self) -> None:
-        """Its components."""
+        """Make its components."""
         # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
         choices = "".join(
             f'<label><input type="radio" name="hc-theme" value="{value}">{_(name)}</label>'
@@ -281,33 +281,33 @@ class SettingsPanel:
         """Join its controls to their handlers."""
 
         def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_drafts_from(session_of(request)[1], chosen)
+            self._service.users.set_drafts_from(session_of(request)[1], chosen)
             return {self._told: ""}
 
         def title(allowed: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_model_titles(session_of(request)[1], bool(allowed))
+            self._service.users.set_model_titles(session_of(request)[1], bool(allowed))
             return {self._told: ""}
 
         def keep(on: bool, request: gr.Request) -> dict[Any, Any]:
-            self._store.users.set_keeps_writing(session_of(request)[1], bool(on))
+            self._service.users.set_keeps_writing(session_of(request)[1], bool(on))
             return {self._told: ""}
 
         def backup(request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._store, session_of(request)[1])
-            return {self._told: status.notice(_back_up(self._store))}
+            require_owner(self._service, session_of(request)[1])
+            return {self._told: status.notice(_back_up(self._service.data))}
 
         def unlearn(request: gr.Request) -> dict[Any, Any]:
-            self._store.learned.forget(session_of(request)[1])
+            self._service.data.forget_learned(session_of(request)[1])
             return {self._told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
 
         def reset(request: gr.Request) -> dict[Any, Any]:
             user = session_of(request)[1]
-            self._store.users.set_drafts_from(user, "all")
-            self._store.users.set_model_titles(user, True)
-            self._store.users.set_keeps_writing(user, True)
+            self._service.users.set_drafts_from(user, "all")
+            self._service.users.set_model_titles(user, True)
+            self._service.users.set_keeps_writing(user, True)
             self._service.idle.choose(user, IdleSettings())
-            if self._store.users.is_owner(user):
-                self._store.keys.set_access("off")
+            if self._service.users.is_owner(user):
+                self._service.keys.set_access("off")
             return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
 
         self._programs.wire(session_of, live)
@@ -330,16 +330,16 @@ class SettingsPanel:
         ]  # fmt: skip
 
     def show(self, user_id: int) -> dict[Any, Any]:
-        """What is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
-        owner = self._store.users.is_owner(user_id)
-        chats, messages = self._store.users.counts(user_id)
+        """Draw what is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
+        owner = self._service.users.is_owner(user_id)
+        chats, messages = self._service.users.counts(user_id)
         held = plural(
             "{n:,} chat with {messages:,} messages",
             "{n:,} chats with {messages:,} messages",
             chats,
             messages=messages,
         )
-        if written := self._store.generated.size(user_id).tokens:
+        if written := self._service.data.generated(user_id).tokens:
             held = _("{held} and {tokens:,} tokens that the model wrote for itself").format(
                 held=held, tokens=written
             )
@@ -347,11 +347,11 @@ class SettingsPanel:
         forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else ""
         return (
             {
-                self._drafts: self._store.users.drafts_from(user_id),
-                self._keep: self._store.users.keeps_writing(user_id),
-                self._proof: status.model_proof(self._service.slot.status),
-                self._titles: self._store.users.model_titles(user_id),
-                self._places: _places(self._store) if owner else "",
+                self._drafts: self._service.users.drafts_from(user_id),
+                self._keep: self._service.users.keeps_writing(user_id),
+                self._proof: status.model_proof(self._service.model_status),
+                self._titles: self._service.users.model_titles(user_id),
+                self._places: _places(self._service.data.path) if owner else "",
                 self._backup: gr.update(visible=True if owner else "hidden"),
                 self._forget: forget,
                 self._told: "",
@@ -363,12 +363,12 @@ class SettingsPanel:
         )
 
 
-def _back_up(store: Store) -> str:
+def _back_up(data: UserData) -> str:
     """A copy of the database in a folder beside it; what was done, as a sentence."""
     path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store.connection.backup(path)
+        data.backup(path)
     except OSError as error:
         return _("{folder} cannot be made: {why}. Make room or make {data} writable.").format(
             folder=path.parent, why=error.strerror, data=data_dir()
@@ -376,10 +376,10 @@ def _back_up(store: Store) -> str:
     return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
 
 
-def _places(store: Store) -> str:
-    """Where everything lies, and how much of it there is."""
+def _places(database: Path) -> str:
+    """Draw where everything lies, and how much of it there is."""
     rows = [
-        (_("Chats and what was learned"), store.path, _size(store.path)),
+        (_("Chats and what was learned"), database, _size(database)),
         (_("Texts of your own"), corpora_dir(), _size(corpora_dir())),
         (_("Models (can be downloaded again)"), cache_dir(), _size(cache_dir())),
     ]

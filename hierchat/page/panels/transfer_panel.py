@@ -17,13 +17,12 @@ from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import KEY, button
 from hierchat.store import LOCAL_USER
-from hierchat.texts.exporting import export_json, export_markdown, export_zip
 from hierchat.texts.importing import KNOWN, Import
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.page.components import Components
-    from hierchat.page.guard import SessionOf
+    from hierchat.page.panels.panel import SessionOf
     from hierchat.page.views import Views
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ _ENOUGH_TOKENS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TransferComponents:
-    """Its components."""
+    """Hold the components of import and export."""
 
     state: Any
     """How far an import or export is, or how it ended."""
@@ -97,15 +96,13 @@ class TransferHandlers:
             for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
                 paths.append(files.take(str(ticket), request.username or LOCAL_USER))
                 done.callback(files.remove, paths[-1])
-            importing = Import(self._service.store, user, paths)
+            importing = self._service.data.importing(user, paths)
             session.importing = importing.stop
             cancel = button("hc_import_stop", _("Cancel"), css="hc-bordered")
             for _step in _now_and_then(importing):
                 told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
                 yield {state: told + cancel}
-        self._service.changes.notify(user)
-        if importing.presets:
-            self._service.changes.notify_settings(user)
+        self._service.data.imported(user, importing)
         yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
         worth = ""
         if importing.stop.is_set():
@@ -129,32 +126,19 @@ class TransferHandlers:
     def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
         user = self._session_of(request)[1]
-        store, panel = self._service.store, self._panel
-        wanted, markdown = int(event._data["id"]), event._data["text"] == "markdown"
-        if wanted:
-            chats = [store.chats.get(user, wanted)]
-        else:
-            shelves = (False, True)
-            chats = [one for shelf in shelves for one in store.chats.find(user, limit=-1, archived=shelf)]
-        ids = [one.id for one in chats]
+        panel, wanted, markdown = self._panel, int(event._data["id"]), event._data["text"] == "markdown"
         if not wanted:
-            place = files.place("hierchat chats.zip" if markdown else "hierchat chats.json")
-            written = (
-                export_zip(store, user, ids, place)
-                if markdown
-                else export_json(store, user, ids, place, store.presets.all(user))
-            )
-        elif markdown:
-            place = files.place("chat")
-            written = export_markdown(store, user, ids, place)
+            name = "hierchat chats.zip" if markdown else "hierchat chats.json"
         else:
-            place = files.place(f"{(chats[0].title or 'Chat').replace('/', ' ')}.json")
-            written = export_json(store, user, ids, place)
+            title = self._service.chats.get(user, wanted).title or "Chat"
+            name = "chat" if markdown else f"{title.replace('/', ' ')}.json"
+        place = files.place(name)
+        total, written = self._service.data.exporting(user, wanted or None, place, markdown=markdown)
         count = 0
         try:
             for count in _now_and_then(written):
                 if not wanted:
-                    yield {panel.state: progress(_("Writing chats"), count, count, len(ids))}
+                    yield {panel.state: progress(_("Writing chats"), count, count, total)}
             (path,) = place.iterdir() if place.is_dir() else [place]
             ticket = files.hold(_beside(place, path), request.username or LOCAL_USER)
         except BaseException:
@@ -167,14 +151,13 @@ class TransferHandlers:
         yield {panel.out: link, self._parts.live: gr.skip(), **told}
 
     def _worth(self, user: int, tokens: int | None) -> str:
-        """What imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
+        """Say what imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
         if tokens is None:
             return _("What they say drafts as soon as a model is loaded.")
-        slot = self._service.slot
         said = _(
             "What they say drafts from the next reply on: {tokens:,} tokens of your chats can draft for {name}."
-        ).format(tokens=tokens, name=slot.status.name)
-        totals = self._service.store.figures.totals(user)
+        ).format(tokens=tokens, name=self._service.model_status.name)
+        totals = self._service.data.totals(user)
         history = totals.accepted_by_source.get("history", 0)
         if totals.tokens >= _ENOUGH_TOKENS and history:
             said += _(" So far {share:.0%} of the tokens written here came from earlier chats.").format(
@@ -184,13 +167,13 @@ class TransferHandlers:
 
 
 def progress(what: str, count: int, done: int, total: int) -> str:
-    """How far it is, as HTML without a role: the counter would be read out at every step."""
+    """Draw how far it is, as HTML without a role: the counter would be read out at every step."""
     said = _("{what}: {n:,} so far").format(what=what, n=count)
     return f'<div class="hc-wait">{said}{status.progress_bar(done, total)}</div>'
 
 
 def outcome(importing: Import, worth: str) -> str:
-    """What came of an import, as HTML."""
+    """Draw what came of an import."""
     new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
     stopped = importing.stop.is_set()
     if not (importing.taken or importing.bad or importing.presets or stopped):
@@ -226,7 +209,7 @@ def _beside(place: Path, path: Path) -> Path:
 
 
 def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
-    """All of it is gone through; what it yields comes out as often as somebody can follow, and in the end."""
+    """Go through all steps; yield one as often as somebody can follow, and the last."""
     shown = time.monotonic()
     left: list[T] = []
     for one in steps:

@@ -6,7 +6,7 @@ import pytest
 
 from hierchat.models import device_memory
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
-from hierchat.models.fetch.folder import block_bytes, weight_bytes
+from hierchat.models.fetch.bring import block_bytes, weight_bytes
 from hierchat.models.load.check import require_memory
 from hierchat.models.progress import DoesNotFitError
 

@@ -141,7 +141,7 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
         assert ids == TOKENIZER(text)["input_ids"]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "," not in name])
 def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
     path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
     told = of_head(path.name, read_head(path))

@@ -18,7 +18,7 @@ from hierchat.models.fetch import convert as describing
 from hierchat.models.fetch.convert import describe
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
-from hierchat.models.load.loaded_model import read_tokenizer
+from hierchat.models.load.tokenizer_files import read_tokenizer
 from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
 
 TEXTS = (

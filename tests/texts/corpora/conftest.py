@@ -48,6 +48,6 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tokenizer() -> Any:
     """That of `tiny`, as it is loaded."""
     from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.load.loaded_model import load_tokenizer
+    from hierchat.models.load.tokenizer_files import load_tokenizer
 
     return load_tokenizer(read_catalogue().entry("tiny"))

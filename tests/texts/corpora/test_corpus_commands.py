@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from hierchat.cli.main import main
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.models.load.loaded_model import tokens_sha256
+from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.texts.corpora import corpora_dir, stored_for
 
 REPLIES = ["The lamp is on.", "The lamp is off.", "Zwölf Boxkämpfer"]

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.makers.seeds import write_texts
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load.loaded_model import load_tokenizer
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.texts import corpora
 from hierchat.texts import corpora as module
 from hierchat.texts.corpora import add, corpora_dir, require_readable, statistics

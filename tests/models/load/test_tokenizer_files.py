@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
-from hierchat.models.load.loaded_model import KNOWN_TOKENS_FILE, read_known, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, read_known, same_tokens, write_known
 from hierchat.models.progress import BrokenFileError
 
 KNOWN = np.array([0, 2, 5, 49_151], np.int64)
@@ -91,3 +92,13 @@ def test_no_damaged_byte_raises_anything_else(tmp_path: Path) -> None:
             except BrokenFileError:
                 refused += 1
     assert refused > len(whole)
+
+
+def test_same_tokens(tiny_folder: Path) -> None:
+    target, draft = AutoTokenizer.from_pretrained(tiny_folder), AutoTokenizer.from_pretrained(tiny_folder)
+    assert same_tokens(target, draft) is None
+    draft.add_tokens(["longer"])
+    assert same_tokens(target, draft) == "the target has 259 tokens and the draft model 260"
+    target.add_tokens(["other"])
+    reason = same_tokens(target, draft)
+    assert reason == "the target's token 'other' with number 259 does not exist in the draft model"

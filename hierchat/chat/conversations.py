@@ -1,0 +1,307 @@
+"""A user's chats for page, endpoint and terminal: list, read, change and delete them, with settings and presets. Every
+change reaches the user's open pages as a change event."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.settings import own_sampling
+from hierchat.config import GenerationSettings
+from hierchat.store import (
+    Attachment,
+    ChatSettings,
+    Conversation,
+    Message,
+    NotFound,
+    Preset,
+    Store,
+    StoreError,
+    Totals,
+)
+
+UNDO_SECONDS = 10.0
+"""How long a deletion can be taken back."""
+LONGEST_TITLE = 200
+"""Characters."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationList:
+    """One page of a user's list of chats, and what stands beside it."""
+
+    conversations: list[Conversation]
+    more: bool
+    """Whether there are older ones than these."""
+    archived: int
+    """How many chats are archived."""
+    tags: list[str]
+    totals: Totals
+    writing: frozenset[int]
+    """Chats in which a reply is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A chat that was deleted and can be brought back for some seconds."""
+
+    id: int
+    title: str
+    seconds: float
+
+
+class Conversations:
+    """The chats of all users. Methods raise NotFound for a chat that is another user's or gone, and StoreError."""
+
+    def __init__(
+        self,
+        store: Store,
+        changes: ChangeEvents,
+        in_progress: InProgress,
+        sampling_of: Callable[[str], GenerationSettings],
+    ) -> None:
+        """`sampling_of`: a model's default sampling by its name; of the loaded one for an empty name."""
+        self._store = store
+        self._changes = changes
+        self._in_progress = in_progress
+        self._sampling_of = sampling_of
+        self._deletions: dict[int, tuple[int, threading.Timer]] = {}
+        """Chat that can be brought back -> its user, and the timer that deletes it for good."""
+        self._lock = threading.Lock()
+
+    def find(self, user_id: int, query: str, most: int, *, archived: bool = False) -> ConversationList:
+        """Find a user's chats that match a query, the latest first; archived ones only where `archived` asks for them
+        and there are any."""
+        writing = {reply.conversation_id: reply for reply in self._in_progress.all_of(user_id)}
+        chats = self._store.chats
+        count = chats.count_archived(user_id)
+        found = [
+            chat if chat.title or chat.id not in writing else replace(chat, title=writing[chat.id].title)
+            for chat in chats.find(user_id, query or None, most + 1, archived=archived and count > 0)
+        ]
+        return ConversationList(
+            found[:most],
+            len(found) > most,
+            count,
+            chats.tags(user_id),
+            self._store.figures.totals(user_id),
+            frozenset(writing),
+        )
+
+    def get(self, user_id: int, conversation_id: int) -> Conversation:
+        """Return one chat. Raises NotFound."""
+        return self._store.chats.get(user_id, conversation_id)
+
+    def has(self, user_id: int, conversation_id: int) -> bool:
+        """Return whether this user has that chat."""
+        try:
+            self._store.chats.get(user_id, conversation_id)
+        except NotFound:
+            return False
+        return True
+
+    def title(self, user_id: int, conversation_id: int) -> str:
+        """Return a chat's title, empty where it has none yet. Raises NotFound."""
+        if title := self._store.chats.get(user_id, conversation_id).title:
+            return title
+        reply = self._in_progress.of(user_id, conversation_id)  # its first message is not stored yet
+        return reply.title if reply else ""
+
+    def messages(
+        self, user_id: int, conversation_id: int, until: int | None = None, most: int = -1
+    ) -> list[Message]:
+        """Return the current branch of a chat up to a message, its last `most` messages, without system prompts."""
+        path = self._store.messages.path(user_id, conversation_id, until, most)
+        return [message for message in path if message.role != "system"]
+
+    def last_message(self, user_id: int, conversation_id: int) -> int | None:
+        """Return the id of the last message of a chat's current branch."""
+        return self._store.messages.last(user_id, conversation_id)
+
+    def attachments(self, user_id: int, message_id: int) -> Sequence[Attachment]:
+        """Return the files of a message with their texts."""
+        return self._store.messages.attachments(user_id, message_id)
+
+    def attachment(self, user_id: int, attachment_id: int) -> Attachment:
+        """Return one file with its text. Raises NotFound."""
+        return self._store.messages.attachment(user_id, attachment_id)
+
+    def create(self, user_id: int, *, incognito: bool = False) -> int:
+        """Begin a chat and return its id; an incognito one is erased by `end_incognito`."""
+        return self._store.chats.begin_incognito(user_id) if incognito else self._store.chats.create(user_id)
+
+    def keep_incognito(self, user_id: int, conversation_id: int) -> None:
+        """Make an incognito chat one that stays."""
+        self._store.chats.restore(user_id, conversation_id)
+        self._changes.notify(user_id, conversation_id)
+
+    def end_incognito(self, user_id: int, conversation_id: int) -> None:
+        """Stop what is written in an incognito chat and erase it, in a thread of its own."""
+
+        def end() -> None:
+            self._in_progress.end(user_id, conversation_id)
+            try:
+                self._store.chats.end_incognito(user_id, conversation_id)
+            except StoreError as error:
+                log.warning(
+                    "An incognito chat stays in the file, out of sight, until hierchat ends: %s", error
+                )
+
+        threading.Thread(target=end, name="incognito", daemon=True).start()
+
+    def rename(self, user_id: int, conversation_id: int, title: str) -> None:
+        """Give a chat another title."""
+        self._store.chats.rename(user_id, conversation_id, title[:LONGEST_TITLE])
+        self._changes.notify(user_id)
+
+    def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
+        """Put a chat at the top of the list, or back to its date."""
+        self._store.chats.pin(user_id, conversation_id, pinned)
+        self._changes.notify(user_id)
+
+    def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
+        """Take a chat out of the list, or back into it."""
+        self._store.chats.archive(user_id, conversation_id, archived)
+        self._changes.notify(user_id)
+
+    def set_tags(self, user_id: int, conversation_id: int, tags: Iterable[str]) -> None:
+        """Replace a chat's tags."""
+        self._store.chats.set_tags(user_id, conversation_id, tags)
+        self._changes.notify(user_id)
+
+    def mark_read(self, user_id: int, conversation_id: int) -> None:
+        """Take away the mark of a new reply, if the chat is still there and has one."""
+        with suppress(NotFound, StoreError):  # the next time it is opened, then
+            if self._store.chats.get(user_id, conversation_id).unread:
+                self._store.chats.mark_unread(user_id, conversation_id, False)
+                self._changes.notify(user_id)
+
+    def select_branch(self, user_id: int, conversation_id: int | None, message_id: int) -> None:
+        """Show the branch of a chat that holds this message."""
+        self._store.messages.select_branch(user_id, message_id)
+        self._changes.notify(user_id, conversation_id)
+
+    def edit_reply(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
+        """Put the user's version of a reply beside it; the chat goes on from there."""
+        self._store.messages.edit_reply(user_id, message_id, text)
+        self._changes.notify(user_id, conversation_id)
+
+    def fork(self, user_id: int, message_id: int) -> int:
+        """Copy a chat up to a reply into a new one; return that one's id."""
+        copy = self._store.chats.fork(user_id, message_id)
+        self._changes.notify(user_id)
+        return copy
+
+    def delete(self, user_id: int, conversation_id: int) -> Deleted | None:
+        """Stop what is written in a chat and hide it at once; it is deleted for good after UNDO_SECONDS, or with the
+        user's next deletion. None where it is gone already."""
+        self._in_progress.end(user_id, conversation_id)
+        try:
+            title = self.title(user_id, conversation_id)
+            self._delete_earlier(user_id)
+            self._store.chats.hide(user_id, conversation_id)
+        except NotFound:
+            return None
+        timer = threading.Timer(UNDO_SECONDS, self._delete_now, [conversation_id])
+        timer.daemon = True
+        with self._lock:
+            self._deletions[conversation_id] = (user_id, timer)
+        timer.start()
+        self._changes.notify(user_id, conversation_id)
+        return Deleted(conversation_id, title, UNDO_SECONDS)
+
+    def restore(self, user_id: int, conversation_id: int) -> None:
+        """Bring a deleted chat back. Raises NotFound once it is deleted for good."""
+        self._store.chats.restore(user_id, conversation_id)
+        self._changes.notify(user_id, conversation_id)
+        with self._lock:
+            if (pending := self._deletions.pop(conversation_id, None)) is not None:
+                pending[1].cancel()
+
+    def _delete_earlier(self, user_id: int) -> None:
+        """Delete for good what this user deleted before."""
+        with self._lock:
+            before = [id for id, (user, _) in self._deletions.items() if user == user_id]
+            for id in before:
+                self._deletions[id][1].cancel()
+        for id in before:  # rewriting the file takes its time
+            threading.Thread(target=self._delete_now, args=[id], name="delete", daemon=True).start()
+
+    def _delete_now(self, conversation_id: int) -> None:
+        with self._lock:
+            if self._deletions.pop(conversation_id, None) is None:  # brought back
+                return
+        try:
+            self._store.chats.delete_hidden([conversation_id])
+        except StoreError as error:
+            log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
+
+    def model_settings(self, model: str = "") -> ChatSettings:
+        """Return the settings that a model brings along: the loaded one, or the one of that name."""
+        return ChatSettings("", own_sampling(self._sampling_of(model)))
+
+    def settings(self, user_id: int, conversation_id: int | None) -> ChatSettings:
+        """Return a chat's settings, else what it begins with: a new one (None) with the default preset."""
+        if conversation_id is None:
+            default = (preset.settings for preset in self._store.presets.all(user_id) if preset.is_default)
+            return next(default, self.model_settings())
+        if (stored := self._store.chats.settings(user_id, conversation_id)) is not None:
+            return stored
+        prompts = self._store.messages.system_prompts(user_id, conversation_id)
+        return replace(self.model_settings(), system_prompt="\n\n".join(prompts))
+
+    def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
+        """Let a chat have these settings; return the number of the change, or None where nothing changed. A chat that
+        differs in nothing from its model goes on following it."""
+        if settings == self.settings(user_id, conversation_id):
+            return None
+        self._store.chats.set_settings(user_id, conversation_id, settings)
+        return self._changes.notify_settings(user_id, conversation_id)
+
+
+class ChatPresets:
+    """A user's named settings; every change reaches their open pages."""
+
+    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+        self._presets = store.presets
+        self._changes = changes
+
+    def all(self, user_id: int) -> list[Preset]:
+        """Return a user's presets by name."""
+        return self._presets.all(user_id)
+
+    def get(self, user_id: int, preset_id: int) -> Preset:
+        """Return one preset. Raises NotFound."""
+        return self._presets.get(user_id, preset_id)
+
+    def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
+        """Store settings under a name; return the preset's id."""
+        preset = self._presets.create(user_id, name, settings)
+        self._changes.notify_settings(user_id)
+        return preset
+
+    def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
+        """Replace what a preset sets."""
+        self._presets.change(user_id, preset_id, settings)
+        self._changes.notify_settings(user_id)
+
+    def rename(self, user_id: int, preset_id: int, name: str) -> None:
+        """Give a preset another name."""
+        self._presets.rename(user_id, preset_id, name)
+        self._changes.notify_settings(user_id)
+
+    def delete(self, user_id: int, preset_id: int) -> None:
+        """Delete a preset; chats keep its settings."""
+        self._presets.delete(user_id, preset_id)
+        self._changes.notify_settings(user_id)
+
+    def set_default(self, user_id: int, preset_id: int | None) -> None:
+        """Begin new chats with a preset, or with none."""
+        self._presets.set_default(user_id, preset_id)
+        self._changes.notify_settings(user_id)

@@ -1,0 +1,111 @@
+"""What is stored of a user beside the chats themselves: figures, generated texts, backups, import and export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierchat.chat.in_progress import ChangeEvents
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.runtime.served_model import counted
+from hierchat.store import (
+    GeneratedDrafts,
+    GeneratedSize,
+    HistorySize,
+    OverTimeFigures,
+    Store,
+    Totals,
+)
+from hierchat.texts.exporting import export_json, export_markdown, export_zip
+from hierchat.texts.importing import Import
+
+
+@dataclass(frozen=True, slots=True)
+class Insights:
+    """How drafting has fared for a user, over a range of days and for all time."""
+
+    over_time: OverTimeFigures
+    ever: bool
+    """Whether there are measured replies in some range."""
+    acceptance: Acceptance
+    history: HistorySize
+    generated: GeneratedSize
+    generated_drafts: GeneratedDrafts
+
+
+class UserData:
+    """Figures, generated texts, backups, import and export over one store. Methods raise StoreError."""
+
+    def __init__(self, store: Store, changes: ChangeEvents) -> None:
+        self._store = store
+        self._changes = changes
+        self.path = store.path
+        self.notice = store.notice
+        """What the owner should know of the file."""
+
+    def totals(self, user_id: int) -> Totals:
+        """Count all replies that were written for a user."""
+        return self._store.figures.totals(user_id)
+
+    def generated(self, user_id: int) -> GeneratedSize:
+        """Measure what models wrote for themselves while idle."""
+        return self._store.generated.size(user_id)
+
+    def models(self, user_id: int) -> dict[str, str]:
+        """Return the names of the models that wrote for a user, by key."""
+        return self._store.figures.models(user_id)
+
+    def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
+        """Gather the figures of one model, or of all, over the last days, or over all."""
+        store = self._store
+        found = store.figures.over_time(user_id, model_key, days)
+        ever = found.whole.replies or (days and store.figures.over_time(user_id, model_key).whole.replies)
+        return Insights(
+            found,
+            bool(ever),
+            counted(store, user_id, model_key),
+            store.figures.history_size(user_id),
+            store.generated.size(user_id, model_key),
+            store.generated.drafted(user_id, model_key),
+        )
+
+    def forget_learned(self, user_id: int) -> None:
+        """Delete what was learned about drafting for a user; it is learned again from the next replies on."""
+        self._store.learned.forget(user_id)
+
+    def backup(self, path: Path) -> None:
+        """Copy the whole database into a new file, and check the copy. Raises OSError too."""
+        self._store.connection.backup(path)
+
+    def rewrite(self) -> bool:
+        """Rewrite the file, so that nothing deleted is left in it; return whether that succeeded."""
+        return self._store.connection.rewrite()
+
+    def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
+        """Return an import of chats from files: it goes on as it is iterated, and ends with `imported`."""
+        return Import(self._store, user_id, paths)
+
+    def imported(self, user_id: int, importing: Import) -> None:
+        """Report to the user's open pages what an import brought."""
+        self._changes.notify(user_id)
+        if importing.presets:
+            self._changes.notify_settings(user_id)
+
+    def exporting(
+        self, user_id: int, conversation_id: int | None, place: Path, *, markdown: bool
+    ) -> tuple[int, Iterator[int]]:
+        """Return how many chats are exported (None: all), and the export, which yields how many it has written."""
+        store = self._store
+        if conversation_id is not None:
+            one = [conversation_id]
+            write = export_markdown if markdown else export_json
+            return 1, write(store, user_id, one, place)
+        ids = [
+            chat.id
+            for archived in (False, True)
+            for chat in store.chats.find(user_id, limit=-1, archived=archived)
+        ]
+        if markdown:
+            return len(ids), export_zip(store, user_id, ids, place)
+        return len(ids), export_json(store, user_id, ids, place, store.presets.all(user_id))

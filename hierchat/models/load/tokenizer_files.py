@@ -1,0 +1,215 @@
+"""Read the tokenizer of a model within bounds of time and size, and tell which models have the same tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierchat.config import cache_dir
+from hierchat.models.cache import write_whole
+from hierchat.models.catalogue import ModelEntry
+from hierchat.models.fetch.bring import prepare
+from hierchat.models.progress import NONSENSE, BrokenFileError, Report, silent
+
+MOST_BYTES = 256 << 20
+"""Bytes of a file of a tokenizer: the largest published ones have 35 million."""
+CPU_SECONDS, WALL_SECONDS = 20, 300
+"""Time that reading a tokenizer and some texts may take the first time: large vocabularies take two seconds."""
+_MOST_DATA = 4 << 30
+"""Bytes of memory that this may take."""
+_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model")
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Classes of transformers that are nothing but their tokenizer.json."""
+_TRIAL = """
+import sys
+from pathlib import Path
+if sys.platform != "win32":
+    import resource
+    for limit, most in ((resource.RLIMIT_CPU, int(sys.argv[3])), (resource.RLIMIT_DATA, int(sys.argv[4]))):
+        resource.setrlimit(limit, (most, most))
+folder, plainly = Path(sys.argv[1]), sys.argv[2] == "1"
+if (folder / "tokenizer.json").exists():
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("a" * 5000, " " * 5000, "aA1 .\\n" * 1000, "\\u6f22\\u0301" * 1000, "!?" * 2000 + "a"):
+        tokenizer.decode(tokenizer.encode(text).ids)
+    if plainly:
+        sys.exit()
+from hierchat.models.load.tokenizer_files import open_tokenizer
+open_tokenizer(folder, plainly=plainly)
+"""
+"""A tokenizer is patterns and classes of a stranger's choice: it is read first in a process that can be ended."""
+
+
+def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
+    """Return the tokenizer that loading the model gives; fetch the model where needed. Raises a ModelError."""
+    tokenizer = read_tokenizer(prepare(entry, progress))
+    note_tokens(entry, tokens_sha256(tokenizer))
+    return tokenizer
+
+
+def read_tokenizer(folder: Path, *, plainly: bool = True) -> Any:
+    """Read the tokenizer in a folder. `plainly`: out of tokenizer.json where there is one, which imports no torch.
+    Raises BrokenFileError, also where reading it takes too much time or memory."""
+    require_bounded(folder, plainly=plainly)
+    try:
+        return open_tokenizer(folder, plainly=plainly)
+    except Exception as error:  # the tokenizers library raises nothing more exact
+        raise BrokenFileError(
+            f"The tokenizer in {folder} cannot be read: {error}. Delete the folder."
+        ) from error
+
+
+def open_tokenizer(folder: Path, *, plainly: bool) -> Any:
+    """Read a tokenizer as transformers does, whatever it takes and raises."""
+    if plainly and (folder / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast  # AutoTokenizer would bring torch with it
+
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def require_bounded(folder: Path, *, plainly: bool) -> None:
+    """Try in another process whether a tokenizer can be read and used in time and memory; once for the same files.
+    Raises BrokenFileError, naming the file."""
+    plainly = (plainly or _class_of(folder) in _GENERIC) and (folder / "tokenizer.json").exists()
+    files = sorted({file for pattern in _FILES for file in folder.glob(pattern)})
+    stamps = []
+    for file in files:
+        size, changed = file.stat().st_size, file.stat().st_mtime_ns
+        stamps.append((file.name, size, changed))
+        if size > MOST_BYTES:
+            raise BrokenFileError(
+                f"{file} has {size:,} bytes; of a tokenizer {MOST_BYTES:,} are read at most. Choose another model."
+            )
+    stamp = hashlib.sha256(json.dumps([str(folder.resolve()), plainly, stamps]).encode()).hexdigest()
+    tried = cache_dir() / "tokenizers" / f"tried-{stamp}"
+    if tried.exists():
+        return
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRIAL, str(folder), str(int(plainly)), str(CPU_SECONDS), str(_MOST_DATA)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=WALL_SECONDS,
+        )
+        code, errors = done.returncode, done.stderr.strip().splitlines()
+    except subprocess.TimeoutExpired:
+        code, errors = -1, []
+    if code:
+        named = folder / ("tokenizer_config.json" if not plainly else "tokenizer.json")
+        exhausted = code < 0 or not errors or errors[-1].startswith("MemoryError")
+        reason = "it took too long, or too much memory" if exhausted else errors[-1]
+        raise BrokenFileError(f"The tokenizer {named} cannot be used ({reason}). Choose another model.")
+    with suppress(OSError):
+        write_whole(tried, b"")
+
+
+def _class_of(folder: Path) -> Any:
+    """Return the class of transformers that a tokenizer names; None where it names none, or cannot be read."""
+    with suppress(OSError, *NONSENSE):
+        return json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES]).get("tokenizer_class")
+    return None
+
+
+# Which tokenizers mean the same tokens by the same ids
+
+
+_known: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
+"""By tokenizer: how many tokens it had, and their tokens_sha256."""
+
+
+def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
+    """Return None if both map the same tokens to the same ids, else the reason why the draft model does not fit.
+
+    Compares the maps themselves: configured vocabulary sizes differ by padding within one family.
+    """
+    if tokens_sha256(target_tokenizer) == tokens_sha256(draft_tokenizer):
+        return None
+    target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
+    if len(target) != len(draft):
+        return f"the target has {len(target)} tokens and the draft model {len(draft)}"
+    token, number = min(
+        (item for item in target.items() if draft.get(item[0]) != item[1]), key=lambda item: item[1]
+    )
+    there = f"has number {draft[token]}" if token in draft else "does not exist"
+    return f"the target's token {token!r} with number {number} {there} in the draft model"
+
+
+def tokens_sha256(tokenizer: Any) -> str:
+    """Return a name of a token-to-id map. The first time it takes a third of a second for a large one."""
+    count, name = _known.get(tokenizer, (0, ""))
+    if count != len(tokenizer):
+        name = hashlib.sha256(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+        _known[tokenizer] = len(tokenizer), name
+    return name
+
+
+def note_tokens(entry: ModelEntry, tokens: str) -> None:
+    """Remember a model's token-to-id map (its tokens_sha256), so that it is known before the model is loaded."""
+    if known_tokens(entry) != tokens:
+        with suppress(OSError):
+            _note(entry).parent.mkdir(parents=True, exist_ok=True)
+            _note(entry).write_text(tokens, encoding="ascii")
+
+
+def known_tokens(entry: ModelEntry) -> str | None:
+    """Return the tokens_sha256 of a model that was loaded before."""
+    try:
+        return _note(entry).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _note(entry: ModelEntry) -> Path:
+    said = f"{entry.source.model_dump_json()}{entry.cpu and entry.cpu.model_dump_json()}"
+    return cache_dir() / "tokenizers" / hashlib.sha256(said.encode()).hexdigest()
+
+
+# The list of tokens that a distilled draft model knows, in the order of its own ids; one id more stands for all others
+
+
+KNOWN_TOKENS_FILE = "known_tokens.npy"
+
+
+def read_known(folder: Path) -> NDArray[np.int64] | None:
+    """Read which tokens a draft model knows; None where it knows all. Raises BrokenFileError."""
+    file = folder / KNOWN_TOKENS_FILE
+    if not file.exists():
+        return None
+    try:
+        known = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, BadZipFile) as error:
+        raise BrokenFileError(f"{file} cannot be read: {error}. Distil the draft again.") from error
+    if (
+        not isinstance(known, np.ndarray)
+        or known.dtype != np.int64
+        or known.ndim != 1
+        or not len(known)
+        or (np.diff(known) <= 0).any()
+        or known[0] < 0
+    ):
+        raise BrokenFileError(f"{file} is no list of tokens. Distil the draft again.")
+    return known
+
+
+def write_known(folder: Path, known: NDArray[np.int64]) -> None:
+    """Write which tokens a draft model knows, in rising order."""
+    np.save(folder / KNOWN_TOKENS_FILE, known)

@@ -1,0 +1,164 @@
+"""What drafts cost, and what a token is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Match, best_chain, divided
+
+steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
+    lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]
+)
+
+
+class Steps:
+    """Milliseconds of a step over 1, 2, ... positions, as a list."""
+
+    def __init__(self, step_ms: Sequence[float]) -> None:
+        self._step_ms = step_ms
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+@settings(deadline=None)
+@given(costs=steps)
+def test_no_way_on_is_cheaper_than_the_least(costs: list[float]) -> None:
+    cost = DraftCost(Steps(costs))
+    assert cost.most == len(costs) - 1
+    assert cost.extra.tolist() == [ms - costs[0] for ms in costs]
+    for drafts in range(cost.most):
+        onward = [
+            (cost.extra[more] - cost.extra[drafts]) / (more - drafts)
+            for more in range(drafts + 1, len(costs))
+        ]
+        assert cost.onward[drafts] == pytest.approx(min(onward))
+
+
+def test_a_token_is_worth_the_present_pace() -> None:
+    cost = DraftCost(Steps([5.0, 6.0, 7.0, 8.0]))
+    assert cost.token_ms == 5.0
+    for _ in range(20):
+        cost.note(4, 4)
+    assert cost.token_ms == pytest.approx(2.0, rel=0.01)
+    for _ in range(20):
+        cost.note(1, 1)
+    assert cost.token_ms == pytest.approx(5.0, rel=0.05)
+    cost.note(4, 4)
+    cost.begin(0)
+    assert cost.token_ms == 5.0
+
+
+@settings(deadline=None)
+@given(
+    noted=st.lists(st.integers(1, 8).flatmap(lambda width: st.tuples(st.just(width), st.integers(1, width))))
+)
+def test_a_token_is_never_worth_more_than_a_plain_step(noted: list[tuple[int, int]]) -> None:
+    cost = DraftCost(Steps([5.0 + rows for rows in range(8)]))
+    for width, tokens in noted:
+        cost.note(width, tokens)
+        assert 0.0 < cost.token_ms <= 5.0
+
+
+def test_costs_follow_the_context() -> None:
+    class Rising:
+        def step_ms(self, context: int) -> list[float]:
+            return [5.0, 6.0 + context]
+
+    cost = DraftCost(Rising())
+    assert cost.extra.tolist() == [0.0, 1.0]
+    cost.look(5)
+    assert cost.extra.tolist() == [0.0, 6.0]
+
+
+def test_a_fixed_width_is_free_up_to_there() -> None:
+    cost = DraftCost(FreeRows(4))
+    assert cost.most == 3
+    assert cost.extra.tolist() == [0.0] * 4
+    assert DraftCost(FreeRows(1)).most == 0
+
+
+def linear(row_ms: float) -> DraftCost:
+    """Rows of equal cost beside a step of 10 ms."""
+    return DraftCost(Steps([10.0 + row_ms * rows for rows in range(24)]))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> DraftTree:
+    parents: list[int] = []
+    chances: list[float] = []
+    for node in range(draw(st.integers(0, 12))):
+        parents.append(draw(st.integers(-1, node - 1)))
+        above = chances[parents[-1]] if parents[-1] >= 0 else 1.0
+        chances.append(above * draw(st.floats(0.05, 1.0)))
+    size = len(parents)
+    matches = tuple(Match(0, node, -1, node) for node in range(size))
+    return DraftTree(tuple(range(size)), tuple(parents), ("x",) * size, tuple(chances), matches=matches)
+
+
+def path_to(tree: DraftTree, node: int) -> list[int]:
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = tree.parents[node]
+    return path[::-1]
+
+
+@given(trees(), st.floats(0.0, 12.0), st.integers(0, 6))
+def test_no_path_pays_better(tree: DraftTree, row_ms: float, most: int) -> None:
+    cost = linear(row_ms)
+
+    def profit(path: list[int]) -> float:
+        return sum(tree.probabilities[node] for node in path) * cost.token_ms - float(cost.extra[len(path)])
+
+    chain = best_chain(tree, cost, most)
+    paths = [path for node in range(len(tree)) if len(path := path_to(tree, node)) <= most]
+    mine = list(chain.tokens)  # a node's token is its number here
+    assert not mine or mine in paths
+    assert profit(mine) >= max([0.0, *map(profit, paths)]) - 1e-9
+    assert chain.parents == tuple(range(-1, len(chain) - 1))
+    assert chain.probabilities == tuple(tree.probabilities[node] for node in mine)
+    assert [match.position for match in chain.matches] == mine
+
+
+def test_a_chain_may_leave_the_likeliest_first_token() -> None:
+    """The first token of the left path is likelier, the right path goes on."""
+    tree = DraftTree((0, 1, 2, 3), (-1, -1, 1, 2), ("x",) * 4, (0.5, 0.4, 0.38, 0.36))
+    assert best_chain(tree, linear(0.1), 8).tokens == (1, 2, 3)
+    assert best_chain(tree, linear(0.1), 1).tokens == (0,)
+    assert best_chain(tree, linear(20.0), 8).tokens == ()
+
+
+@given(
+    chances=st.lists(
+        st.lists(st.floats(0.01, 1.0), max_size=5).map(lambda found: sorted(found, reverse=True)),
+        min_size=1,
+        max_size=3,
+    ),
+    row=st.floats(0.01, 0.8),
+)
+def test_rows_go_where_they_bring_most(chances: list[list[float]], row: float) -> None:
+    """Against every way to divide them; rows of equal cost."""
+
+    roots = len(chances)
+    cost = DraftCost(Steps([1.0 + row * rows for rows in range(32)]))
+    cost.look(10, roots)
+    trees = [
+        DraftTree(tuple(range(len(one))), tuple(range(-1, len(one) - 1)), ("x",) * len(one), tuple(one))
+        for one in chances
+    ]
+    worth = cost.token_ms
+
+    def profit(kept: list[int]) -> float:
+        brought = sum(sum(one[:count]) for one, count in zip(chances, kept, strict=True))
+        return brought - float(cost.extra[sum(kept)]) / worth
+
+    kept = divided(trees, cost)
+    every = np.ndindex(*[len(one) + 1 for one in chances])
+    assert profit(kept) >= max(profit(list(one)) for one in every) - 1e-9
+    assert cost.token_ms <= (1.0 + row * (roots - 1)) / roots + 1e-9
