@@ -24,7 +24,7 @@ from hierchat.engine.latency import gigabytes_per_second
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.progress import terminal_progress
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 
 # What a forward would take on more cores and faster memory: computed from what was measured here, not
@@ -171,7 +171,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     entry = read_catalogue().entry(args.model)
     began = time.perf_counter()
     with terminal_progress() as report:
-        served = load_served_model(entry, args.backend, report)
+        served = load_served_model(entry, LoadOptions(args.backend), report)
     ready = time.perf_counter() - began
     sequence, runner = served.local.sequence, served.local.runner
     if max(args.contexts) + max(WIDTHS) > sequence.context_length:

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _service(database: Path, model: str) -> Iterator[ChatService]:
     """Serve this database with the model loaded. Raises RequestError."""
-    slot = ModelSlot(read_catalogue())
-    if model not in slot.names:
-        raise RequestError(f"No model is called {model!r}. There are: {', '.join(slot.names)}.")
-    with Store.open(database) as store, closing(ChatService(store, slot)) as service:
+    with Store.open(database) as store, ExitStack() as ending:
+        slot = ModelSlot(read_catalogue(), costs=store.learned)
+        if model not in slot.names:
+            raise RequestError(f"No model is called {model!r}. There are: {', '.join(slot.names)}.")
+        service = ending.enter_context(closing(ChatService(store, slot)))
         slot.start(model)
         while slot.status.phase not in ("ready", "failed"):
             time.sleep(0.1)

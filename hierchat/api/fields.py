@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from hierchat.chat.reply import ReplyStream
+from hierchat.chat.reply_stream import ReplyStream
 from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.engine.verification import TokenLogprob

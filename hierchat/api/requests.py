@@ -18,10 +18,9 @@ from starlette.types import Receive, Scope, Send
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Strict
 from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
-from hierchat.chat.completions import Writing
+from hierchat.chat.completions import ReplyOptions, Writing
 from hierchat.chat.frames import Frame
-from hierchat.chat.record import Record
-from hierchat.chat.reply import ReplyStream
+from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
@@ -131,12 +130,14 @@ class ApiReply:
         if not self._caller.keeps:
             shipped = tuple(texts for texts in served.statistics if texts.name == SEED_NAME)
             alone = replace(served, statistics=shipped)
-            self.reply = service.completions.reply_to(alone, user, prompt, settings, stop, learns=False)
+            options = ReplyOptions(user, settings, stop, learns=False)
+            self.reply = service.completions.reply_to(alone, prompt, options)
             return self.reply
-        self.reply = service.completions.reply_to(served, user, prompt, settings, stop)
+        options = ReplyOptions(user, settings, stop)
+        self.reply = service.completions.reply_to(served, prompt, options)
         conversation = service.store.chats.create(user)
         question = service.store.messages.add(user, conversation, None, "user", request.question)
-        return Record(service.store, self.reply, user, conversation, question)
+        return ReplyRecorder(service.store, self.reply, user, conversation, question)
 
 
 def require_tokens(served: ServedModel) -> None:

@@ -1,4 +1,4 @@
-"""The result of a comparison: what was asked, how, what both sides wrote, when, and what that shows."""
+"""Describe a comparison: how each side is configured, what both wrote, and the verdict, as shown and as stored."""
 
 from __future__ import annotations
 
@@ -6,15 +6,123 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from hierchat.chat.frames import DESERVED_TOKENS, Arm, Figures, Verdict
-from hierchat.chat.idle_generation import OTHERS
-from hierchat.chat.reply import ReplyStream
-from hierchat.chat.settings import pace, percent
-from hierchat.engine.engine import Compares, LearnsElsewhere
-from hierchat.engine.generation import common_prefix
-from hierchat.language import _
+from pydantic import ValidationError
+
+from hierchat.chat.frames import DESERVED_TOKENS, Arm, Figures, Frame
+from hierchat.config import GenerationSettings
+from hierchat.language import _, later
+from hierchat.runtime.drafters import ALL, Databases, Drafting
+
+# One side of a comparison: which model, what drafts for it, and how it is sampled.
+
+
+FROM = {
+    "none": later("nothing"),
+    "chat": later("this chat"),
+    "replies": later("this chat and your earlier ones"),
+    "texts": later("this chat, your earlier ones and texts"),
+}
+"""What `Databases` are called on the page."""
+WITHOUT, WITH = later("Without drafts"), later("With drafts")
+
+
+class WrongConfiguration(ValueError):
+    """Values that make no configuration. The message is for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One side. None and an empty name: as it is in force."""
+
+    model: str = ""
+    drafting: Drafting = field(default=ALL)
+    temperature: float | None = None
+    seed: int | None = None
+
+    def settings(self, now: GenerationSettings) -> GenerationSettings:
+        """Those in force with what this side changes. Raises WrongConfiguration."""
+        changed = {"temperature": self.temperature, "seed": self.seed}
+        given = {name: value for name, value in changed.items() if value is not None}
+        try:
+            return GenerationSettings(**{**now.model_dump(), **given})
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
+            limit = _("between 0 and 10") if name == "temperature" else _("a whole number, at least 0")
+            raise WrongConfiguration(
+                _("The {name} of a comparison must be {limit}.").format(name=name, limit=limit)
+            ) from error
+
+    @property
+    def name(self) -> str:
+        """For the eye: what is special about it."""
+        drafting = self.drafting
+        parts = [self.model] if self.model else []
+        if drafting.nothing:
+            parts.append(_(WITHOUT))
+        elif drafting.databases == "none":
+            parts.append(_("Drafts from draft models alone"))
+        elif drafting != ALL:
+            models = "" if drafting.draft_models else _(", no draft models")
+            parts.append(
+                _("Drafts from {texts}{models}").format(texts=_(FROM[drafting.databases]), models=models)
+            )
+        if self.temperature is not None:
+            parts.append(_("temperature {temperature:g}").format(temperature=self.temperature))
+        if self.seed is not None:
+            parts.append(_("seed {seed}").format(seed=self.seed))
+        return ", ".join(parts) or _(WITH)
+
+    def record(self) -> dict[str, Any]:
+        """For a file: `configuration` makes the same of it."""
+        return {
+            "model": self.model,
+            "databases": self.drafting.databases,
+            "draft_models": self.drafting.draft_models,
+            "temperature": self.temperature,
+            "seed": self.seed,
+        }
+
+
+Pair = Mapping[Arm, Configuration]
+USUAL: Pair = {
+    "first": Configuration(drafting=Drafting("none", draft_models=False)),
+    "second": Configuration(),
+}
+"""Without drafts, against with them."""
+
+
+def configuration(given: Mapping[str, Any]) -> Configuration:
+    """From what a form or a file says; what is missing is as in force. Raises WrongConfiguration."""
+    databases: Databases = given.get("databases", "texts")
+    if not isinstance(databases, str) or databases not in get_args(Databases):
+        raise WrongConfiguration(_("A comparison drafts from nothing, this chat, earlier chats or texts."))
+    temperature, seed = given.get("temperature"), given.get("seed")
+    try:
+        made = Configuration(
+            str(given.get("model") or ""),
+            Drafting(databases, bool(given.get("draft_models", True))),
+            None if temperature in (None, "") else float(str(temperature)),
+            None if seed in (None, "") else int(str(seed)),
+        )
+    except ValueError as error:
+        raise WrongConfiguration(
+            _("Temperature and seed of a comparison must be numbers, the seed a whole one.")
+        ) from error
+    made.settings(GenerationSettings())
+    return made
+
+
+def names(pair: Pair) -> dict[Arm, str]:
+    """What both are called, told apart."""
+    first, second = pair["first"].name, pair["second"].name
+    if first == second:
+        return {"first": f"{first} (1)", "second": f"{second} (2)"}
+    return {"first": first, "second": second}
+
+
+# The result: what both sides wrote, and what that shows.
 
 ARMS: tuple[Arm, Arm] = ("first", "second")
 _FIGURES = (
@@ -25,6 +133,25 @@ Moment = tuple[int, int, int]
 """Milliseconds since this side began, tokens and characters that it had by then."""
 MOST_MOMENTS = 600
 """Of one side, in what is stored: a long reply is replayed in coarser steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a comparison found. `sentence` is ready for the page."""
+
+    identical: bool
+    tokens: int
+    """Tokens compared, or the index of the first difference when not identical."""
+    logit_gap: float | None
+    """Between the two choices at the first difference, in the target's own logits."""
+    speedup: float | None
+    sentence: str
+    exact: bool | None = None
+    """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
+    precise: str = ""
+    """The same in our own words, for the details."""
+    others: float | None = None
+    """Share of the processor that other programs used while the sides ran, the larger one; None: nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +237,17 @@ class Comparison:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CompareFrame:
+    """Both arms of a comparison; the one that has not started yet is in phase "waiting"."""
+
+    arms: Mapping[Arm, Frame]
+    running: Arm | None
+    verdict: Verdict | None = None
+    result: Comparison | None = None
+    """In the last one, where both sides came to their end."""
+
+
 def differences(moments: Sequence[Moment]) -> list[list[int]]:
     """Each moment as what changed since the one before, at most MOST_MOMENTS of them."""
     step = -(-len(moments) // MOST_MOMENTS) or 1
@@ -129,101 +267,3 @@ def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
         ms, tokens, characters = ms + more_ms, tokens + more_tokens, characters + more_characters
         moments.append((ms, tokens, characters))
     return moments
-
-
-# What a comparison found, in plain words and in precise ones.
-
-
-def verdict(
-    replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
-) -> Verdict:
-    """Compare two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where
-    it cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
-    first, second = replies["first"], replies["second"]
-    left, right = first.statistics, second.statistics
-    known = first.model is second.model and left.knows_tokens and right.knows_tokens
-    same = common_prefix(left.tokens, right.tokens) if known else 0
-    total = max(len(left.tokens), len(right.tokens))
-    if "stopped" in (left.finish, right.finish) or not (left.tokens and right.tokens):
-        compared = min(len(left.tokens), len(right.tokens))
-        so_far = known and same and same == compared
-        sentence = (
-            _("Stopped. Word for word the same so far, {same:,} tokens.").format(same=same)
-            if so_far
-            else _("Stopped.")
-        )
-        return Verdict(same == compared, same, None, None, sentence)
-    speeds = [statistics.figures().tokens_per_second for statistics in (left, right)]
-    drafted = all(
-        one.model.is_local or isinstance(one.model.engine, LearnsElsewhere) for one in (first, second)
-    )
-    # Of a server that drafts as it likes, two speeds tell nothing.
-    speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
-    deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
-    tempo = _pace(speedup, names["second"], others) if deserved else ""
-    if (known and same == total) or (not known and left.text == right.text):
-        precise = (
-            _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
-            if known
-            else _("Both texts have the same characters.")
-        )
-        return Verdict(
-            True, same, None, speedup, _("Word for word the same.{pace}").format(pace=tempo), precise=precise
-        )
-    word = first_difference(left.text, right.text) + 1
-    reason = _reason(first, second)
-    if reason:
-        sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
-            word=word, reason=reason, pace=tempo
-        )
-        precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
-        return Verdict(False, same, None, speedup, sentence, precise=precise)
-    gap = None
-    if engine and known and same < min(len(left.tokens), len(right.tokens)):
-        context = [*first.prompt_ids, *left.tokens[:same]]
-        gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
-    noted = "" if gap is None else _(" (logit gap {gap:.4f})").format(gap=gap)
-    precise = (
-        _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted) if known else ""
-    )
-    return Verdict(
-        False,
-        same,
-        gap,
-        speedup,
-        _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo),
-        precise=precise,
-    )
-
-
-def first_difference(first: str, second: str) -> int:
-    """The number of words that two texts begin with in common."""
-    return common_prefix(first.split(), second.split())
-
-
-def _reason(first: ReplyStream, second: ReplyStream) -> str:
-    """Why two replies may have other words; empty where they may not."""
-    if first.model.model_key != second.model.model_key:
-        return _("the models differ")
-    if first.settings.temperature != second.settings.temperature:
-        return _("the temperatures differ")
-    if first.settings.temperature and first.settings.seed != second.settings.seed:
-        return _("the seeds differ")
-    if first.settings.temperature and isinstance(first.model.engine, LearnsElsewhere):
-        return _("the server draws anew where a draft is refused, each word as likely as without drafts")
-    return ""
-
-
-def _pace(speedup: float | None, name: str, others: float) -> str:
-    """The second side, of this name, against the first."""
-    if speedup is None:
-        return ""
-    told = pace(speedup)
-    said = _(" “{name}” is {pace}.").format(name=name, pace=told) if told else _(" Both are as fast.")
-    if others <= OTHERS:
-        return said
-    doubt = _(
-        " Other programs used {share} of the processor meanwhile, and each side ran once: compare again before you "
-        "rely on the speed."
-    )
-    return said + doubt.format(share=percent(others))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Protocol
@@ -14,7 +14,7 @@ from typing import Protocol
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply import ReplyStream, reply_text
+from hierchat.chat.reply_stream import ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
@@ -104,6 +104,25 @@ class Writing(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """How one reply is to be written, and what may draft it."""
+
+    user_id: int
+    settings: GenerationSettings
+    stop: threading.Event
+    room: int | None = None
+    """Tokens that its prompt leaves free, where that is not `settings.max_new_tokens`."""
+    before: int | None = None
+    """The message that it answers, where that is stored."""
+    drafts_from: DraftsFrom = "all"
+    """Which texts may draft it,"""
+    drafting: Drafting = ALL
+    """and which databases and models."""
+    learns: bool = True
+    """Whether drafting of later replies learns from it."""
+
+
 class Completions:
     """Replies of the model that `slot` holds, several at a time. Earlier chats of the user help to draft them."""
 
@@ -135,10 +154,8 @@ class Completions:
         Raises what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the
         last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
         """
-        yield from self.answer(
-            lambda served: self.reply(served, user_id, messages, settings, stop, None, None, drafts_from),
-            stop,
-        )
+        options = ReplyOptions(user_id, settings, stop, drafts_from=drafts_from)
+        yield from self.answer(lambda served: self.reply(served, messages, options), stop)
 
     def answer(
         self, begin: Callable[[ServedModel], Writing], stop: threading.Event, waited: float = 0.0
@@ -164,46 +181,17 @@ class Completions:
                 self.keep(turn.model)
 
     def reply(
-        self,
-        served: ServedModel,
-        user_id: int,
-        messages: Sequence[PromptMessage],
-        settings: GenerationSettings,
-        stop: threading.Event,
-        room: int | None = None,
-        before: int | None = None,
-        drafts_from: DraftsFrom = "all",
-        drafting: Drafting = ALL,
-        *,
-        learns: bool = True,
+        self, served: ServedModel, messages: Sequence[PromptMessage], options: ReplyOptions
     ) -> ReplyStream:
-        """A reply that is ready to be written. `room`: tokens that its prompt leaves free, where that is not
-        `settings.max_new_tokens`; `before`: the message that it answers, where that is stored;
-        `drafts_from`: which texts may draft it; `drafting`: what else is left out; `learns`: whether drafting of later
-        replies learns from it.
-
-        Raises PromptError.
-        """
-        room = room or settings.max_new_tokens
+        """Make a reply to messages ready to be written. Raises PromptError."""
+        settings = options.settings
+        room = options.room or settings.max_new_tokens
         prompt = served.prompts.build(messages, room, served.end_ids, settings.reasoning)
-        return self.reply_to(
-            served, user_id, prompt, settings, stop, before, drafts_from, drafting, learns=learns
-        )
+        return self.reply_to(served, prompt, options)
 
-    def reply_to(
-        self,
-        served: ServedModel,
-        user_id: int,
-        prompt: Prompt,
-        settings: GenerationSettings,
-        stop: threading.Event,
-        before: int | None = None,
-        drafts_from: DraftsFrom = "all",
-        drafting: Drafting = ALL,
-        *,
-        learns: bool = True,
-    ) -> ReplyStream:
-        """The same to a prompt that is there."""
+    def reply_to(self, served: ServedModel, prompt: Prompt, options: ReplyOptions) -> ReplyStream:
+        """Make a reply to a prompt ready to be written."""
+        settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
         drafter = memory = None
         notices = [_left_out(prompt.dropped_turns)]
         if isinstance(served.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
@@ -211,39 +199,44 @@ class Completions:
             settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
             notices.append("Min-p and logit bias are left out: vLLM does not take them together with drafts.")
         # Who lets only the chat itself draft means texts that ship or were added, too.
-        drafting_with = served if self._is_owner(user_id) else served.without_user_documents()
+        drafting_with = served if self._is_owner(options.user_id) else served.without_user_documents()
         if drafts_from == "chat":
             drafting_with = replace(served, statistics=())
         if not served.is_local and drafting.databases == "none":  # there are no draft models either
             drafts_from = "none"
         if served.is_local and served.drafts_now and drafts_from != "none":
-            memory = self._memory(served, user_id, before, drafts_from)
-            learner = memory if learns else apart(memory)
-            drafter = chosen_drafter(drafting_with, learner, settings, stop, drafting)
+            memory = self._memory(served, options)
+            learner = memory if options.learns else apart(memory)
+            drafter = chosen_drafter(drafting_with, learner, settings, options.stop, drafting)
         statistics = ReplyStatistics(partial(reply_text, served, opened=prompt.thinking), settings)
         if served.vanilla_ms is not None:
             statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(filter(None, notices)) or None
-        reply = ReplyStream(
-            served, prompt.ids, settings, statistics, drafter, notice, user=user_id, drafts_from=drafts_from
-        )
-        reply.limit = None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit
+        origins = None
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            reply.origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
+            origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
         if isinstance(served.engine, LearnsElsewhere):
-            reply.origins = DraftOrigins(
-                [], 0
-            )  # it tells the database and the length of a match, not the place
-        return reply
+            origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place
+        return ReplyStream(
+            served,
+            prompt.ids,
+            settings,
+            statistics,
+            drafter,
+            notice,
+            origins,
+            options.user_id,
+            drafts_from,
+            limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
+        )
 
-    def _memory(
-        self, served: ServedModel, user_id: int, before: int | None, drafts_from: DraftsFrom
-    ) -> Memory:
-        """What may draft; of a reply that only its own chat may draft, nothing is learned either."""
+    def _memory(self, served: ServedModel, options: ReplyOptions) -> Memory:
+        """Collect what may draft; of a reply that only its own chat may draft, nothing is learned either."""
+        user_id = options.user_id
         learned = self._learned.held(user_id, served.model_key)
-        if drafts_from == "chat":
+        if options.drafts_from == "chat":
             return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
-        held = self._histories.held(user_id, served.model_key, served.prompts.tokens, before=before)
+        held = self._histories.held(user_id, served.model_key, served.prompts.tokens, before=options.before)
         return Memory(held.sources, learned.acceptance, learned.successors, learned.levels, user_id)
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from hierchat.chat.comparison import Comparison
+from typing import Any, Literal
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
@@ -111,33 +108,3 @@ class Frame:
     """Replies that come before, in phase "waiting"."""
     name: str = ""
     """What this side of a comparison is called."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a comparison found. `sentence` is ready for the page."""
-
-    identical: bool
-    tokens: int
-    """Tokens compared, or the index of the first difference when not identical."""
-    logit_gap: float | None
-    """Between the two choices at the first difference, in the target's own logits."""
-    speedup: float | None
-    sentence: str
-    exact: bool | None = None
-    """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
-    precise: str = ""
-    """The same in our own words, for the details."""
-    others: float | None = None
-    """Share of the processor that other programs used while the sides ran, the larger one; None: nobody looked."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompareFrame:
-    """Both arms of a comparison; the one that has not started yet is in phase "waiting"."""
-
-    arms: Mapping[Arm, Frame]
-    running: Arm | None
-    verdict: Verdict | None = None
-    result: Comparison | None = None
-    """In the last one, where both sides came to their end."""

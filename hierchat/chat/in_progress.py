@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from hierchat import logs
-from hierchat.chat.frames import CompareFrame, Frame
+from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.frames import Frame
 from hierchat.language import here
 from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
 

@@ -6,18 +6,18 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
-from hierchat.chat.comparing import USUAL, Comparing, Pair, with_id
-from hierchat.chat.comparison import ARMS
-from hierchat.chat.completions import Completions
+from hierchat.chat.comparing import Comparing, with_id
+from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
+from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.conversations import ChatPresets, Conversations
-from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
+from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
-from hierchat.chat.record import Forgetting, Record
-from hierchat.chat.reply import reply_text
+from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, reply_text
 from hierchat.chat.statistics import (
     ForwardCosts,
     IndexMemory,
@@ -33,7 +33,7 @@ from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, TellsTexts
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.drafters import ALL, REPLIES, Drafting, Written
+from hierchat.runtime.drafters import ALL, REPLIES, Written
 from hierchat.runtime.history_index import Histories
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot, SlotStatus
@@ -41,7 +41,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store
+from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -54,6 +54,17 @@ TEXTS_KEPT = 64
 
 class NotBegun(Exception):
     """A reply cannot be continued. The message is for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A new message of a user, and where it goes. `held`: as Messages.enqueue stored it when it was sent."""
+
+    conversation_id: int
+    parent_id: int | None
+    text: str
+    files: Sequence[Attachment] = ()
+    held: int | None = None
 
 
 class ChatService:
@@ -74,7 +85,6 @@ class ChatService:
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
-        slot.costs = store.learned
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.idle = IdleGeneration(store, slot, self._index)
@@ -149,7 +159,8 @@ class ChatService:
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.chats.get(user_id, conversation_id)
-        begin = partial(self._ask, user_id, conversation_id, parent_id, text, files, held, settings, stop)
+        question = _Question(conversation_id, parent_id, text, files, held)
+        begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
         try:
             yield from self._completions.answer(begin, stop, waited)
         finally:
@@ -165,15 +176,16 @@ class ChatService:
         seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
         """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
-        settings give the same words, else with a new one. Raises as `send`."""
+        settings give the same words, else with a new one. Raises NotBegun where the model now rounds its activations in
+        another way, and as `send`."""
         question = self.store.messages.get(user_id, user_message_id)
+        turn = None
         if settings.temperature > 0:
             turn = None if seed_of is None else self.store.replies.turn(user_id, seed_of)
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
-        yield from self._completions.answer(
-            partial(self._answer_again, user_id, question, settings, stop), stop
-        )
+        options = ReplyOptions(user_id, settings, stop)
+        yield from self._completions.answer(partial(self._answer_again, question, options, like=turn), stop)
 
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
@@ -206,18 +218,19 @@ class ChatService:
         """
         self.store.chats.get(user_id, conversation_id)
         first, second = (pair[arm].settings(settings) for arm in ARMS)
-        question: Message | None = None
+        asked = _Question(conversation_id, parent_id, text, files, held)
+        stored: Message | None = None
 
-        def begin(served: ServedModel, arm: Arm) -> Record:
-            nonlocal question
+        def begin(served: ServedModel, arm: Arm) -> ReplyRecorder:
+            nonlocal stored
             drafting, chosen = pair[arm].drafting, first if arm == "first" else second
             # What drafts as always goes on learning; each other side must leave nothing behind, for its rival either.
             learns = arm == "second" and drafting == ALL
-            if question is not None:
-                return self._answer_again(user_id, question, chosen, stop, served, drafting, learns=learns)
-            asked = (user_id, conversation_id, parent_id, text, files, held, chosen, stop, served, drafting)
-            record = self._ask(*asked, learns=learns)
-            question = self.store.messages.get(user_id, record.question)
+            options = ReplyOptions(user_id, chosen, stop, drafting=drafting, learns=learns)
+            if stored is not None:
+                return self._answer_again(stored, options, served)
+            record = self._ask(asked, options, served)
+            stored = self.store.messages.get(user_id, record.question)
             return record
 
         alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
@@ -343,56 +356,42 @@ class ChatService:
         """Have what the model wrote for itself draft; while no reply is being written."""
         self._histories.held(user_id, served.model_key)
 
-    def _ask(
-        self,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
-        files: Sequence[Attachment],
-        held: int | None,
-        settings: GenerationSettings,
-        stop: threading.Event,
-        served: ServedModel,
-        drafting: Drafting = ALL,
-        *,
-        learns: bool = True,
-    ) -> Record:
-        """A reply to a new message, which becomes one of the chat once nothing more can keep it from being answered."""
-        path = [] if parent_id is None else self.store.messages.path(user_id, conversation_id, parent_id)
-        system = self._system_prompt(user_id, conversation_id)
-        said = [*self._said(served, user_id, path, system), PromptMessage("user", with_files(text, files))]
-        allowed = self.store.users.drafts_from(user_id, conversation_id)
-        reply = self._completions.reply(
-            served, user_id, said, settings, stop, None, None, allowed, drafting, learns=learns
-        )
-        waited = [] if held is None else [held]
-        question = self.store.messages.add(user_id, conversation_id, parent_id, "user", text, files, waited)
-        return Record(self.store, reply, user_id, conversation_id, question, system_prompt=system)
+    def _ask(self, asked: _Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
+        """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
+        user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
+        path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
+        system = self._system_prompt(user_id, chat)
+        question = PromptMessage("user", with_files(asked.text, asked.files))
+        messages = [*self._said(served, user_id, path, system), question]
+        allowed = self.store.users.drafts_from(user_id, chat)
+        reply = self._completions.reply(served, messages, replace(options, drafts_from=allowed))
+        held = [] if asked.held is None else [asked.held]
+        stored = self.store.messages.add(user_id, chat, parent, "user", asked.text, asked.files, held)
+        return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
 
     def _answer_again(
-        self,
-        user_id: int,
-        question: Message,
-        settings: GenerationSettings,
-        stop: threading.Event,
-        served: ServedModel,
-        drafting: Drafting = ALL,
-        *,
-        learns: bool = True,
-    ) -> Record:
-        path = self.store.messages.path(user_id, question.conversation_id, question.id)
-        system = self._system_prompt(user_id, question.conversation_id)
-        said = self._said(served, user_id, path, system)
-        allowed = self.store.users.drafts_from(user_id, question.conversation_id)
-        reply = self._completions.reply(
-            served, user_id, said, settings, stop, None, question.id, allowed, drafting, learns=learns
-        )
-        return Record(self.store, reply, user_id, question.conversation_id, question.id, system_prompt=system)
+        self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None
+    ) -> ReplyRecorder:
+        """`like`: the reply whose words the same seed is to give again."""
+        if like and like.begun.model_key == served.model_key and served.activations:
+            before = like.begun.activations or "int16"  # all that there was
+            if before != served.activations:
+                raise NotBegun(
+                    f"The same seed would give other words: {before} activations wrote this reply, and {served.name} "
+                    f"computes with {served.activations} now. Set `activations: {before}` for it in models.yaml, or "
+                    "ask for another reply."
+                )
+        user_id, chat = options.user_id, question.conversation_id
+        system = self._system_prompt(user_id, chat)
+        messages = self._said(served, user_id, self.store.messages.path(user_id, chat, question.id), system)
+        allowed = self.store.users.drafts_from(user_id, chat)
+        options = replace(options, before=question.id, drafts_from=allowed)
+        reply = self._completions.reply(served, messages, options)
+        return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
     def _take_up(
         self, user_id: int, message: Message, more: int, stop: threading.Event, served: ServedModel
-    ) -> Record:
+    ) -> ReplyRecorder:
         turn, question = self.store.replies.turn(user_id, message.id), message.parent_id
         if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
@@ -414,15 +413,16 @@ class ChatService:
             said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.users.drafts_from(user_id, message.conversation_id)
-        reply = self._completions.reply(
-            served, user_id, said, settings, stop, before.max_new_tokens, question, allowed
-        )
+        options = ReplyOptions(user_id, settings, stop, before.max_new_tokens, question, allowed)
+        reply = self._completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         reply.statistics.resume(
             tokens, self._sources(user_id, message.id), turn.figures, message.text if by_text else None
         )
-        return Record(self.store, reply, user_id, message.conversation_id, question, resumed=message.id)
+        return ReplyRecorder(
+            self.store, reply, user_id, message.conversation_id, question, resumed=message.id
+        )
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
         """What the chat sets; None where it leaves that to its messages and the model."""

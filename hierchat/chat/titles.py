@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from hierchat import logs
-from hierchat.chat.reply import reply_text
+from hierchat.chat.reply_stream import reply_text
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage

@@ -286,11 +286,11 @@ def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
     """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
-        from hierchat.runtime.loading import load_served_model  # this takes seconds
+        from hierchat.runtime.loading import LoadOptions, load_served_model  # this takes seconds
 
         backend = _through_transformers(entry, device)
         only = None if implementation == ANY else implementation
-        served = load_served_model(entry, backend, waits=False, device=device, implementation=only)
+        served = load_served_model(entry, LoadOptions(backend, device, only, waits=False))
         served.drafting_ready.wait()
         return figures(served)
     except ModelError as error:

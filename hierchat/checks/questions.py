@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hierchat.chat.reply import reply_text
+from hierchat.chat.reply_stream import reply_text
 from hierchat.config import GenerationSettings
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry

@@ -35,7 +35,7 @@ from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import require_readable
 from hierchat.texts.text_files import CorpusError
@@ -201,11 +201,13 @@ class MeasuredRun:
         with terminal_progress() as report:
             return load_served_model(
                 self.entry,
-                self._options.backend,
+                LoadOptions(
+                    self._options.backend,
+                    corpus=self._options.corpus,
+                    places=places,
+                    catalogue=read_catalogue(),
+                ),
                 report,
-                corpus=self._options.corpus,
-                places=places,
-                catalogue=read_catalogue(),
             )
 
     def head(self, served: ServedModel) -> dict[str, Any]:

@@ -352,10 +352,10 @@ def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
 
 
 def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
-    slot = ModelSlot(read_catalogue(), backend=flags.backend)
+    store, user, number = _store(flags, stack)
+    slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
     name = flags.model or slot.names[0]
     require(name, slot.names)
-    store, user, number = _store(flags, stack)
     service = stack.enter_context(closing(ChatService(store, slot)))
     model = OwnModel(service)
     model.choose(name)

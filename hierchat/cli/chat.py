@@ -113,20 +113,21 @@ def learn_command(
     from hierchat.chat.idle_writer import Writer
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
+    from hierchat.models.load.loaded_model import makers_sampling
     from hierchat.models.progress import terminal_progress
-    from hierchat.runtime.loading import load_served_model
+    from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.runtime.model_slot import PLACES
 
     entry = read_catalogue().entry(catalogue_name(model))
     owner = _user(store, user)
     with terminal_progress() as report:
-        served = load_served_model(entry, backend, report, places=PLACES, costs=store.learned)
+        served = load_served_model(entry, LoadOptions(backend, places=PLACES, costs=store.learned), report)
     room = store.users.idle_settings(owner).most_tokens - store.generated.size(owner, served.model_key).tokens
     if room <= 0:
         raise CommandError(FULL)
     stop = Event()
     with stopped_by_signals(stop):
-        writer = Writer(store, served, owner, entry.sampling, stop)
+        writer = Writer(store, served, owner, makers_sampling(entry), stop)
         began = time.monotonic()
         with _Progress(minutes * 60) as progress:
 

@@ -157,10 +157,6 @@ def serve(
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.model_slot import ModelSlot
 
-    slot = ModelSlot(read_catalogue(), backend=backend, added=added)
-    name = model or slot.names[0]
-    if name not in slot.names:
-        raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
     _require_address(flags.host, flags.port)
     database = database_file(flags.db)
 
@@ -177,9 +173,13 @@ def serve(
     with (
         none_outlives(_END_SECONDS),  # after the store: what was not finished is interrupted, not stopped
         Store.open(database, access=access) as store,
-        closing(ChatService(store, slot)) as service,
         ExitStack() as ending,
     ):
+        slot = ModelSlot(read_catalogue(), backend=backend, added=added, costs=store.learned)
+        name = model or slot.names[0]
+        if name not in slot.names:
+            raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
+        service = ending.enter_context(closing(ChatService(store, slot)))
         page_app.sweep()
         login = page_app.login(flags.host, flags.share, flags.auth, store)
         log_ins = login[0] if login else None

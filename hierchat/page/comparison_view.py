@@ -14,9 +14,23 @@ from typing import Any
 
 import gradio as gr
 
-from hierchat.chat.comparing import FROM, USUAL, Configuration, Pair, WrongConfiguration, configuration, names
-from hierchat.chat.comparison import ARMS, Comparison, Moment, Side, differences
-from hierchat.chat.frames import Arm, CompareFrame, Frame, Verdict
+from hierchat.chat.comparison import (
+    ARMS,
+    FROM,
+    USUAL,
+    CompareFrame,
+    Comparison,
+    Configuration,
+    Moment,
+    Pair,
+    Side,
+    Verdict,
+    WrongConfiguration,
+    configuration,
+    differences,
+    names,
+)
+from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.settings import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later

@@ -9,8 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from hierchat.chat.comparing import USUAL
-from hierchat.chat.comparison import ARMS
+from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
 from hierchat.language import _, later
 from hierchat.page import account, chat_settings, comparison_view

@@ -6,7 +6,8 @@ import html
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from hierchat.chat.frames import Arm, CompareFrame, Figures, Frame
+from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.language import _, later
 from hierchat.page import figures as figures_view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from hierchat.chat.comparing import USUAL, Pair
+from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _, later
 from hierchat.page.buttons import button

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.frames import CompareFrame
+from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.chat.settings import reply_settings
 from hierchat.language import _, later

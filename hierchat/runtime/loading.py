@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -29,28 +29,40 @@ if TYPE_CHECKING:
     from hierchat.runtime.kernels import Compiling
 
 
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded, and what is to draft for it."""
+
+    backend: Backend | None = None
+    """None for the best that this machine has."""
+    device: str | None = None
+    """None for the best one."""
+    implementation: str | None = None
+    """The only one of engine/backends.py that is tried; by default the first that works, and the processor where a GPU
+    has none."""
+    places: int = 1
+    """Replies that it is to write at once; fewer where memory is short."""
+    stored: bool = False
+    """Whether the corpora that the user added may draft."""
+    corpus: Path | None = None
+    """Texts that draft, too."""
+    waits: bool = True
+    """Whether texts that ship are tokenised first, where they are not yet; else they are left out."""
+    catalogue: Catalogue | None = None
+    """Where its draft models stand; None for none."""
+    costs: Costs | None = None
+    """Where an earlier run's are."""
+
+
 def load_served_model(
     entry: ModelEntry,
-    backend: Backend | None = None,
+    options: LoadOptions = LoadOptions(),
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
-    *,
-    stored: bool = False,
-    corpus: Path | None = None,
-    places: int = 1,
-    costs: Costs | None = None,
-    catalogue: Catalogue | None = None,
-    waits: bool = True,
-    device: str | None = None,
-    implementation: str | None = None,
 ) -> ServedModel:
-    """Fetch and load a model, and measure its plain decoding. `backend`: None for the best that this machine has.
+    """Fetch and load a model, and measure its plain decoding. `measuring` is called when that begins.
 
-    `places`: replies that it is to write at once; fewer where memory is short. `stored`: the corpora that the user
-    added may draft; `corpus`: these texts, too. Raises a ModelError, or a CorpusError about `corpus`. `costs`: where an
-    earlier run's are. `catalogue`: where its draft models stand; None for none. Where not `waits`, the texts that ship
-    are left out if they are not tokenised yet. `device`: None for the best one. `implementation`: the only one of
-    engine/backends.py that is tried; by default the first that works, and the processor where a GPU has none.
+    Raises a ModelError, or a CorpusError about the corpus of `options`.
     """
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import remark, select_implementation
@@ -61,13 +73,14 @@ def load_served_model(
     from hierchat.runtime.levels import load_levels
     from hierchat.texts.corpora import statistics
 
-    device = device or best_device()
-    parts = (ENGINE, DRAFTING) if by_engine(entry, device, backend) else (DRAFTING,)
+    device, implementation = options.device or best_device(), options.implementation
+    places, waits = options.places, options.waits
+    parts = (ENGINE, DRAFTING) if by_engine(entry, device, options.backend) else (DRAFTING,)
     with ExitStack() as stack:
         compiling = stack.enter_context(closing(Compiling(parts, gently=() if waits else (DRAFTING,))))
-        loaded = load(entry, device, report, backend)
+        loaded = load(entry, device, report, options.backend)
         require_template(entry.name, loaded.tokenizer)
-        drafting = tuple(statistics(entry, loaded.tokenizer, corpus, stored, report, waits))
+        drafting = tuple(statistics(entry, loaded.tokenizer, options.corpus, options.stored, report, waits))
         compiling.wait(ENGINE, report)
         try:
             selected = select_implementation(loaded, report, places, implementation)
@@ -94,10 +107,10 @@ def load_served_model(
         machine = machine_name(loaded)
         with compiling.paused():
             vanilla_ms = engine.measure_vanilla(entry.sampling, forwards=7)
-            measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, costs)
+            measure_costs(engine.latency, engine.sequence, loaded.model_key, machine, options.costs)
         levels = None
-        if catalogue and runner.drafts:
-            levels = load_levels(entry, loaded, engine, drafting, catalogue, report, costs)
+        if options.catalogue and runner.drafts:
+            levels = load_levels(entry, loaded, engine, drafting, options.catalogue, report, options.costs)
         served = ServedModel(
             entry.name,
             loaded.model_key,
@@ -109,6 +122,7 @@ def load_served_model(
             levels,
             machine,
             implementation=selected.implementation,
+            activations=getattr(runner, "activations", ""),
             proposers=installed_proposers(),
         )
         if not runner.drafts:

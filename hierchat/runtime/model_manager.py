@@ -67,6 +67,8 @@ class ModelRow:
     """What will compute it; None where that is not known before it is here."""
     maker: str = ""
     """Who made it, as far as the catalogue or its repository of the hub tells."""
+    activations: str = ""
+    """int8 or int16, where our own kernels compute it."""
     suits: bool = False
     """Whether it fits this machine and is fast on it every day, whatever else runs at the moment."""
 
@@ -304,6 +306,7 @@ class ModelManager:
         found = self._fit(entry, have)
         expected = expected_speed(entry, self._device, bandwidth, self._slot.backend)
         measured = speeds.get(entry.name)
+        step = expected_step(entry, self._device, self._slot.backend)
         return ModelRow(
             entry.name,
             entry.licence,
@@ -319,8 +322,9 @@ class ModelManager:
             default=entry.name == self._slot.catalogue.default,
             own=entry.name in own,
             draft_only=entry.draft_only,
-            step=expected_step(entry, self._device, self._slot.backend),
+            step=step,
             maker=entry.maker or _maker(entry.source),
+            activations=entry.activations if step == "kernels" else "",
             suits=self._suits(entry, found, expected),
         )
 

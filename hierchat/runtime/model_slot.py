@@ -22,7 +22,7 @@ from hierchat.models.load.loaded_model import makers_sampling
 from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import ModelError, Progress, Report, silent
 from hierchat.runtime.costs import Costs
-from hierchat.runtime.loading import load_served_model, require_template
+from hierchat.runtime.loading import LoadOptions, load_served_model, require_template
 from hierchat.runtime.served_model import ServedModel
 
 SlotPhase = Literal[
@@ -85,21 +85,21 @@ class ModelSlot:
         backend: Backend | None = None,
         prepare: Preparation | None = None,
         added: Mapping[str, ModelEntry] | None = None,
+        costs: Costs | None = None,
     ) -> None:
-        """`added`: models that stand in no file."""
+        """`added`: models that stand in no file; `costs`: where what steps cost is kept from run to run."""
         self._added = added or {}
         self.catalogue = catalogue
         self.backend = backend
         self.status = SlotStatus()
         self.scheduler = Scheduler()
         self.model: ServedModel | None = None
-        self.costs: Costs | None = None
-        """Where what steps cost is kept from run to run; the chat service sets it."""
         self.reading: Progress | None = None
         """How far the texts that ship are tokenised for the present model; None where nothing is to be done."""
         self.leaving = False
         """Whether the present model is to go as soon as its reply has ended."""
         self._report = report
+        self._costs = costs
         self._load = load or self._load_model
         self._prepare = prepare or (_nothing if load else self._prepare_model)
         self._starting = threading.Lock()
@@ -300,17 +300,15 @@ class ModelSlot:
             from hierchat.runtime.loading import load_remote
 
             return load_remote(self.catalogue.entry(name))
-        return load_served_model(
-            self.catalogue.entry(name),
+        options = LoadOptions(
             self.backend,
-            report,
-            measuring,
             stored=True,
             places=PLACES,
-            costs=self.costs,
+            costs=self._costs,
             catalogue=self.catalogue,
             waits=False,
         )
+        return load_served_model(self.catalogue.entry(name), options, report, measuring)
 
 
 def _ready(served: ServedModel, trouble: str) -> SlotStatus:

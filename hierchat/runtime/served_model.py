@@ -55,6 +55,8 @@ class ServedModel:
     """What drafts beside the databases and draft models: made anew for each reply."""
     implementation: str = ""
     """The one of engine/backends.py that computes it."""
+    activations: str = ""
+    """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
     drafting_ready: threading.Event = field(default_factory=_set)
     """Set once what drafts is compiled: before, replies are written without drafts."""
 

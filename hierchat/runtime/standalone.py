@@ -13,7 +13,7 @@ from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.add import chosen
 from hierchat.models.progress import Report, silent
 from hierchat.runtime.drafters import Memory, reply_drafter
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 
@@ -63,5 +63,5 @@ def load(
     catalogue = read_catalogue()
     name = chosen(model, catalogue) if model else None
     return StandaloneModel(
-        load_served_model(read_catalogue().entry(name), backend, report, catalogue=read_catalogue())
+        load_served_model(catalogue.entry(name), LoadOptions(backend, catalogue=catalogue), report)
     )

@@ -202,10 +202,12 @@ class Launch:
         engine = EngineElsewhere(openai=openai)
         if like is None:
             return ModelEntry(name=self.name, engine=engine)
+        from hierchat.models.load.loaded_model import makers_sampling  # transformers takes seconds
+
         return ModelEntry(
             name=self.name,
             engine=engine,
-            sampling=like.sampling,
+            sampling=makers_sampling(like),
             system_prompt=like.system_prompt,
             licence=like.licence,
             size=like.size,

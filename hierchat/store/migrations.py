@@ -507,3 +507,9 @@ def m0028_time_since_send(db: Database) -> None:
         ALTER TABLE turns ADD COLUMN waited_ms REAL;
         ALTER TABLE turns ADD COLUMN loading_ms REAL;
     """)
+
+
+@migrations()
+def m0029_activations(db: Database) -> None:
+    # The precision of what weights were multiplied by, of which the words depend: int8 or int16.
+    db.executescript("ALTER TABLE turns ADD COLUMN activations TEXT;")

@@ -120,6 +120,8 @@ class NewTurn:
     """Whether drafting was on."""
     system_prompt: str | None = None
     """What the chat set; None where it left that to its messages and the model."""
+    activations: str | None = None
+    """Precision of the activations, int8 or int16, where our kernels wrote it; None before this was kept."""
 
 
 @dataclass(frozen=True, slots=True)

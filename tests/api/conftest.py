@@ -9,7 +9,7 @@ from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, script
 
 @pytest.fixture(autouse=True)
 def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

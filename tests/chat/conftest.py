@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.frames import CompareFrame, Frame
+from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.served_model import ServedModel
@@ -17,7 +18,7 @@ from tests.testing.tiny_chat import END, ready_slot
 
 @pytest.fixture(autouse=True)
 def _every_step_is_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
 from tests.testing.student import make_student
@@ -71,7 +71,10 @@ def catalogue(folder: Path, *drafts: str, layers: int = LAYERS, **fields: Any) -
 
 def slot(models: Catalogue, store: Store | None = None) -> tuple[ServedModel, Levels]:
     """The target, which answers, and what stands below it."""
-    served = load_served_model(models.entry("target"), "float32", catalogue=models, costs=store)
+    served = load_served_model(
+        models.entry("target"),
+        LoadOptions("float32", catalogue=models, costs=store.learned if store else None),
+    )
     settings = GenerationSettings(max_new_tokens=4, logit_bias={END: -100.0})
     assert list(served.engine.generate([5, 6, 7], settings))[-1].finish == "length"
     assert served.levels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hierchat.chat.completions import ReplyOptions
 from hierchat.config import GenerationSettings
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
@@ -45,9 +46,8 @@ def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     said = service._said(served, talk.user, path, None)
     if files:
         said.append(PromptMessage("user", FENCED.removesuffix("<|im_end|>")))
-    reply = service._completions.reply(
-        served, talk.user, said, GenerationSettings(max_new_tokens=24), talk.stop
-    )
+    options = ReplyOptions(talk.user, GenerationSettings(max_new_tokens=24), talk.stop)
+    reply = service.completions.reply(served, said, options)
     drafter = default_drafter(served, Memory(), width=8)
     drafter.begin(reply.prompt_ids)
     drafter.observe(served.prompts.tokens(FILE.text)[:30])

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.chat.comparing import Configuration, WrongConfiguration, configuration
-from hierchat.chat.comparison import Comparison, differences, summed
-from hierchat.chat.frames import Arm, CompareFrame
+from hierchat.chat.comparison import (
+    CompareFrame,
+    Comparison,
+    Configuration,
+    WrongConfiguration,
+    configuration,
+    differences,
+    summed,
+)
+from hierchat.chat.frames import Arm
 from hierchat.engine.verification import ArrayRows
 from hierchat.models.progress import ModelError
 from hierchat.runtime.model_slot import ModelSlot
@@ -126,8 +133,8 @@ def test_the_plain_side_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> N
 
 
 def test_a_shorter_arm_differs_without_a_gap(talk: Talk) -> None:
-    from hierchat.chat.comparison import verdict as judge
-    from hierchat.chat.reply import ReplyStream
+    from hierchat.chat.comparing import verdict as judge
+    from hierchat.chat.reply_stream import ReplyStream
     from hierchat.chat.statistics import ReplyStatistics
     from hierchat.config import GenerationSettings
 

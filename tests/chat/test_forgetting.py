@@ -23,7 +23,7 @@ from .conftest import Talk
 
 @pytest.fixture(autouse=True)
 def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 1e6)
+    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 1e6)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_a_user_who_leaves_is_forgotten_at_the_end_of_the_program_at_the_latest(
 def test_it_is_looked_for_while_nobody_writes(
     talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.chat.record.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 0.01)
     service = ChatService(talk.store, talk.service.slot)
     talk.send("hello")
     talk.store.chats.hide(talk.user, talk.conversation)

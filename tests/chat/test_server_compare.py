@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat.comparing import USUAL, CannotCompare, Configuration, Pair
-from hierchat.chat.frames import CompareFrame
+from hierchat.chat.comparing import CannotCompare
+from hierchat.chat.comparison import USUAL, CompareFrame, Configuration, Pair
 from hierchat.page.comparison_view import repeated
 from hierchat.runtime.drafters import Drafting
 from hierchat.store import Store

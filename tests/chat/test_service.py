@@ -266,6 +266,19 @@ def test_regenerating_makes_a_sibling_with_a_new_seed(talk: Talk) -> None:
     assert second.text != first.text
 
 
+def test_the_same_seed_wants_the_same_precision(store: Store) -> None:
+    talk = talk_on(store, ready_slot(lambda name, _: replace(served(name), activations="int16")))
+    first = talk.send("hello")
+    question, _ = talk.messages()
+    assert talk.store.replies.turn(talk.user, first.message_id).begun.activations == "int16"
+    again = {"seed_of": first.message_id, "settings": GenerationSettings(temperature=1.0, max_new_tokens=4)}
+    frames = list(talk.service.regenerate(talk.user, question.id, stop=threading.Event(), **again))
+    assert frames[-1].text == first.text[: len(frames[-1].text)]
+    other = talk_on(store, ready_slot(lambda name, _: replace(served(name), activations="int8")))
+    with pytest.raises(NotBegun, match="int16 activations wrote this reply, and tiny computes with int8"):
+        list(other.service.regenerate(talk.user, question.id, stop=threading.Event(), **again))
+
+
 def test_a_greedy_reply_is_regenerated_as_it_was(talk: Talk) -> None:
     first = talk.send("hello", temperature=0)
     second = talk.again(talk.messages()[0].id, temperature=0)
@@ -462,7 +475,7 @@ def test_broken_weights_in_mid_reply(talk: Talk) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Once: there is room again when the reply is closed. Twice: there is not."""
-    monkeypatch.setattr("hierchat.chat.record.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.reply_stream.WRITE_SECONDS", 0.0)
     append, left = talk.store.replies.append, times
     written: list[str] = []
 

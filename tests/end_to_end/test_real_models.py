@@ -19,7 +19,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hierchat.chat.reply import reply_text
+from hierchat.chat.reply_stream import reply_text
 from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
@@ -30,7 +30,7 @@ from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.progress import OfflineError
 from hierchat.runtime.drafters import Memory, default_drafter, reply_drafter
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from tests.end_to_end.program import ROOT
 
@@ -111,7 +111,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"{name}: ")
         assert (Path(done.stdout.strip().removeprefix(f"{name}: ")) / "tokenizer.json").exists()
-        yield Model(entry, load_served_model(entry, catalogue=catalogue))
+        yield Model(entry, load_served_model(entry, LoadOptions(catalogue=catalogue)))
 
 
 def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:

@@ -11,12 +11,12 @@ SCRIPT = """
 import sys
 from numba.core.event import install_recorder
 from hierchat.runtime.drafters import Memory, default_drafter
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.config import GenerationSettings, cache_dir
 from hierchat.models.catalogue import read_catalogue
 
-served = load_served_model(read_catalogue().entry(None), stored=True)
+served = load_served_model(read_catalogue().entry(None), LoadOptions(stored=True))
 assert (cache_dir() / "kernels").is_dir()
 memory = Memory()
 with install_recorder("numba:compile") as compiling:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from hierchat.access.login_sessions import LoginSessions
-from hierchat.chat.comparing import USUAL
-from hierchat.chat.comparison import ARMS, Comparison, Side
-from hierchat.chat.frames import Figures, Verdict
+from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
+from hierchat.chat.frames import Figures
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import Attachment, ChatSettings, GeneratedText, NewTurn, Store

@@ -24,7 +24,7 @@ SECRET = "My sister plays the xylophone in the town orchestra every second Thurs
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.chat.reply.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
 
 

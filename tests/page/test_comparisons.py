@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from hierchat.chat.comparing import USUAL, Configuration
-from hierchat.chat.comparison import Comparison, Side
-from hierchat.chat.frames import Figures, Verdict
+from hierchat.chat.comparison import USUAL, Comparison, Configuration, Side, Verdict
+from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.page import comparison_view
 from hierchat.page.comparison_view import difference, drawn, export, headline, picture

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList
-from hierchat.chat.frames import Figures, Frame, Verdict, Written
+from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.settings import own_sampling, reply_settings, time_words
 from hierchat.chat.statistics import LevelView, PlanView

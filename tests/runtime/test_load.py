@@ -15,9 +15,11 @@ from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
 from hierchat.runtime import kernels
 from hierchat.runtime.kernels import DRAFTING, Compiling
-from hierchat.runtime.loading import load_served_model
+from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.model_slot import ModelSlot
 from tests.testing.tiny_chat import model, settle, tokenizer
+
+ON_CPU = LoadOptions(device="cpu")
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_where_a_gpu_fails_the_processor_answers(entry: ModelEntry, monkeypatch:
 
     monkeypatch.setattr(backends, "select_implementation", failing)
     reports: list[str] = []
-    served = load_served_model(entry, report=lambda progress: reports.append(progress.message), device="cpu")
+    served = load_served_model(entry, ON_CPU, lambda progress: reports.append(progress.message))
     said = "NVIDIA Z9 does not compute tiny in any way (memory ran out). The processor computes it instead."
     assert served.note == said
     assert said in reports
@@ -54,7 +56,7 @@ def test_a_single_rung_that_fails_is_an_error(entry: ModelEntry, monkeypatch: py
 
     monkeypatch.setattr(backends, "select_implementation", failing)
     with pytest.raises(DeviceError, match="stopped answering"):
-        load_served_model(entry, device="cpu", implementation="graphs")
+        load_served_model(entry, LoadOptions(device="cpu", implementation="graphs"))
 
 
 def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,13 +74,13 @@ def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: py
             assert part != DRAFTING or compiled.wait(60)
 
     monkeypatch.setattr(kernels, "Compiling", Slow)
-    hosted = load_served_model(entry, device="cpu", waits=False)
+    hosted = load_served_model(entry, LoadOptions(device="cpu", waits=False))
     assert hosted.drafts
     assert not hosted.drafts_now
     compiled.set()
     assert hosted.drafting_ready.wait(60)
     assert hosted.drafts_now
-    assert load_served_model(entry, device="cpu").drafts_now
+    assert load_served_model(entry, ON_CPU).drafts_now
 
 
 def test_a_hostile_template_is_found_before_the_present_model_leaves(
@@ -100,4 +102,4 @@ def test_a_hostile_template_is_found_before_the_present_model_leaves(
     assert said.endswith(" Choose another model, or another file of this one. tiny goes on answering.")
     assert slot.model is present
     with pytest.raises(UnsupportedError, match="The chat template of evil was stopped"):
-        load_served_model(entries["evil"], device="cpu")
+        load_served_model(entries["evil"], ON_CPU)

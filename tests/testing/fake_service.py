@@ -9,11 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hierchat.chat.comparing import USUAL, names
-from hierchat.chat.comparison import ARMS, Comparison, Side
+from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import ChatPresets, Conversations
-from hierchat.chat.frames import CompareFrame, Figures, Frame, Verdict, Written
+from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView

@@ -94,9 +94,9 @@ def gather_phase(counters, phase, rows, shape, work, forms, chosen, rank):  # ty
         row, number = task // shape.active, woken.numbers[rank, task]
         expert = chosen[row, task % shape.active]
         begin = woken.begins[rank, expert]
-        x = work.plain[row * size : (row + 1) * size]
-        woken.plain[(begin + number) * size : (begin + number + 1) * size] = x
-        quantise(x, forms, begin, number, woken.counts[rank, expert], woken)
+        x = work.input.plain[row * size : (row + 1) * size]
+        woken.input.plain[(begin + number) * size : (begin + number + 1) * size] = x
+        quantise(x, forms, begin, number, woken.counts[rank, expert], woken.input)
         done(counters, phase)
     wait(counters, phase, rows * shape.active)
 
@@ -123,7 +123,7 @@ def expert_tasks(  # type: ignore[no-untyped-def]
         first, begin = task % tiles * tile, woken.begins[rank, expert]
         product(
             matrix, expert * height, first, min(first + tile, height), begin, woken.counts[rank, expert],
-            woken, out[begin].ctypes.data, height * 4,
+            woken.input, out[begin].ctypes.data, height * 4,
         )  # fmt: skip
         done(counters, phase)
 
@@ -151,10 +151,10 @@ def expert_gate_phase(  # type: ignore[no-untyped-def]
         if gate_biases.shape[0]:
             added(woken.gate[at], gate_biases[expert], ONE)
             added(woken.up[at], up_biases[expert], ONE)
-        plain = woken.plain[at * size : (at + 1) * size]
+        plain = woken.input.plain[at * size : (at + 1) * size]
         gates, ups = woken.gate[at].ctypes.data, woken.up[at].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, forms, begin, number, woken.counts[rank, expert], woken)
+        quantise(plain, forms, begin, number, woken.counts[rank, expert], woken.input)
         done(counters, phase)
     wait(counters, phase, rows * shape.active)
 

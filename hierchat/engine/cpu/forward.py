@@ -41,7 +41,7 @@ from hierchat.engine.cpu.memory import (
 from hierchat.engine.cpu.phases import (
     attention_phase,
     cap_phase,
-    gate_phase,
+    gate_up_phase,
     hold_phase,
     input_phase,
     join_phase,
@@ -96,7 +96,7 @@ def experts(  # type: ignore[no-untyped-def]
     the time as `tick` does."""
     matrices, woken, inner, hidden = weights.matrices[layer], work.woken, shape.inner, shape.hidden
     scores = np.int64(woken.scores.ctypes.data)
-    product_tasks(counters, phase, matrices[ROUTER], rows, work, scores, shape.experts * 4, threads)
+    product_tasks(counters, phase, matrices[ROUTER], rows, work.input, scores, shape.experts * 4, threads)
     product_wait(counters, phase, matrices[ROUTER], rows, threads)
     choose_phase(
         counters,
@@ -143,20 +143,15 @@ def experts(  # type: ignore[no-untyped-def]
 
 @kernel
 def dense_beside(  # type: ignore[no-untyped-def]
-    counters, phase, rows, layer, shape, weights, work, beside, threads, cycles, since
+    counters, phase, rows, layer, shape, weights, work, beside, threads, scratch, cycles, since
 ):
     """What a layer has beside its experts, as far as hold_phase; returns the time as `tick` does."""
-    matrices, inner = weights.matrices[layer], work.gate.shape[1] * 4
-    gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
-    product_tasks(counters, phase, matrices[DENSE_GATE], rows, work, gate, inner, threads)
-    product_tasks(counters, phase + 1, matrices[DENSE_UP], rows, work, up, inner, threads)
-    product_wait(counters, phase, matrices[DENSE_GATE], rows, threads)
-    product_wait(counters, phase + 1, matrices[DENSE_UP], rows, threads)
+    matrices = weights.matrices[layer]
+    gate, up, down = matrices[DENSE_GATE], matrices[DENSE_UP], matrices[DENSE_DOWN]
+    gate_up_phase(counters, phase, gate, up, down[FORM], rows, shape, work, threads, scratch)
     since = tick(cycles, GATE_UP, since)
-    gate_phase(counters, phase + 2, rows, shape, shape.dense, work, matrices[DENSE_DOWN, FORM])
-    since = tick(cycles, ACTIVATION, since)
     out = np.int64(work.out.ctypes.data)
-    product_tasks(counters, phase + 3, matrices[DENSE_DOWN], rows, work, out, shape.hidden * 4, threads)
+    product_tasks(counters, phase + 3, matrices[DENSE_DOWN], rows, work.inner, out, shape.hidden * 4, threads)
     product_wait(counters, phase + 3, matrices[DENSE_DOWN], rows, threads)
     since = tick(cycles, BACK, since)
     hold_phase(counters, phase + 4, rows, layer, shape, work, matrices[ROUTER, FORM], beside)
@@ -171,7 +166,7 @@ def make_inputs(  # type: ignore[no-untyped-def]
     none, matrix = weights.last_norm[:0], weights.matrices[shape.layers, K]
     norm_phase(counters, phase, rows, shape, work, matrix[FORM], none, none, none, False, ONE)
     place = np.int64(inputs.projected.ctypes.data)
-    product_tasks(counters, phase + 1, matrix, rows, work, place, matrix[HEIGHT] * 4, threads)
+    product_tasks(counters, phase + 1, matrix, rows, work.input, place, matrix[HEIGHT] * 4, threads)
     product_wait(counters, phase + 1, matrix, rows, threads)
     input_phase(counters, phase + 2, rows, inputs)
     return tick(cycles, GATE_UP, since)
@@ -188,12 +183,12 @@ def add_input(  # type: ignore[no-untyped-def]
     norm_phase(counters, phase, rows, shape, work, forms, none, norm, none, True, ONE)
     gate = np.int64(work.gate.ctypes.data)
     product_tasks(
-        counters, phase + 1, matrices[LAYER_GATE], rows, work, gate, work.gate.shape[1] * 4, threads
+        counters, phase + 1, matrices[LAYER_GATE], rows, work.input, gate, work.gate.shape[1] * 4, threads
     )
     product_wait(counters, phase + 1, matrices[LAYER_GATE], rows, threads)
     open_phase(counters, phase + 2, rows, layer, shape, work, matrices[LAYER_OUT, FORM], inputs)
     out = np.int64(work.out.ctypes.data)
-    product_tasks(counters, phase + 3, matrices[LAYER_OUT], rows, work, out, shape.hidden * 4, threads)
+    product_tasks(counters, phase + 3, matrices[LAYER_OUT], rows, work.input, out, shape.hidden * 4, threads)
     product_wait(counters, phase + 3, matrices[LAYER_OUT], rows, threads)
     return tick(cycles, BACK, since)
 
@@ -267,9 +262,9 @@ def forward(  # type: ignore[no-untyped-def]
         forms = matrices[Q, FORM] | matrices[K, FORM] | matrices[V, FORM]
         norm_phase(counters, phase, rows, shape, work, forms, none, before, norm, layer > 0, factor)
         since = tick(cycles, NORMS, since)
-        product_tasks(counters, phase + 1, matrices[Q], rows, work, query, wide, threads)
-        product_tasks(counters, phase + 2, matrices[K], rows, work, key, wide, threads)
-        product_tasks(counters, phase + 3, matrices[V], rows, work, value, wide, threads)
+        product_tasks(counters, phase + 1, matrices[Q], rows, work.input, query, wide, threads)
+        product_tasks(counters, phase + 2, matrices[K], rows, work.input, key, wide, threads)
+        product_tasks(counters, phase + 3, matrices[V], rows, work.input, value, wide, threads)
         product_wait(counters, phase + 1, matrices[Q], rows, threads)
         product_wait(counters, phase + 2, matrices[K], rows, threads)
         product_wait(counters, phase + 3, matrices[V], rows, threads)
@@ -301,7 +296,7 @@ def forward(  # type: ignore[no-untyped-def]
         merge_phase(counters, phase + 7, rows, shape, window, weights.sinks[layer], work, forms, attended)
         since = tick(cycles, MERGE, since)
         out, stride = np.int64(work.out.ctypes.data), shape.hidden * 4
-        product_tasks(counters, phase + 8, matrices[O], rows, work, out, stride, threads)
+        product_tasks(counters, phase + 8, matrices[O], rows, work.input, out, stride, threads)
         product_wait(counters, phase + 8, matrices[O], rows, threads)
         since = tick(cycles, OUTPUT, since)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
@@ -314,7 +309,18 @@ def forward(  # type: ignore[no-untyped-def]
         since = tick(cycles, NORMS, since)
         if beside is not None:
             since = dense_beside(
-                counters, phase + 10, rows, layer, shape, weights, work, beside, threads, cycles, since
+                counters,
+                phase + 10,
+                rows,
+                layer,
+                shape,
+                weights,
+                work,
+                beside,
+                threads,
+                scratch,
+                cycles,
+                since,
             )
         if chosen is not None:  # else nothing of experts is compiled
             since = experts(
@@ -335,16 +341,10 @@ def forward(  # type: ignore[no-untyped-def]
             if beside is not None:
                 join_phase(counters, phase + 24, rows, layer, shape, work, beside)
             continue
-        gate, up = np.int64(work.gate.ctypes.data), np.int64(work.up.ctypes.data)
-        inner = work.gate.shape[1] * 4
-        product_tasks(counters, phase + 10, matrices[GATE], rows, work, gate, inner, threads)
-        product_tasks(counters, phase + 11, matrices[UP], rows, work, up, inner, threads)
-        product_wait(counters, phase + 10, matrices[GATE], rows, threads)
-        product_wait(counters, phase + 11, matrices[UP], rows, threads)
+        gate, up, down = matrices[GATE], matrices[UP], matrices[DOWN]
+        gate_up_phase(counters, phase + 10, gate, up, down[FORM], rows, shape, work, threads, scratch)
         since = tick(cycles, GATE_UP, since)
-        gate_phase(counters, phase + 12, rows, shape, matrices[GATE, HEIGHT], work, matrices[DOWN, FORM])
-        since = tick(cycles, ACTIVATION, since)
-        product_tasks(counters, phase + 13, matrices[DOWN], rows, work, out, stride, threads)
+        product_tasks(counters, phase + 13, matrices[DOWN], rows, work.inner, out, stride, threads)
         product_wait(counters, phase + 13, matrices[DOWN], rows, threads)
         since = tick(cycles, BACK, since)
         if inputs is not None:  # the same
@@ -356,7 +356,7 @@ def forward(  # type: ignore[no-untyped-def]
     before, factor = weights.leaving_norms[layers - 1], weights.scales[layers - 1]
     norm_phase(counters, phase, rows, shape, work, head[FORM], none, before, weights.last_norm, True, factor)
     place = np.int64(logits.ctypes.data)
-    product_tasks(counters, phase + 1, head, rows, work, place, logits.shape[1] * 4, threads)
+    product_tasks(counters, phase + 1, head, rows, work.input, place, logits.shape[1] * 4, threads)
     product_wait(counters, phase + 1, head, rows, threads)
     if shape.logit_cap:
         cap_phase(counters, phase + 2, rows, shape.logit_cap, logits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ CHUNK = 128
 """Positions whose scores are added up together; a page of slots holds as many."""
 MOST_QUERIES = 4
 """Queries that attention computes together, at most (softmax.QUERIES)."""
+
+GATED = 256
+"""Rows of gate and up projections that are computed before their activation, where a pass takes as many rows of
+activations as it can; for fewer, more."""
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -170,6 +174,21 @@ class Texts(NamedTuple):
     """[texts, chunks of the longest]: the page that holds each chunk of positions."""
 
 
+class ProductInput(NamedTuple):
+    """Rows of activations as products read them, in one form or several (INT8, INT16, FLOATS); see rows.quantise."""
+
+    plain: Floats
+    """[rows * width]; also as int16, with a scale per dot.GROUP and dot.SUMS:"""
+    integers: NDArray[np.int16]
+    scales: Floats
+    sums: NDArray[np.int32]
+    """4 bytes each, some of them float32."""
+    bytes: NDArray[np.int8]
+    """The same with a scale per block of 32, and dot.BYTE_SUMS."""
+    byte_scales: Floats
+    byte_sums: NDArray[np.int32]
+
+
 class Woken(NamedTuple):
     """Buffers of several experts. A row stands here once for each expert that it wakes; those of one expert stand one
     behind the other, from a place on, so that its weights are read once."""
@@ -186,14 +205,8 @@ class Woken(NamedTuple):
     """[threads, experts]: the place of the first."""
     numbers: Integers
     """[threads, rows * active]: which of its expert's rows each is, by row and rank."""
-    plain: Floats
-    """[places * widest]; this and the next six as in Work."""
-    integers: NDArray[np.int16]
-    scales: Floats
-    sums: NDArray[np.int32]
-    bytes: NDArray[np.int8]
-    byte_scales: Floats
-    byte_sums: NDArray[np.int32]
+    input: ProductInput
+    """[places * widest]"""
     gate: Floats
     """[places, inner]"""
     up: Floats
@@ -206,16 +219,10 @@ class Work(NamedTuple):
 
     x: Floats
     """The residual stream, [rows, hidden]."""
-    plain: Floats
-    """What a product reads, [rows * widest]; also as int16, with a scale per dot.GROUP and sums:"""
-    integers: NDArray[np.int16]
-    scales: Floats
-    sums: NDArray[np.int32]
-    """4 bytes each, some of them float32 (rows.quantise)."""
-    bytes: NDArray[np.int8]
-    """The same with a scale per block of 32."""
-    byte_scales: Floats
-    byte_sums: NDArray[np.int32]
+    input: ProductInput
+    """What most products read, [rows * widest]."""
+    inner: ProductInput
+    """What the down projection reads, [rows * inner]: written while gate and up still read the other."""
     qkv: tuple[Floats, ...]
     """Queries, keys and values, for each Shape: [rows, heads + 2 kv heads, head_dim]."""
     out: Floats
@@ -239,8 +246,10 @@ class Work(NamedTuple):
 
 
 def scratch_size(rows: int) -> int:
-    """Floats that a thread needs: scores of some queries over the tail, along a path, and the values' scales."""
-    return MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK
+    """Floats that a thread needs: scores of some queries over the tail, along a path, and the values' scales; or
+    gates, ups and their product, of the rows of one pass."""
+    scores = MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK
+    return max(scores, 3 * ISAS[INSTRUCTIONS].most * GATED)
 
 
 def tail_size(rows: int) -> int:
@@ -262,7 +271,8 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
     widest = max(shape.hidden, inner, attention)
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
-        **activations(padded, widest),
+        input=product_input(padded, widest),
+        inner=product_input(padded, inner),
         qkv=tuple(
             np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes
         ),
@@ -279,17 +289,18 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
     )
 
 
-def activations(places: int, widest: int) -> dict[str, Any]:
-    """Room for so many rows as products read them: floats, int16 and int8, with their scales and sums."""
-    return {
-        "plain": np.zeros(places * widest, np.float32),
-        "integers": np.zeros(places * widest, np.int16),
-        "scales": np.zeros(places * -(-widest // GROUP), np.float32),
-        "sums": np.zeros(places * (widest // BLOCK) * SUMS, np.int32),
-        "bytes": np.zeros(places * widest, np.int8),
-        "byte_scales": np.zeros(places * (widest // BLOCK), np.float32),
-        "byte_sums": np.zeros(places * (widest // BLOCK) * BYTE_SUMS, np.int32),
-    }
+def product_input(places: int, widest: int) -> ProductInput:
+    """Room for so many rows."""
+    blocks = places * (widest // BLOCK)
+    return ProductInput(
+        plain=np.zeros(places * widest, np.float32),
+        integers=np.zeros(places * widest, np.int16),
+        scales=np.zeros(places * -(-widest // GROUP), np.float32),
+        sums=np.zeros(blocks * SUMS, np.int32),
+        bytes=np.zeros(places * widest, np.int8),
+        byte_scales=np.zeros(blocks, np.float32),
+        byte_sums=np.zeros(blocks * BYTE_SUMS, np.int32),
+    )
 
 
 def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
@@ -306,7 +317,7 @@ def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
         counts=np.zeros((threads, shape.experts), np.int64),
         begins=np.zeros((threads, shape.experts), np.int64),
         numbers=np.zeros((threads, most), np.int64),
-        **activations(places, widest),
+        input=product_input(places, widest),
         gate=np.zeros((places, shape.inner), np.float32),
         up=np.zeros((places, shape.inner), np.float32),
         out=np.zeros((places, shape.hidden), np.float32),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,25 +13,13 @@ from hierchat.engine.cpu.dot import GROUP
 from hierchat.engine.cpu.experts import expert_tile
 from hierchat.engine.cpu.forward import Job, Team
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, activations
+from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, ProductInput, product_input
 from hierchat.engine.cpu.phases import COUNTER, done, take, wait
 from hierchat.engine.cpu.rows import HEIGHT_OF, ROWS, product, quantise, record
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
 
 Floats = NDArray[np.float32]
-
-
-class Read(NamedTuple):
-    """Rows as products read them; see memory.Work."""
-
-    plain: Floats
-    integers: NDArray[np.int16]
-    scales: Floats
-    sums: NDArray[np.int32]
-    bytes: NDArray[np.int8]
-    byte_scales: Floats
-    byte_sums: NDArray[np.int32]
 
 
 def room(rows: int) -> int:
@@ -47,7 +34,7 @@ class Multiplier:
     def __init__(self, threads: int | None = None) -> None:
         self._team = Team(threads)
         self._alone = threading.Lock()
-        self._read = Read(**activations(0, BLOCK))
+        self._read = product_input(0, BLOCK)
         weakref.finalize(self, self._team.close)
 
     def __call__(self, matrix: Blocks, x: Floats, rows: int) -> Floats:
@@ -87,11 +74,11 @@ class Multiplier:
         with self._alone:
             self._team.run(job)
 
-    def _with_room(self, places: int, columns: int) -> Read:
+    def _with_room(self, places: int, columns: int) -> ProductInput:
         """Buffers for so many rows of so many numbers. A thread that comes late holds those of its own job."""
         groups = places * -(-columns // GROUP)
         if self._read.plain.size < places * columns or self._read.scales.size < groups:
-            self._read = Read(**activations(2 * places, columns))
+            self._read = product_input(2 * places, columns)
         return self._read
 
 

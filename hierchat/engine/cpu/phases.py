@@ -11,17 +11,20 @@ from numba import types
 
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, kernel, pause
-from hierchat.engine.cpu.memory import CHUNK, HEIGHT, K, V
+from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, HEIGHT, K, V
 from hierchat.engine.cpu.rows import (
     ONE,
     ROWS,
     added,
     capped,
+    height_at,
     multiplied,
     normalise,
     product,
     quantise,
+    quantise_part,
     rotate,
+    unit_of,
 )
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
@@ -94,12 +97,12 @@ def norm_phase(  # type: ignore[no-untyped-def]
             added(work.x[row], work.out[row], scale)
         if factor != ONE:
             multiplied(work.x[row], factor)
-        plain = work.plain[row * size : (row + 1) * size]
+        plain = work.input.plain[row * size : (row + 1) * size]
         if norm.shape[0]:
             normalise(work.x[row], norm, shape.epsilon, plain)
         else:
             plain[:] = work.x[row]
-        quantise(plain, forms, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work.input)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -112,7 +115,7 @@ def tile_size(height, rows, threads):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  # type: ignore[no-untyped-def]
+def product_tasks(counters, phase, matrix, rows, given, out, stride, threads):  # type: ignore[no-untyped-def]
     """A matrix times all rows, tile by tile; see product. Does not wait."""
     height = matrix[HEIGHT]
     tile = tile_size(height, rows, threads)
@@ -120,7 +123,7 @@ def product_tasks(counters, phase, matrix, rows, work, out, stride, threads):  #
         first = take(counters, phase) * tile
         if first >= height:
             break
-        product(matrix, 0, first, min(first + tile, height), 0, rows, work, out, stride)
+        product(matrix, 0, first, min(first + tile, height), 0, rows, given, out, stride)
         done(counters, phase)
 
 
@@ -235,13 +238,13 @@ def merge_phase(  # type: ignore[no-untyped-def]
         row = take(counters, phase)
         if row >= rows:
             break
-        plain = work.plain[row * size : (row + 1) * size]
+        plain = work.input.plain[row * size : (row + 1) * size]
         position = work.positions[row]
         begin, end = first_seen(position, window) // CHUNK, position // CHUNK + 1
         for h in range(shape.heads):
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
             merge(attended[row, h, begin:end], sinks[h : h + 1], out)
-        quantise(plain, forms, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work.input)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -270,18 +273,39 @@ def cap_phase(counters, phase, rows, cap, logits):  # type: ignore[no-untyped-de
 
 
 @kernel
-def gate_phase(counters, phase, rows, shape, size, work, forms):  # type: ignore[no-untyped-def]
-    """SwiGLU or GeGLU of the first `size` numbers; the result becomes what the next product reads."""
+def gate_up_phase(  # type: ignore[no-untyped-def]
+    counters, phase, gate, up, forms, rows, shape, work, threads, scratch
+):
+    """Gate and up projections and the activation, of a tile and of the rows of one pass at a time, so that what lies
+    between them stays in the nearest cache (`scratch`); the result is what the down projection reads, in the `forms`
+    that it wants."""
+    size, unit = gate[HEIGHT], unit_of(forms)
+    room = ROWS * GATED
+    most = room // height_at(0, rows) // unit * unit
+    tile = min((tile_size(size, rows, threads) + unit - 1) // unit * unit, most)
+    gates, ups, product_of = scratch[:room], scratch[room : 2 * room], scratch[2 * room : 3 * room]
     while True:
-        row = take(counters, phase)
-        if row >= rows:
+        first = take(counters, phase) * tile
+        if first >= size:
             break
-        plain = work.plain[row * size : (row + 1) * size]
-        gates, ups = work.gate[row].ctypes.data, work.up[row].ctypes.data
-        gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, forms, 0, row, rows, work)
+        width = min(first + tile, size) - first
+        for begin in range(0, rows, ROWS):
+            count = min(ROWS, rows - begin)
+            for matrix, out in ((gate, gates), (up, ups)):
+                product(
+                    matrix, 0, first, first + width, begin, count, work.input,
+                    np.int64(out.ctypes.data) - first * 4, width * 4,
+                )  # fmt: skip
+            for row in range(count):
+                at = (begin + row) * size + first
+                plain = work.inner.plain[at : at + width] if forms & FLOATS else product_of[:width]
+                own = slice(row * width, (row + 1) * width)
+                gated(
+                    shape.activation, gates[own].ctypes.data, ups[own].ctypes.data, width, plain.ctypes.data
+                )
+                quantise_part(plain, first, size, forms, 0, begin + row, rows, work.inner)
         done(counters, phase)
-    wait(counters, phase, rows)
+    wait(counters, phase, (size + tile - 1) // tile)
 
 
 # The phases of layers that have experts beside what others have alone (memory.Beside).
@@ -296,9 +320,9 @@ def hold_phase(counters, phase, rows, layer, shape, work, forms, beside):  # typ
         if row >= rows:
             break
         normalise(work.out[row], beside.after_dense_norms[layer], shape.epsilon, beside.held[row])
-        plain = work.plain[row * size : (row + 1) * size]
+        plain = work.input.plain[row * size : (row + 1) * size]
         normalise(work.x[row], beside.router_norms[layer], shape.epsilon, plain)
-        quantise(plain, forms, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work.input)
         done(counters, phase)
     wait(counters, phase, rows)
 
@@ -342,9 +366,9 @@ def open_phase(counters, phase, rows, layer, shape, work, forms, inputs):  # typ
         row = take(counters, phase)
         if row >= rows:
             break
-        plain = work.plain[row * size : (row + 1) * size]
+        plain = work.input.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, inputs.layers[row, layer].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
-        quantise(plain, forms, 0, row, rows, work)
+        quantise(plain, forms, 0, row, rows, work.input)
         done(counters, phase)
     wait(counters, phase, rows)

@@ -23,13 +23,12 @@ from hierchat.engine.cpu.llvm import (
     kernel,
     load,
     slice_of,
-    sum_of,
     vector,
     zeros,
 )
 from hierchat.engine.cpu.machine_code import product_address
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT16, ROW_BYTES, WEIGHTS
-from hierchat.engine.cpu.softmax import highest_of, soft_cap
+from hierchat.engine.cpu.softmax import soft_cap
 from hierchat.engine.cpu.unpacking import ISAS, PLAIN
 from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.catalogue import Activations
@@ -68,9 +67,9 @@ def height_at(first, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def product(matrix, part, first, last, place, rows, work, out, stride):  # type: ignore[no-untyped-def]
-    """out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times the activations in `work`
-    that begin at `place`.
+def product(matrix, part, first, last, place, rows, given, out, stride):  # type: ignore[no-untyped-def]
+    """out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times the activations in `given`
+    (memory.ProductInput) that begin at `place`.
 
     matrix int64 [6], see memory; part, first: multiples of LANES; out: address of float32 [rows padded to ROWS, ...],
     `stride` bytes from row to row.
@@ -79,16 +78,16 @@ def product(matrix, part, first, last, place, rows, work, out, stride):  # type:
     groups = (blocks + 7) // 8
     for row in range(0, rows, ROWS):
         at = place + row
-        scales = work.scales.ctypes.data + at * groups * 4
-        sums = work.sums.ctypes.data + at * blocks * SUMS * 4
+        scales = given.scales.ctypes.data + at * groups * 4
+        sums = given.sums.ctypes.data + at * blocks * SUMS * 4
         if matrix[FORM] == INT8:
-            x = work.bytes.ctypes.data + at * blocks * BLOCK
-            scales = work.byte_scales.ctypes.data + at * blocks * 4
-            sums = work.byte_sums.ctypes.data + at * blocks * BYTE_SUMS * 4
+            x = given.bytes.ctypes.data + at * blocks * BLOCK
+            scales = given.byte_scales.ctypes.data + at * blocks * 4
+            sums = given.byte_sums.ctypes.data + at * blocks * BYTE_SUMS * 4
         elif matrix[FORM] == INT16:
-            x = work.integers.ctypes.data + at * blocks * BLOCK * 2
+            x = given.integers.ctypes.data + at * blocks * BLOCK * 2
         else:
-            x = work.plain.ctypes.data + at * blocks * BLOCK * 4
+            x = given.plain.ctypes.data + at * blocks * BLOCK * 4
         call_product(
             matrix[FUNCTION],
             height_at(row, rows),
@@ -146,17 +145,19 @@ def round_to_bytes(typingctx: Any, x: Any, out: Any, scale: Any, sums: Any, stri
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         x, out, scale, sums, stride = arguments
-        floats, none = vector(F32, BLOCK), zeros(vector(F32, BLOCK))
+        floats, whole = vector(F32, BLOCK), vector(I32, BLOCK)
         value = load(b, floats, x, 4)
-        most = highest_of(b, call(b, f"llvm.fabs.v{BLOCK}f32", floats, value))
-        broken = sum_of(b, b.fmul(value, none))  # NaN for NaN and infinity
-        nothing = ir.Constant(F32, 0.0)
+        # The sizes of floats are in the order of their bits; what is no number has the largest
+        bits = b.and_(b.bitcast(value, whole), ir.Constant(whole, [0x7FFFFFFF] * BLOCK))
+        most = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
+        nothing, top = ir.Constant(F32, 0.0), ir.Constant(F32, 127.0)
+        broken = b.fmul(most, nothing)  # NaN for NaN and infinity
         good = b.and_(
             b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING))), b.fcmp_ordered("==", broken, nothing)
         )
-        inverse = b.select(good, b.fdiv(ir.Constant(F32, 127.0), most), nothing)
-        step = b.select(good, b.fdiv(most, ir.Constant(F32, 127.0)), broken)
-        scaled = b.select(broadcast(b, good, BLOCK), b.fmul(value, broadcast(b, inverse, BLOCK)), none)
+        inverse = b.select(good, b.fdiv(top, most), nothing)
+        step = b.select(good, b.fdiv(most, top), broken)
+        scaled = b.fmul(b.select(good, value, zeros(floats)), broadcast(b, inverse, BLOCK))
         numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
         halves = [
             call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)
@@ -201,32 +202,43 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantise(x, forms, place, row, rows, work):  # type: ignore[no-untyped-def]
-    """x float32 [n] in those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place`; what is
-    no number stays none."""
-    if forms & INT8:
-        quantise_bytes(x, place, row, rows, work)
-    if forms & INT16:
-        quantise_shorts(x, place, row, rows, work)
+def quantise(x, forms, place, row, rows, given):  # type: ignore[no-untyped-def]
+    """x float32 [n] in those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place` of a
+    memory.ProductInput; what is no number stays none."""
+    quantise_part(x, 0, x.shape[0], forms, place, row, rows, given)
 
 
 @kernel
-def quantise_bytes(x, place, row, rows, work):  # type: ignore[no-untyped-def]
+def quantise_part(x, begin, n, forms, place, row, rows, given):  # type: ignore[no-untyped-def]
+    """The same of a part of a row of `n` numbers, from number `begin` on, a multiple of `unit_of(forms)`."""
+    if forms & INT8:
+        quantise_bytes(x, begin, n, place, row, rows, given)
+    if forms & INT16:
+        quantise_shorts(x, begin, n, place, row, rows, given)
+
+
+@kernel
+def unit_of(forms):  # type: ignore[no-untyped-def]
+    """Numbers of a row that are quantised together."""
+    return GROUP if forms & INT16 else BLOCK
+
+
+@kernel
+def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
     """x as int8 with a scale per BLOCK.
 
-    The rows that one pass computes lie side by side: work.bytes [blocks, height, BLOCK], work.byte_scales [blocks,
-    height], work.byte_sums [blocks, BYTE_SUMS, height]; pass after pass.
+    The rows that one pass computes lie side by side: given.bytes [blocks, height, BLOCK], given.byte_scales [blocks,
+    height], given.byte_sums [blocks, BYTE_SUMS, height]; pass after pass.
     """
-    n = x.shape[0]
     blocks = n // BLOCK
     first = row // ROWS * ROWS
     height, at = height_at(first, rows), row % ROWS
     first += place
-    source = x.ctypes.data
-    out = work.bytes.ctypes.data + first * n + at * BLOCK
-    scales = work.byte_scales.ctypes.data + (first * blocks + at) * 4
-    sums = work.byte_sums.ctypes.data + (first * blocks * BYTE_SUMS + at) * 4
-    for block in range(blocks):
+    source = x.ctypes.data - begin * 4
+    out = given.bytes.ctypes.data + first * n + at * BLOCK
+    scales = given.byte_scales.ctypes.data + (first * blocks + at) * 4
+    sums = given.byte_sums.ctypes.data + (first * blocks * BYTE_SUMS + at) * 4
+    for block in range(begin // BLOCK, (begin + x.shape[0]) // BLOCK):
         step = block * height
         round_to_bytes(
             source + block * BLOCK * 4,
@@ -238,20 +250,19 @@ def quantise_bytes(x, place, row, rows, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def quantise_shorts(x, place, row, rows, work):  # type: ignore[no-untyped-def]
-    """x as int16 with a scale per GROUP, likewise: work.integers [blocks, height, BLOCK], work.scales [groups, height],
-    work.sums [blocks, SUMS, height]."""
-    n = x.shape[0]
+def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
+    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, height, BLOCK], given.scales [groups,
+    height], given.sums [blocks, SUMS, height]."""
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
     height, at = height_at(first, rows), row % ROWS
     first += place
-    out = work.integers[first * n :]
-    scales = work.scales[first * groups :]
-    sums = work.sums[first * blocks * SUMS :]
+    out = given.integers[first * n :]
+    scales = given.scales[first * groups :]
+    sums = given.sums[first * blocks * SUMS :]
     lanes, broken = np.zeros(ROW_LANES, np.float32), np.zeros(ROW_LANES, np.float32)
-    for group in range(groups):
-        part = x[group * GROUP : min((group + 1) * GROUP, n)]
+    for group in range(begin // GROUP, -(-(begin + x.shape[0]) // GROUP)):
+        part = x[group * GROUP - begin : min((group + 1) * GROUP - begin, x.shape[0])]
         lanes[:] = ZERO
         broken[:] = ZERO
         for k in range(0, part.shape[0], ROW_LANES):
@@ -274,7 +285,7 @@ def quantise_shorts(x, place, row, rows, work):  # type: ignore[no-untyped-def]
                     sums[total + kind * height] = 0
             else:
                 round_block(
-                    x[block * BLOCK :].ctypes.data,
+                    x[block * BLOCK - begin :].ctypes.data,
                     inverse,
                     out[place:].ctypes.data,
                     sums[total:].ctypes.data,

@@ -144,7 +144,7 @@ class CpuRunner:
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
         logits = self.run(blocks)
-        hidden = self._work.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
+        hidden = self._work.input.plain[: len(logits) * self.shape.hidden].reshape(len(logits), -1)
         ends = np.cumsum([len(block.tokens) if block.logits else 0 for block in blocks]).tolist()
         return [
             ArrayRows(logits[begin:end], hidden[begin:end])

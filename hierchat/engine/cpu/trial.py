@@ -87,10 +87,10 @@ def multiplied(
     """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
     work = make_work((Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0),), len(x), 1)
-    work.plain[: x.size] = x.reshape(-1)
+    work.input.plain[: x.size] = x.reshape(-1)
     entry = np.array(record(matrix, activations))
     for number, row in enumerate(x):
-        quantise(row, entry[FORM], 0, number, len(x), work)
+        quantise(row, entry[FORM], 0, number, len(x), work.input)
     out = np.full((len(work.x), matrix.rows), np.nan, np.float32)
-    product(entry, 0, 0, matrix.rows, 0, len(x), work, out.ctypes.data, out.strides[0])
+    product(entry, 0, 0, matrix.rows, 0, len(x), work.input, out.ctypes.data, out.strides[0])
     return out[: len(x)]

@@ -216,6 +216,14 @@ def _gguf_there(gguf: Gguf) -> Path | None:
     return path if there else _local_gguf(gguf.model_copy(update={"mirror": None}))
 
 
+def gguf_file(source: ModelSource) -> Path | None:
+    """Find the GGUF file of a model, or the first of several, if it is on this machine. Reads no file whole."""
+    if source.gguf:
+        return _gguf_there(source.gguf)
+    file = wheel_file(source.wheel) if source.wheel else None
+    return file if file and file.is_file() else None
+
+
 def _size(gguf: Path) -> int:
     return sum(cache.size_of(file) for file in shards(gguf))
 

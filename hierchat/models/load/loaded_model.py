@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
+from hierchat.models.catalogue import Activations, Backend, ModelEntry, ModelSource, Quantisation
+from hierchat.models.fetch.bring import gguf_file
+from hierchat.models.fetch.hub import hub_folder
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError
@@ -80,16 +82,22 @@ _IN_GGUF = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
 
 def makers_sampling(entry: ModelEntry) -> GenerationSettings:
     """Return the sampling of an entry; where it sets none, what the makers wrote into its files on this machine."""
-    folder, gguf = entry.source.folder, entry.source.gguf
     if "sampling" in entry.model_fields_set:
         return entry.sampling
     with suppress(OSError, ValueError, ModelError):  # loading it will say what is wrong
-        if folder:
-            file = folder.path / "generation_config.json"
+        if file := _sampling_file(entry.source):
             return _published(file, file.stat().st_mtime_ns)
-        if gguf and gguf.path:
-            return _published(gguf.path, gguf.path.stat().st_mtime_ns)
     return entry.sampling
+
+
+def _sampling_file(source: ModelSource) -> Path | None:
+    """Find the file in which the makers of a model advise how to sample; None where the model is not here."""
+    if source.gguf or source.wheel:
+        return gguf_file(source)
+    folder = source.folder.path if source.folder else None
+    if source.hub:
+        folder = hub_folder(source.hub.repo, source.hub.revision)
+    return folder / "generation_config.json" if folder else None
 
 
 @lru_cache(maxsize=64)

@@ -128,10 +128,21 @@ def model(
         f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
         f"<h3>{html.escape(row.name)}</h3>{badges}"
         f'<p class="hc-model-facts">{_facts(row, unmeasured)}</p>'
-        f"{fit_line(row.fit, _(STEPS[row.step]) if row.step else '')}{_drafts(row, may_change)}"
+        f"{fit_line(row.fit, _computed(row))}{_drafts(row, may_change)}"
         f"{download_line(row.download)}"
         f"{said}{asked or _buttons(row, slot, may_change)}</li>"
     )
+
+
+def _computed(row: ModelRow) -> str:
+    """What computes a model, and how finely."""
+    step = _(STEPS[row.step]) if row.step else ""
+    precision = ""
+    if row.activations == "int8":
+        precision = _("Activations are rounded to 8 bits: fast, and no coarser than llama.cpp.")
+    elif row.activations:
+        precision = _("Activations are rounded to 16 bits: slower, and all but exact.")
+    return f"{step} {precision}".strip()
 
 
 def _words(row: ModelRow) -> str:

@@ -200,7 +200,7 @@ def test_the_largest_numbers_do_not_overflow(name: str) -> None:
 @kernel
 def _quantise(x, work):  # type: ignore[no-untyped-def]
     for row in range(x.shape[0]):
-        quantise(x[row], INT16 | INT8, 0, row, x.shape[0], work)
+        quantise(x[row], INT16 | INT8, 0, row, x.shape[0], work.input)
 
 
 def room(rows: int, columns: int) -> Work:
@@ -231,11 +231,11 @@ def test_int16_keeps_a_row_to_one_part_in_65000(numbers: list[float], length: in
     x = np.array([numbers[:length]], np.float32)
     work = room(1, length)
     _quantise(x, work)
-    level = work.scales[0]
+    level = work.input.scales[0]
     back = np.empty(length)
-    back.reshape(-1, 32)[:, ORDER] = work.integers[:length].reshape(-1, 32).astype(np.float64) * level
+    back.reshape(-1, 32)[:, ORDER] = work.input.integers[:length].reshape(-1, 32).astype(np.float64) * level
     assert np.abs(back - x[0]).max() <= max(0.51 * np.abs(x).max() / 32767, 1e-30)
-    found = work.sums[: length // 32 * SUMS].reshape(-1, SUMS, 1)
+    found = work.input.sums[: length // 32 * SUMS].reshape(-1, SUMS, 1)
     whole = found[:, 0].copy().view(np.float32) * level
     np.testing.assert_allclose(whole[:, 0], back.reshape(-1, 32).sum(1), rtol=1e-4, atol=1e-30 + 1e-3 * level)
     assert (found[:, 1:].sum(axis=1) == -32 * found[:, 0].copy().view(np.float32)).all()
@@ -249,12 +249,12 @@ def test_int8_keeps_a_block_to_one_part_in_250() -> None:
     for row in x:
         work = room(1, 96)
         _quantise(row[None], work)
-        numbers = work.bytes[:96].reshape(3, 32).astype(np.int32)
-        scales = work.byte_scales[:3]
+        numbers = work.input.bytes[:96].reshape(3, 32).astype(np.int32)
+        scales = work.input.byte_scales[:3]
         most = np.abs(row.reshape(3, 32)).max(1)
         back = (numbers * scales[:, None].astype(np.float64)).reshape(-1)
         assert (np.abs(back - row).reshape(3, 32).max(1) <= 0.501 * most / 127).all()
-        sums = work.byte_sums[: 3 * BYTE_SUMS].reshape(3, BYTE_SUMS)
+        sums = work.input.byte_sums[: 3 * BYTE_SUMS].reshape(3, BYTE_SUMS)
         halves = numbers.reshape(3, 2, 16).sum(2)
         np.testing.assert_array_equal(sums[:, 1:3], -32 * halves)
         np.testing.assert_array_equal(sums[:, 3].copy().view(np.int16).reshape(3, 2), halves)

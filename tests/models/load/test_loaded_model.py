@@ -11,9 +11,11 @@ import gguf
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Folder, Gguf, Hub, ModelEntry, ModelSource
+from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.load import loaded_model
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
@@ -107,7 +109,28 @@ def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Pat
     assert makers_sampling(ModelEntry(name="own", source=source)) == GenerationSettings()
 
 
-def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path) -> None:
+def _on_hub(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the hub's cache be this folder, for every repository."""
+    for module in (loaded_model, bring):
+        monkeypatch.setattr(module, "hub_folder", lambda *asked: folder)
+
+
+def test_the_makers_sampling_is_that_of_a_model_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ModelEntry(name="own", source=ModelSource(hub=Hub(repo="org/own")))
+    assert makers_sampling(entry) == GenerationSettings()  # it is not here
+    _on_hub(monkeypatch, tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.7, "top_k": 20}))
+    assert makers_sampling(entry) == GenerationSettings(
+        top_k=20
+    )  # transformers samples only if do_sample is set
+
+
+@pytest.mark.parametrize("place", ["here", "hub"])
+def test_the_makers_sampling_stands_in_gguf_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     path = tmp_path / "own.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     for name, value in (("temp", 0.7), ("top_p", 0.8), ("penalty_repeat", 1.1)):
@@ -117,5 +140,7 @@ def test_the_makers_sampling_stands_in_gguf_files(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=Gguf(path=path))))
+    _on_hub(monkeypatch, tmp_path)
+    stored = Gguf(path=path) if place == "here" else Gguf(repo="org/own", file=path.name)
+    found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored)))
     assert found == GenerationSettings(temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.1)

@@ -1,0 +1,365 @@
+"""Generate one reply from prompt tokens, yield its frames, and store it as it grows: a crash loses a second at most."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import fmean, stdev
+
+from hierchat import logs
+from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
+from hierchat.chat.statistics import ReplyStatistics, plan_of
+from hierchat.config import GenerationSettings
+from hierchat.drafting.proposer import Proposer
+from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
+from hierchat.language import _, later
+from hierchat.models.progress import ModelError
+from hierchat.runtime.history_index import DraftOrigins
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.served_model import ServedModel
+from hierchat.store import DraftsFrom, NewTurn, Store, StoreError
+from hierchat.store.records import FinalState
+
+_log = logging.getLogger(__name__)
+
+PROBE_EVERY = 32
+"""Forwards between two plain ones that are timed on the way, about 2 % of the time. So the baseline is measured under
+the same load as the reply (a browser that draws, another program)."""
+PROBES = 3
+"""So many of them make a baseline, if they agree."""
+SCATTER = 0.1
+"""Standard error, as a share of their mean, up to which they agree. Beyond it another program ran on the machine, and
+no speed-up is shown."""
+NEARLY_FULL = 0.9
+"""Share of what a model can remember of a chat beyond which the user is told that turns will soon be left out."""
+_NEARLY_FULL = later(
+    "This chat nearly fills the context window: {tokens:,} of {limit:,} tokens. Soon its oldest turns will be left out "
+    "of what the model sees. They stay in the chat."
+)
+FRAME_SECONDS = 0.08
+"""Frames reach the page about 12 times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What an engine that keeps replies elsewhere calls the user and the reply; empty where it may keep nothing."""
+
+    user: str = ""
+    reply: str = ""
+    learns: bool = True
+    """Whether it keeps the reply."""
+
+
+@dataclass(slots=True)
+class ReplyStream:
+    """A reply in the making; `statistics` holds all of it at any time, also after the reader left.
+
+    Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too.
+    """
+
+    model: ServedModel
+    prompt_ids: Sequence[int]
+    settings: GenerationSettings
+    statistics: ReplyStatistics
+    drafter: Proposer | None
+    notice: str | None = None
+    origins: DraftOrigins | None = None
+    """Tells where drafts were found; None where we draft nothing."""
+    user: int | None = None
+    """Whose it is: what was read for others is not used."""
+    drafts_from: DraftsFrom = "all"
+    """Which texts may draft it, where the engine has some of its own."""
+    limit: int | None = None
+    """Tokens from which on the oldest turns of its chat are left out; None where they already are, or never will."""
+    sent: float | None = None
+    """When its question was sent (time.monotonic); None: as it begins to be written."""
+
+    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+        """Take note of when its question was sent (time.monotonic), and of how long it waited since: for other replies,
+        and until the model was there."""
+        self.sent = sent
+        self.statistics.waited_ms += waited_seconds * 1e3
+        self.statistics.loading_ms += loading_seconds * 1e3
+
+    def frames(
+        self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False
+    ) -> Generator[Frame, None, None]:
+        """Yield frames while it is written, the last one in phase "done".
+
+        A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`:
+        time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
+        `elsewhere`: what an engine that keeps replies elsewhere may keep of it. `anew`: read the prompt as if nothing
+        had been read before, as a side of a comparison does.
+        """
+        engine, statistics = self.model.engine, self.statistics
+        if isinstance(engine, LearnsElsewhere):
+            names = elsewhere or Elsewhere()
+            drafts = self.drafts_from != "none"
+            engine = engine.telling(names.user, names.reply, drafts=drafts, learns=names.learns, anew=anew)
+        steps = engine.generate(
+            [*self.prompt_ids, *statistics.tokens],
+            self.settings,
+            self.drafter,
+            stop,
+            padded=self.drafter is not None,
+            begun=len(statistics.tokens),
+            user=self.user,
+        )
+        shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
+        plain: list[float] = []
+        baseline = engine if isinstance(engine, MeasuresBaseline) else None
+        if statistics.baseline == "measured" or not measure:
+            baseline = None
+        with closing(steps):
+            for step in steps:
+                statistics.add(step, (time.monotonic() - sent) * 1e3)
+                self.notice = " ".join(filter(None, (self.notice, step.notice))) or None
+                if baseline and step.tokens and not step.finish and statistics.forwards % PROBE_EVERY == 4:
+                    plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+                    self._compare(plain)
+                now = time.monotonic()
+                if step.finish is None and now - shown >= FRAME_SECONDS:
+                    shown = now
+                    yield self.frame("writing" if len(statistics.tokens) > statistics.begun else "reading")
+        while (
+            baseline
+            and len(plain) < PROBES
+            and len(statistics.tokens) >= DESERVED_TOKENS
+            and not stop.is_set()
+        ):
+            plain.append(baseline.measure_vanilla(self.settings, forwards=1))
+            self._compare(plain)
+        self._say_if_nearly_full()
+        yield self.frame("done")
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt; 0 until a server that alone can count them has done so."""
+        knows = self.model.prompts.knows_tokens
+        return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
+
+    def _say_if_nearly_full(self) -> None:
+        tokens = self.prompt_tokens + len(self.statistics.tokens)
+        if self.limit and tokens >= NEARLY_FULL * self.limit:
+            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
+            self.notice = " ".join(filter(None, (self.notice, said)))
+
+    def _compare(self, plain: Sequence[float]) -> None:
+        """Take plain forwards as the baseline, once there are enough that agree."""
+        if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
+            self.statistics.set_baseline(fmean(plain), "measured")
+
+    def frame(self, phase: Phase = "done") -> Frame:
+        """All of it so far."""
+        statistics = self.statistics
+        prompt = self.prompt_tokens
+        text = statistics.text
+        statistics.note_thought(text)
+        return Frame(
+            phase=phase,
+            text=text,
+            figures=statistics.figures(),
+            prompt_read=statistics.prompt_read,
+            prompt_tokens=prompt + statistics.begun,
+            context_tokens=prompt + len(statistics.tokens),
+            context_limit=self.model.engine.context_length if prompt else 0,
+            finish=statistics.finish if phase == "done" else None,
+            notice=self.notice,
+        )
+
+
+def reply_text(served: ServedModel, tokens: Sequence[int], *, opened: bool = False) -> str:
+    """The text of a reply's tokens, what was thought between <think> and </think>. `opened`: its prompt ended where
+    the model begins to think."""
+    return served.prompts.thinking.text(tokens, opened=opened)
+
+
+# Has engines elsewhere forget what users delete here.
+
+
+LOOK_SECONDS = 1.0
+"""Between two looks for what was deleted."""
+
+
+def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
+    """Have it forget all that was deleted since; whether nothing of that is left there."""
+    while told := store.outbox.pending(engine.place):
+        by_user = defaultdict(list)
+        for one in told:
+            by_user[one.user].append(one.reply)
+        try:
+            for user, replies in by_user.items():
+                engine.forget(user, replies)
+        except ModelError as error:
+            _log.info("a drafter could not be told what was deleted: %s", logs.kind(error))
+            return False
+        store.outbox.remove(told)
+    return True
+
+
+class Forgetting:
+    """Looks once a second, while the loaded model is one that learns elsewhere."""
+
+    def __init__(self, store: Store, slot: ModelSlot) -> None:
+        self._store = store
+        self._slot = slot
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="forgetting", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell what is deleted by now; before the store is closed."""
+        self._closed.set()
+        self._thread.join()
+        self._look()
+
+    def _run(self) -> None:
+        while not self._closed.wait(LOOK_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        engine = self._slot.model.engine if self._slot.model else None
+        if isinstance(engine, LearnsElsewhere):
+            try:
+                forget_deleted(self._store, engine)
+            except StoreError as error:  # another program holds the file: it is looked at again
+                _log.info("what was deleted could not be looked up: %s", logs.kind(error))
+
+
+WRITE_SECONDS = 0.5
+
+
+class ReplyRecorder:
+    """One reply and its place in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        reply: ReplyStream,
+        user_id: int,
+        conversation_id: int,
+        question: int,
+        resumed: int | None = None,
+        system_prompt: str | None = None,
+    ) -> None:
+        """`resumed`: the message of the reply that is continued; `system_prompt`: what the chat sets."""
+        self.reply = reply
+        self._store = store
+        self.question = question
+        self._place = (user_id, conversation_id, question)
+        self._resumed = resumed
+        self._system_prompt = system_prompt
+        self._written = len(reply.statistics.tokens)
+
+    def frames(
+        self, stop: threading.Event, *, measure: bool, anew: bool = False
+    ) -> Generator[Frame, None, None]:
+        """Yield the reply's frames, each with its message id. However the reader leaves, what was written stands."""
+        reply = self.reply
+        message_id = self._begin()
+        elsewhere = self._tell(message_id)
+        written = time.monotonic()
+        failed = True
+        last: Frame | None = None
+        try:
+            with closing(reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)) as frames:
+                for frame in frames:
+                    last = replace(frame, message_id=message_id)
+                    if frame.phase == "done":
+                        break
+                    if time.monotonic() - written >= WRITE_SECONDS:
+                        self._append(message_id)
+                        written = time.monotonic()
+                    yield last
+            failed = False
+        except GeneratorExit:
+            failed = False  # the reader left: that is a stop
+            raise
+        finally:
+            try:
+                self._append(message_id)
+            except StoreError:  # the reply ends with what was written before
+                failed = True
+                reply.statistics.cut(self._written)
+                raise
+            finally:
+                self._finish(message_id, failed)
+        if last:
+            yield last
+
+    def frames_alone(
+        self, stop: threading.Event, *, measure: bool, anew: bool = False
+    ) -> Generator[Frame, None, None]:
+        """Yield the frames of a reply of which nothing is to be stored, or learned elsewhere."""
+        elsewhere = replace(self._tell(None), learns=False)
+        return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
+
+    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+        """Pass the times of waiting on to the reply."""
+        self.reply.count_wait(sent, waited_seconds, loading_seconds)
+
+    def frame(self) -> Frame:
+        """All of it so far."""
+        return self.reply.frame()
+
+    def _begin(self) -> int:
+        if self._resumed is not None:
+            self._store.replies.resume(self._place[0], self._resumed)
+            return self._resumed
+        reply, settings = self.reply, self.reply.settings
+        turn = NewTurn(
+            reply.model.name,
+            reply.model.model_key,
+            settings.model_dump(mode="json"),
+            settings.seed,
+            reply.drafter is not None
+            or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
+            self._system_prompt,
+            reply.model.activations or None,
+        )
+        return self._store.replies.begin(*self._place, turn)
+
+    def _tell(self, message_id: int | None) -> Elsewhere:
+        """Have an engine that keeps replies elsewhere draft from the user's, once nothing is left there of what was
+        deleted, and keep this one, if it is stored."""
+        engine, user_id = self.reply.model.engine, self._place[0]
+        if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
+            return Elsewhere()
+        if not forget_deleted(self._store, engine):
+            return Elsewhere()
+        if message_id is None:
+            return Elsewhere(self._store.outbox.name_of(user_id))
+        begun = self.reply.statistics.begun
+        return Elsewhere(*self._store.outbox.add(engine.place, user_id, message_id, begun))
+
+    def _finish(self, message_id: int, failed: bool) -> None:
+        statistics = self.reply.statistics
+        state: FinalState = "complete"
+        if failed:
+            state = "interrupted"
+            statistics.finish = "error"
+        elif statistics.finish in (None, "stopped"):
+            state = "stopped"
+            statistics.finish = "stopped"
+        statistics.plan = plan_of(self.reply.drafter)
+        self._store.replies.finish(message_id, statistics.text, state, statistics.record())
+
+    def _append(self, message_id: int) -> None:
+        statistics, origins = self.reply.statistics, self.reply.origins
+        new = slice(self._written, len(statistics.tokens))
+        if statistics.tokens[new]:
+            found = zip(statistics.matches[new], statistics.chances[new], strict=True)
+            self._store.replies.append(
+                message_id,
+                statistics.text,
+                statistics.tokens[new],
+                statistics.sources[new],
+                [origins.of(match, chance) for match, chance in found] if origins else (),
+            )
+            self._written = len(statistics.tokens)
