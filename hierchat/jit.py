@@ -88,7 +88,7 @@ class Kernels:
         return found
 
     def _save_alone(self, function: Any) -> None:
-        """One process at a time writes code: numba's own way would let two take the same name for different code."""
+        """Let one process at a time write code: numba's own way would let two take the same name for different code."""
         cache = function._cache
         save = cache.save_overload
 
@@ -111,7 +111,7 @@ _ALL: list[Kernels] = []
 
 
 def _for_all_values(function: Any) -> None:
-    """A kernel that another one calls with a number as written, such as 0, is compiled for all numbers: numba would
+    """Compile a kernel that another one calls with a number as written, such as 0, for all numbers: numba would
     compile it again for each of them, and again for what is not yet known while types are inferred."""
     template = function.get_call_template
 

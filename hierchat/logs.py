@@ -1,4 +1,4 @@
-"""What is recorded of errors: a file beside the user's data that holds no text of conversations.
+"""Records errors in a file beside the user's data that holds no text of conversations.
 
 Records of hierchat's own loggers are written as they are said, so no text of a conversation may be put into one. Of
 other libraries' records, whose messages quote what they work on, only their place is written; of exceptions, whose
@@ -58,8 +58,9 @@ def take_over(name: str) -> None:
 
 
 def error_message(error: BaseException, *, here: bool = False) -> str:
-    """An exception as a sentence for the user: our own say what to do; any other is recorded. `here`: for the terminal
-    of this machine alone, so that it may name files."""
+    """Return the sentence for the user about an exception: our own say what to do; any other is recorded.
+
+    `here`: for the terminal of this machine alone, so that it may name files."""
     text = str(error).strip()
     if text and type(error).__module__.split(".")[0] == APP:
         return text

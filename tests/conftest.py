@@ -32,15 +32,11 @@ for name in ("SIGHUP", "SIGINT"):
         default = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
         signal.signal(getattr(signal, name), default)
 
-SELDOM = ("large", "nightly")
-"""Marks of tests that run only where `-m` names them."""
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    asked = config.getoption("-m")
-    left_out = [item for item in items if any(item.get_closest_marker(m) and m not in asked for m in SELDOM)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    if "large" not in config.getoption("-m"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("large")])
+        items[:] = [item for item in items if not item.get_closest_marker("large")]
     for item in items:
         if unsteady := item.get_closest_marker("unsteady"):
             item.add_marker(pytest.mark.xfail(reason=f"unsteady: {unsteady.kwargs['seen']}", strict=False))

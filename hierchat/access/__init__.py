@@ -1,1 +1,1 @@
-"""What stands before the page: which addresses and which pages it answers to, and who is logged in."""
+"""Access control in front of page and endpoint: hosts and origins, login, limits, files on their way."""

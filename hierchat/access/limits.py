@@ -90,7 +90,7 @@ def _finite(number: str) -> float:
 
 
 LIMITS: tuple[tuple[str, int], ...] = (
-    (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (dropped.py)
+    (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (files.py)
     (r"/transfer/in", MOST_OF_A_FILE),
     (r"/gradio_api/(?:queue/join|run/[^/]+)/?", 32 << 20),  # with a file of 20 MB in base64
     (r".*", 1 << 20),

@@ -54,7 +54,7 @@ class LoginRefused(Exception):
 
 
 Guess = Callable[[Request, str, str], Awaitable[Member]]
-"""Whose a name and a password are that somebody gave. Raises Refused and StoreError."""
+"""Returns whose a name and a password are. Raises LoginRefused and StoreError."""
 
 
 class PasswordPage:

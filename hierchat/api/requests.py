@@ -109,7 +109,7 @@ class ApiReply:
 
     @property
     def database(self) -> str:
-        """Its place."""
+        """Return where the database lies."""
         return str(self._service.store.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:

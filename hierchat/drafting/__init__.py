@@ -1,1 +1,1 @@
-"""Our drafter inside other engines: each folder is loaded by that engine, in its own environment."""
+"""Drafts from text: databases, evidence, acceptance model and draft tree; token ids and numpy arrays alone."""

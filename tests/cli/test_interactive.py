@@ -16,7 +16,7 @@ from tests.testing.openai_server import Script
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_C, CTRL_D, SECONDS, TAB, UP, Terminal, terminal
+from .terminal import CTRL_C, SECONDS, TAB, UP, Terminal, terminal
 
 PROMPT = r"> $"
 
@@ -59,72 +59,74 @@ def test_a_chat(url: str, script: Script, tmp_path: Path) -> None:
         assert [one["content"] for one in script.asked[2]["messages"]] == ["Be brief.", "third"]
         chat.type("/exit\n", "")
         assert chat.ended() == 0
+    with terminal(tmp_path, "--url", url) as after:  # earlier messages can be taken up again
+        after.until(PROMPT)
+        after.type(UP, "third$")
+        after.type("\n", rf"tokens.*{PROMPT}")
+    assert len(script.asked[3]["messages"]) == 1
+    # Nothing is kept but in the database
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
 
 
-def test_ctrl_c_stops_the_reply_and_then_leaves(chat: Terminal, script: Script, tmp_path: Path) -> None:
-    script.endless = True
+def test_ctrl_c_and_a_server_that_goes_away(chat: Terminal, script: Script, tmp_path: Path) -> None:
+    chat.type("half a question", "question$")
+    chat.type(CTRL_C, PROMPT)  # what was typed is taken back
+    chat.type("one\\\n", r"\. $")
+    chat.type("two\n", rf"tokens.*{PROMPT}")
+    assert [one["messages"][-1]["content"] for one in script.asked] == ["one\ntwo"]
+    script.refuses = (503, "No model is loaded.")
+    chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
+    script.refuses, script.silent = None, True
+    script.arrived.clear()
+    chat.type("hello\n", "…")
+    assert script.arrived.wait(SECONDS)
+    chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
+    assert script.hung_up.wait(SECONDS)
+    script.silent, script.breaks = False, True
+    chat.type("hello\n", rf"broke off in mid-reply.*{PROMPT}")
+    script.breaks, script.endless = False, True
+    script.hung_up.clear()
     chat.type("go on\n", r"there\.there\.")
     drawn = chat.type(CTRL_C, rf"stopped.*{PROMPT}")
     assert "Traceback" not in drawn
     assert script.hung_up.wait(SECONDS)
     chat.type(CTRL_C, "")
     assert chat.ended() == 0
-    (question, _), (reply, state) = stored(tmp_path)
-    assert question == "go on"
-    assert reply.startswith("Hello there.")
-    assert state == "stopped"
+    replies = stored(tmp_path)[1::2]
+    assert [state for _, state in replies] == ["complete", "interrupted", "stopped"]
+    assert replies[2][0].startswith("Hello there.")
 
 
-def test_ctrl_c_before_the_first_word(chat: Terminal, script: Script) -> None:
-    script.silent = True
-    chat.type("hello\n", "…")
-    assert script.arrived.wait(SECONDS)
-    chat.type(CTRL_C, rf"nothing was asked.*{PROMPT}")
-    assert script.hung_up.wait(SECONDS)
-    chat.type(CTRL_D, "")
-    assert chat.ended() == 0
-
-
-def test_ctrl_c_takes_back_what_was_typed(chat: Terminal, script: Script) -> None:
-    chat.type("half a question", "question$")
-    chat.type(CTRL_C, PROMPT)
-    chat.type("whole\n", rf"tokens.*{PROMPT}")
-    assert [one["messages"][-1]["content"] for one in script.asked] == ["whole"]
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-def test_what_came_is_kept_where_it_is_ended(
-    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
+@pytest.mark.parametrize(
+    ("when", "how"),
+    [
+        ("writing", signal.SIGTERM),
+        ("waiting", signal.SIGKILL),
+        ("waiting", signal.SIGHUP),
+        ("at the prompt", signal.SIGTERM),
+    ],
+)
+def test_what_there_is_is_kept_where_it_is_ended(
+    chat: Terminal, script: Script, tmp_path: Path, when: str, how: signal.Signals
 ) -> None:
-    script.endless = True
-    chat.type("go on\n", r"there\.there\.")
-    chat.process.send_signal(how)
-    assert chat.ended() == 128 + how
-    assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
-    assert script.hung_up.wait(SECONDS)
-    (_, _), (reply, state) = stored(tmp_path)
-    assert reply.startswith("Hello there.")
-    assert state == "stopped"
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_a_question_that_waits_is_kept_where_it_is_ended(
-    chat: Terminal, script: Script, tmp_path: Path, how: signal.Signals
-) -> None:
-    script.silent = True
-    chat.type("hello\n", "…")
+    script.endless, script.silent = when == "writing", when == "waiting"
+    seen = {"writing": r"there\.there\.", "waiting": "…", "at the prompt": rf"tokens.*{PROMPT}"}
+    chat.type("hello\n", seen[when])
     assert script.arrived.wait(SECONDS)
     chat.process.send_signal(how)
     assert chat.ended() == (-how if how == signal.SIGKILL else 128 + how)
-    assert stored(tmp_path) == [("hello", "complete")]
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-def test_at_the_prompt_it_ends_in_order(chat: Terminal, tmp_path: Path, how: signal.Signals) -> None:
-    chat.type("hello\n", rf"tokens.*{PROMPT}")
-    chat.process.send_signal(how)
-    assert chat.ended() == 128 + how
-    assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
+    kept = stored(tmp_path)
+    assert kept[0] == ("hello", "complete")
+    if when == "writing":
+        assert chat.raw.rindex("\x1b[?25h") > chat.raw.rindex("\x1b[?25l")  # the cursor is shown again
+        assert script.hung_up.wait(SECONDS)
+        assert kept[1][0].startswith("Hello there.")
+        assert kept[1][1] == "stopped"
+    elif when == "at the prompt":
+        assert [file.name for file in (tmp_path / "DATA").glob("hierchat.db*")] == ["hierchat.db"]
+    else:
+        assert kept[1:] == []
 
 
 _MISSED = """
@@ -146,24 +148,6 @@ def test_a_signal_that_does_not_reach_the_waiting_thread_is_heard(tmp_path: Path
     with terminal(tmp_path, command=[sys.executable, "-c", _MISSED]) as alone:
         alone.until(PROMPT)
         assert alone.ended() == 128 + signal.SIGTERM
-
-
-def test_a_line_may_go_on(chat: Terminal, script: Script) -> None:
-    chat.type("one\\\n", r"\. $")
-    chat.type("two\n", rf"tokens.*{PROMPT}")
-    assert script.asked[0]["messages"][-1]["content"] == "one\ntwo"
-
-
-def test_earlier_messages_can_be_taken_up(chat: Terminal, url: str, script: Script, tmp_path: Path) -> None:
-    chat.type("an earlier question\n", rf"tokens.*{PROMPT}")
-    with terminal(tmp_path, "--url", url) as after:
-        after.until(PROMPT)
-        after.type(UP, "an earlier question$")
-        after.type("\n", rf"tokens.*{PROMPT}")
-    assert [len(one["messages"]) for one in script.asked] == [1, 1]
-    # Nothing is kept but in the database
-    files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name.removesuffix("-wal").removesuffix("-shm") for name in files} == {"hierchat.db"}
 
 
 def test_commands(chat: Terminal, script: Script, tmp_path: Path) -> None:
@@ -204,15 +188,3 @@ def test_plain_text_on_a_terminal(url: str, script: Script, tmp_path: Path) -> N
         assert chat.ended() == 0
         assert "**Hello** ]0;titlethere.\r\n" in chat.raw
         assert "\x1b" not in chat.raw
-
-
-def test_a_server_that_goes_away_is_said(url: str, script: Script, tmp_path: Path) -> None:
-    with terminal(tmp_path, "--url", url) as chat:
-        chat.until(PROMPT)
-        script.refuses = (503, "No model is loaded.")
-        chat.type("hello\n", rf"No model is loaded\..*{PROMPT}")
-        script.refuses, script.breaks = None, True
-        chat.type("hello\n", rf"broke off in mid-reply.*{PROMPT}")
-        chat.type(CTRL_D, "")
-        assert chat.ended() == 0
-    assert stored(tmp_path) == [("hello", "complete"), ("Hello there.", "interrupted")]
