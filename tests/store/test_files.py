@@ -117,7 +117,9 @@ def test_a_database_of_the_revision_before_opens_unchanged(path: Path) -> None:
         assert store.chats.settings(user, chat.id).system_prompt == "You are a xylophonist"
         assert store.generated.texts(user, "m", "xylophonist")[0].ids == (7, 8)
     assert {name: len(found) for name, found in before.items() if not found} == {}
-    assert rows() == before
+    now = rows()
+    for name, found in before.items():  # later migrations add columns and a row of their own, behind these
+        assert [row[: len(found[0])] for row in now[name]][: len(found)] == found, name
 
 
 @pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
