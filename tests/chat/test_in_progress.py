@@ -46,16 +46,6 @@ class Script:
             self.steps.release()
 
 
-class Shown:
-    """A page that shows one conversation."""
-
-    def __init__(self, conversation: int) -> None:
-        self.conversation = conversation
-
-    def show(self, user_id: int, conversation_id: int) -> bool:
-        return conversation_id == self.conversation
-
-
 @pytest.fixture
 def script() -> Script:
     return Script()
@@ -145,7 +135,7 @@ def test_a_question_whose_page_is_gone_stays_in_its_chat(
 def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
     replies: InProgress, asked: ReplyInProgress, script: Script, store: Store, open_: bool
 ) -> None:
-    replies.pages = Shown(asked.conversation_id if open_ else 0)
+    asked.on_screen = lambda: open_
     replies.begin(asked, script.start)
     script.step()
     states = asked.follow()
