@@ -251,7 +251,7 @@ def test_users_take_turns(service: ChatService, store: Store, monkeypatch: pytes
     seen: list[int] = []
     keep = store.generated.keep
     monkeypatch.setattr(
-        store, "keep_self_text", lambda user, *a, **n: seen.append(user) or keep(user, *a, **n)
+        store.generated, "keep", lambda user, *a, **n: seen.append(user) or keep(user, *a, **n)
     )
     for user in users:
         store.users.set_idle_settings(user, AT_ONCE)

@@ -84,7 +84,7 @@ class FakeSlot:
         self.status = replace(self.status, message="")
 
     def sampling(self, name: str) -> GenerationSettings:
-        return self.settings(name or self.status.name)
+        return self.settings(name or self.status.name or "")
 
     def settings(self, name: str) -> GenerationSettings:
         return GenerationSettings(temperature=0.7 if "Qwen" in name else 0.0, max_new_tokens=512)
