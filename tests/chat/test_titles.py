@@ -149,7 +149,7 @@ def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
     def meanwhile() -> None:
         waiting = talk.service.slot.scheduler
         sent.start()
-        while not waiting._waiting:
+        while not waiting.waiting:
             time.sleep(0.001)
 
     engine(talk).meanwhile = meanwhile

@@ -16,6 +16,7 @@ from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
 from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
 from tests.testing.tiny_chat import catalogue, model, tokenizer
 
@@ -40,7 +41,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "CONFIG" / "models.yaml").write_text(YAML.format(folder=tmp_path / "model"))
 
 
-def save(tmp_path: Path) -> None:
+def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tiny model where the catalogue of the configuration folder names it."""
+    monkeypatch.setattr(gpu, "read_catalogue", read_catalogue)
     model().save_pretrained(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "model")
 
@@ -70,8 +73,8 @@ UNDRAFTED = {
 }
 
 
-def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
-    save(tmp_path)
+def test_figures_of_a_way_with_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, monkeypatch)
     found = try_one("tiny", "slots", "cpu")
     assert found.keys() == FOUND.keys()
     assert (found["implementation"], found["exact"]) == ("slots", True)
@@ -81,8 +84,8 @@ def test_figures_of_a_way_with_drafts(tmp_path: Path) -> None:
     assert attempt_records() == []
 
 
-def test_figures_of_a_way_without_drafts(tmp_path: Path) -> None:
-    save(tmp_path)
+def test_figures_of_a_way_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, monkeypatch)
     found = try_one("tiny", "plain", "cpu")
     assert found.keys() == UNDRAFTED.keys()
     assert (found["implementation"], found["way"]) == ("plain", "pieces")
@@ -92,7 +95,7 @@ def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.Mon
     def wrong(*given: Any, **named: Any) -> None:
         raise RuntimeError("an illegal instruction was encountered")
 
-    save(tmp_path)
+    save(tmp_path, monkeypatch)
     monkeypatch.setattr(TorchRunner, "run", wrong)
     found = try_one("tiny", "slots", "cpu")
     assert found == {

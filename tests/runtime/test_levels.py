@@ -138,7 +138,7 @@ def test_a_draft_that_cannot_be_used_is_left_out(
 
 def test_a_draft_that_was_not_fetched_is_left_out_and_not_fetched(tmp_path: Path) -> None:
     _, levels = slot(catalogue(tmp_path, "small", source={"hub": {"repo": "nobody/small"}}))
-    assert left_out(levels) == "not on this machine; `python -m hierchat models get small` downloads it"
+    assert left_out(levels) == "not on this machine; `python -m hierchat models get small` fetches it"
 
 
 def test_a_draft_that_is_no_faster_is_left_out(tmp_path: Path) -> None:
