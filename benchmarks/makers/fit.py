@@ -20,7 +20,7 @@ import torch
 from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import cross_entropy
 
-from benchmarks.makers.lessons import Chance, Lessons, Shelf
+from benchmarks.makers.lessons import Chance, Lessons, ModelStatistics
 from hierchat.drafting.acceptance import SAMPLING_SHAPES, SHAPES
 from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HIDDEN, INPUTS, KNOWN, SLOTS, Floats
 
@@ -92,16 +92,16 @@ class SampledNet(Module):
     def __init__(self, net: Net) -> None:
         super().__init__()
         self.net = net.requires_grad_(False)
-        self.heat, self.noise_weight, self.none_heat = (
+        self.heat, self.swing, self.none_heat = (
             Parameter(torch.zeros(shape)) for shape in SAMPLING_SHAPES.values()
         )
         with torch.no_grad():
-            self.noise_weight[0, -1] = 0.5
+            self.swing[0, -1] = 0.5
 
     def forward(self, lessons: Batch) -> torch.Tensor:
         read, aside = self.net.units(lessons)
         score, none = self.net.score(read)[..., 0], self.net.none(aside)
-        worth = torch.relu(_by_warmth(read, lessons.warm, self.noise_weight))
+        worth = torch.relu(_by_warmth(read, lessons.warm, self.swing))
         score = score + _by_warmth(read, lessons.warm, self.heat) + worth * lessons.noise
         none = none + _by_warmth(aside[:, None], lessons.warm, self.none_heat)
         return _logits(lessons, score, none)
@@ -200,21 +200,21 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS, help="settings and noise for each position")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    shelf = Shelf(args.corpus)
+    model_statistics = ModelStatistics(args.corpus)
     torch.manual_seed(0)
     if args.keep:
         with np.load(args.keep) as file:
             net = Net.of(dict(file))
     else:
-        net = train(Net(), shelf.lessons(args.traces))
+        net = train(Net(), model_statistics.lessons(args.traces))
         for path in args.test:
-            print(f"{path}: greedy {loss(net, shelf.lessons([path])):.4f} nats")
+            print(f"{path}: greedy {loss(net, model_statistics.lessons([path])):.4f} nats")
     generator = np.random.default_rng(0)
     chances = [Chance(generator) for _ in range(args.draws)]
-    taught = shelf.lessons(args.sampled or args.traces, chances)
+    taught = model_statistics.lessons(args.sampled or args.traces, chances)
     sampled = train(SampledNet(net), taught, SAMPLED_PASSES)
     for path in args.test:
-        shown = shelf.lessons([path], chances[:1])
+        shown = model_statistics.lessons([path], chances[:1])
         print(f"{path}: {len(shown.right)} positions, sampled {loss(sampled, shown):.4f} nats")
     np.savez(args.out, **net.arrays(), **sampled.arrays())  # type: ignore[arg-type]
 

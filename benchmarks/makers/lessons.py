@@ -171,7 +171,7 @@ def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, 
     return inputs.astype(np.float16), around, right, noise, warm
 
 
-class Shelf:
+class ModelStatistics:
     """Load the statistics of each model that wrote replies."""
 
     def __init__(self, corpus: Path | None) -> None:

@@ -60,8 +60,8 @@ def load(
     `model` None takes the catalogue's default, `backend` None the fastest that this machine has. Raises ModelError."""
     if backend is not None and backend not in get_args(Backend):
         raise ValueError(f"{backend!r} is no backend. There are: {', '.join(get_args(Backend))}.")
-    catalogue = read_catalogue()
-    name = chosen(model, catalogue) if model else None
+    name = chosen(model, read_catalogue()) if model else None
+    catalogue = read_catalogue()  # a file or folder may have joined it
     return StandaloneModel(
         load_served_model(catalogue.entry(name), LoadOptions(backend, catalogue=catalogue), report)
     )

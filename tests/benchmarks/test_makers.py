@@ -110,7 +110,7 @@ SHIPPED = {"one": [1, 2, 3], "other": [1, 2, 4]}
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch) -> lessons.ModelManager:
+def model_statistics(monkeypatch: pytest.MonkeyPatch) -> lessons.ModelStatistics:
     catalogue = SimpleNamespace(entry=lambda name: SimpleNamespace(name=name))
     monkeypatch.setattr(lessons, "read_catalogue", lambda: catalogue)
     monkeypatch.setattr(lessons, "load_tokenizer", lambda entry: None)
@@ -118,7 +118,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> lessons.ModelManager:
     monkeypatch.setattr(
         lessons, "statistics_sources", lambda names: [Source.of([SHIPPED[names[0]]], SEED)] if names else []
     )
-    return lessons.ModelManager(None)
+    return lessons.ModelStatistics(None)
 
 
 def recorded(path: Path, model: str, *replies: list[int]) -> Path:
@@ -135,17 +135,19 @@ def named_by(taught: lessons.Lessons, row: int, slot: int) -> bool:
 
 
 def test_each_model_has_the_texts_that_ship_as_it_has_them(
-    shelf: lessons.ModelManager, tmp_path: Path
+    model_statistics: lessons.ModelStatistics, tmp_path: Path
 ) -> None:
     files = [recorded(tmp_path / "a", "one", [3]), recorded(tmp_path / "b", "other", [3], [4])]
-    taught = shelf.lessons(files)
+    taught = model_statistics.lessons(files)
     assert len(taught.right) == 3
     assert [named_by(taught, row, SEED) for row in range(3)] == [True, False, True]
 
 
-def test_history_begins_anew_with_each_file(shelf: lessons.ModelManager, tmp_path: Path) -> None:
+def test_history_begins_anew_with_each_file(
+    model_statistics: lessons.ModelStatistics, tmp_path: Path
+) -> None:
     again = [7, 1, 2, 5]
-    taught = shelf.lessons(
+    taught = model_statistics.lessons(
         [recorded(tmp_path / "a", "one", again, again), recorded(tmp_path / "b", "other", again)]
     )
     assert [named_by(taught, row, HISTORY) for row in (3, 7, 11)] == [False, True, False]

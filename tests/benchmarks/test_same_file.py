@@ -17,6 +17,7 @@ from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
 from hierchat.models.load.load_model import load
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import Report
+from hierchat.runtime.loading import LoadOptions
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
 from tests.models.conftest import tiny_tokenizer
@@ -83,9 +84,9 @@ def test_a_program_that_fails_says_so(asked: argparse.Namespace) -> None:
         tokens.measure(asked)
 
 
-def served(entry: ModelEntry, backend: None, report: Report) -> ServedModel:
+def served(entry: ModelEntry, options: LoadOptions, report: Report) -> ServedModel:
     """Without drafts, whose kernels take a minute to compile."""
-    loaded = load(entry, "cpu", report, backend)
+    loaded = load(entry, "cpu", report, options.backend)
     engine = LocalEngine(make_runner(loaded).open(), loaded.end_ids, loaded.tokenizer.decode)
     prompts = PromptBuilder(loaded.tokenizer, loaded.context_length)
     return ServedModel(entry.name, loaded.model_key, engine, prompts, vanilla_ms=1.0)
