@@ -159,7 +159,7 @@ def test_an_address_without_a_chat(chat: Chat, service: FakeService) -> None:
 @pytest.fixture
 def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
     """Makes the store fail in everything that it writes, as SQLite would."""
-    write = type(service.store)._write
+    write = Connection.write
 
     def fail(error: Exception) -> None:
         def failing(self: Connection) -> Iterator[None]:
@@ -167,10 +167,10 @@ def failing(service: FakeService) -> Iterator[Callable[[Exception], None]]:
                 raise error
             yield
 
-        type(service.store)._write = contextmanager(failing)  # type: ignore[method-assign,assignment]
+        Connection.write = contextmanager(failing)  # type: ignore[method-assign,assignment]
 
     yield fail
-    type(service.store)._write = write  # type: ignore[method-assign]
+    Connection.write = write  # type: ignore[method-assign]
 
 
 def sqlite_error(code: int, text: str) -> sqlite3.OperationalError:
@@ -188,13 +188,13 @@ def test_a_store_that_fails_at_send(
     chat: Chat, service: FakeService, failing: Callable[[Exception], None], error: Exception, sentence: str
 ) -> None:
     service.script.seconds = 0
-    write = type(service.store)._write
+    write = Connection.write
     failing(error)
     chat.send("Kept")
     said(chat, sentence)
     expect(chat.page.locator("#hc-box textarea")).to_have_value("Kept")
     expect(chat.page.locator("#hc-send")).to_be_visible()
-    type(service.store)._write = write  # type: ignore[method-assign]
+    Connection.write = write  # type: ignore[method-assign]
     chat.page.locator("#hc-box textarea").fill("")
     sane(chat)
 
@@ -204,7 +204,7 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
     chat: Chat, service: FakeService, failing: Callable[[Exception], None]
 ) -> None:
     service.script.seconds = 60
-    write = type(service.store)._write
+    write = Connection.write
     chat.send("Story")
     expect(chat.words.last).to_contain_text("Here is")
     failing(sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
@@ -213,7 +213,7 @@ def test_a_full_disk_in_mid_reply_is_told_and_the_reply_is_nobodys(
     expect(chat.replies.last).to_contain_text("interrupted")
     expect(chat.words.last).to_contain_text("Here is")
     chat.shot("full-disk")
-    type(service.store)._write = write  # type: ignore[method-assign]
+    Connection.write = write  # type: ignore[method-assign]
     service.script.seconds = 0
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=driving.PATIENCE_MS)

@@ -67,22 +67,21 @@ class ModelsPanel:
     @property
     def acts(self) -> dict[str, Callable[..., Any]]:
         """Return the handlers by the action that a button carries."""
-        models, hub = self._service.models, self._service.models.hub
         acts: dict[str, Act] = {
-            "hc_model_fetch": lambda name, session: models.download(name),
-            "hc_model_stop": lambda name, session: models.stop(name),
-            "hc_model_load": lambda name, session: models.load(name),
-            "hc_model_eject": lambda name, session: models.eject(),
+            "hc_model_fetch": lambda name, session: self._service.models.download(name),
+            "hc_model_stop": lambda name, session: self._service.models.stop(name),
+            "hc_model_load": lambda name, session: self._service.models.load(name),
+            "hc_model_eject": lambda name, session: self._service.models.eject(),
             "hc_model_remove": self._ask,
             "hc_model_removed": self._remove,
             "hc_model_keep": lambda name, session: None,
-            "hc_model_cancel": lambda name, session: models.cancel(),
+            "hc_model_cancel": lambda name, session: self._service.models.cancel(),
             "hc_model_heard": lambda name, session: self._service.dismiss_model_message(),
-            "hc_model_add": lambda text, session: added(*models.add(text)),
-            "hc_hub_search": lambda words, session: hub.search(words),
+            "hc_model_add": lambda text, session: added(*self._service.models.add(text)),
+            "hc_hub_search": lambda words, session: self._service.models.hub.search(words),
             "hc_hub_look": self._look,
-            "hc_hub_less": lambda said, session: hub.leave_look(),
-            "hc_hub_leave": lambda said, session: hub.leave(),
+            "hc_hub_less": lambda said, session: self._service.models.hub.leave_look(),
+            "hc_hub_leave": lambda said, session: self._service.models.hub.leave(),
             "hc_hub_take": self._take,
             "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
             "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
