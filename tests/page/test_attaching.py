@@ -102,12 +102,23 @@ def test_files_are_attached_sent_and_shown(chat: Chat, service: FakeService) -> 
     expect(text).to_have_count(0)
 
 
+FIRST_IS_SLOW = """() => {
+    const read = FileReader.prototype.readAsDataURL;
+    FileReader.prototype.readAsDataURL = function (file) {
+        FileReader.prototype.readAsDataURL = read;
+        setTimeout(() => this.readAsDataURL(file), 1500);
+    };
+}"""
+"""The browser reads the first file last."""
+
+
 def test_files_chosen_at_once_stand_in_the_order_of_their_choice(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 0
-    choose(chat, large_md=b"word " * 200_000, small_py=CODE)  # the small one is read first
-    chat.send("Both")  # and waits for the large one
+    chat.page.evaluate(FIRST_IS_SLOW)
+    choose(chat, slow_md=NOTES, quick_py=CODE)
+    chat.send("Both")  # and waits for the slow one
     expect(chat.replies).to_have_count(1)
-    assert [[file.name for file in files] for files in stored(service)] == [["large.md", "small.py"]]
+    assert [[file.name for file in files] for files in stored(service)] == [["slow.md", "quick.py"]]
 
 
 REFUSED = [

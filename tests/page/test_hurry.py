@@ -18,6 +18,9 @@ AT_ONCE = """names => {
 }"""
 
 
+@pytest.mark.unsteady(
+    seen="once in a whole run: Back from Settings led to Insights, which was clicked in passing"
+)
 def test_the_last_of_several_clicks_counts(chat: Chat, service: FakeService) -> None:
     numbers = {title: stored_chat(service.store, title, 1) for title in ("One", "Two", "Three")}
     chat.open()
