@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.testing.parsing import parse
+
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
@@ -55,7 +57,7 @@ MODULES = modules()
 @cache
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a file, made once for all tests."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return parse(path.read_text(encoding="utf-8"))
 
 
 def imported(path: Path, *, at_start: bool) -> Iterator[str]:
@@ -152,6 +154,6 @@ def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> No
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) == "page"])
 def test_the_page_knows_nothing_behind_the_chat_service(module: str) -> None:
     """It reaches the store and the model slot through the parts of ChatService alone."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and node.attr in ("store", "host", "slot"):
             assert not ast.unparse(node.value).endswith("service"), f"{module}: {ast.unparse(node)}"

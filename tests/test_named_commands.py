@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.__main__ import main as measure
 from hierchat.cli.main import main
+from tests.testing.parsing import parse
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(
@@ -31,7 +32,7 @@ def texts() -> Iterator[tuple[str, str]]:
             # A command that a backslash continues is one line
             yield path.name, path.read_text(encoding="utf-8").replace("\\\n", " ")
     for path in [*(ROOT / "hierchat").rglob("*.py"), ROOT / "app.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
                 yield path.name, "".join(map(str, parts))

@@ -14,6 +14,7 @@ from benchmarks.makers.catalogues import template, text_of
 from hierchat import language
 from hierchat.config import shipped
 from hierchat.page.buttons import said, script
+from tests.testing.parsing import parse
 
 ROOT = Path(language.__file__).parent
 FUNCTIONS = {"_": 1, "later": 1, "plural": 2}
@@ -37,7 +38,7 @@ def _speaks(tree: ast.AST) -> bool:
 def test_what_is_wrapped_is_whole() -> None:
     wrong = []
     for path in FILES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parse(path.read_text(encoding="utf-8"))
         if not _speaks(tree):
             continue
         for node, given in _wrapped(tree):
@@ -62,7 +63,7 @@ def test_no_function_takes_the_name_away() -> None:
     wrong = []
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        for scope in _scopes(symtable.symtable(text, path.name, "exec")) if _speaks(ast.parse(text)) else ():
+        for scope in _scopes(symtable.symtable(text, path.name, "exec")) if _speaks(parse(text)) else ():
             if (
                 "_" in scope.get_identifiers()
                 and (name := scope.lookup("_")).is_local()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.testing.parsing import parse
+
 TESTS = Path(__file__).parent
 MOST = 5
 STEADY = ("isolation", "access", "checks", "sampl", "delet", "forget", "verif", "exact")
@@ -16,7 +18,7 @@ def unsteady() -> list[tuple[str, ast.Call]]:
     return [
         (str(path.relative_to(TESTS)), node)
         for path in sorted(TESTS.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.unsteady"
     ]
 

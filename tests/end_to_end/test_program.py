@@ -30,6 +30,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     running.stop(signal.SIGKILL)
 
 
+@pytest.mark.unsteady(seen="the reply ended between the look at the disk and the kill: none was interrupted")
 def test_a_conversation_survives_kill_and_restart(program: Program) -> None:
     with driving.browser() as browser, driving.visiting(browser, program.address) as chat:
         chat.page.set_default_timeout(REPLY_MS)

@@ -108,8 +108,7 @@ def test_damaged_texts_that_ship_only_leave_a_line(
     file = seeds / "tiny.jsonl.xz"
     file.write_bytes(file.read_bytes()[:cut])
     assert statistics(entry(), tokenizer) == []
-    (line,) = caplog.messages
-    assert "that ship are not used" in line
+    assert sum("that ship are not used" in line for line in caplog.messages) == 1
 
 
 def test_an_unwritable_cache_only_leaves_a_line(
