@@ -108,7 +108,9 @@ def test_damaged_texts_that_ship_only_leave_a_line(
     file = seeds / "tiny.jsonl.xz"
     file.write_bytes(file.read_bytes()[:cut])
     assert statistics(entry(), tokenizer) == []
-    assert sum("that ship are not used" in line for line in caplog.messages) == 1
+    # A store that another test left may say meanwhile that its folder is gone.
+    (line,) = [one.getMessage() for one in caplog.records if one.name != "hierchat.store.connection"]
+    assert "that ship are not used" in line
 
 
 def test_an_unwritable_cache_only_leaves_a_line(
