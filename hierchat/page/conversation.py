@@ -119,8 +119,8 @@ def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
     note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
-    edit = button("hc_edit", _("Edit"), id=message.id)
-    copy = button("hc_copy", _("Copy"), text=message.text)
+    edit = button("hc_edit", _("Edit"), id=message.id, title=_("Edit"))
+    copy = button("hc_copy", _("Copy"), text=message.text, title=_("Copy"))
     attached = files(message.attachments, shown)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
@@ -166,17 +166,17 @@ def _reply(
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
-        "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
+        "" if message.edited else button("hc_sources", _("Sources"), id=message.id, title=_("Sources"),
                                          aria_pressed="false" if runs is None else "true"),
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
-        button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
-        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text),
+        button("hc_edit_reply", _("Edit"), id=message.id, title=_("Edit")) if message.text else "",
+        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text, title=_("Copy")),
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = (
-        f'<details class="hc-details"><summary>{_("Details")}</summary>'
+        f'<details class="hc-details"><summary title="{_("Details")}">{_("Details")}</summary>'
         f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div></details>'
         if figures or message.model
         else ""
