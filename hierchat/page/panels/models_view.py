@@ -152,10 +152,14 @@ def _words(row: ModelRow) -> str:
 
 def fit_line(fit: Fit, step: str) -> str:
     """Say whether a model fits this machine, and what will compute it."""
-    said = f" {html.escape(step)}" if step and fit.verdict != "no" else ""
+    how = (
+        f'<details class="hc-how"><summary>{_("How it runs")}</summary>{html.escape(step)}</details>'
+        if step and fit.verdict != "no"
+        else ""
+    )
     return (
         f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
-        f"{html.escape(fit.why)}{said}</p>"
+        f"{html.escape(fit.why)}</p>{how}"
     )
 
 
