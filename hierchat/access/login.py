@@ -22,9 +22,8 @@ from hierchat.language import _, later, plural
 from hierchat.store import StoreError
 from hierchat.store.users import normal
 
+
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
-
-
 class LoginRefused(Exception):
     """A login that did not succeed: the password was wrong (`looked_at`), or it came too early.
 
@@ -46,13 +45,10 @@ class LoginRefused(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the HTTP headers of the answer that refuses: when to try again, where waiting helps."""
         return {"Retry-After": str(self.seconds)} if self.seconds else {}
 
 
 # Another password, for whoever is logged in with an account.
-
-
 Guess = Callable[[Request, str, str], Awaitable[Member]]
 """Returns whose a name and a password are. Raises LoginRefused and StoreError."""
 
@@ -115,8 +111,6 @@ def _back() -> str:
 
 
 # How long to wait after wrong passwords.
-
-
 FORGET_SECONDS = 15 * 60
 
 
@@ -157,7 +151,6 @@ class Throttle:
         return max(self._wait(lane) for lane in lanes)
 
     def failed(self, lanes: list[AttemptGroup]) -> None:
-        """Count one more wrong attempt."""
         now = self._clock()
         self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
         for lane in lanes:
@@ -321,7 +314,6 @@ class LoginMiddleware:
         return [AttemptGroup(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
-        """Say where a browser is."""
         if self._origins.is_shared(request.scope):
             return later("over the public link")
         if self._origins.is_local(request.scope):

@@ -30,7 +30,6 @@ from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
 async def chat(request: Request, serving: Serving) -> Response:
-    """Answer a request to /v1/chat/completions."""
     params = await fields(request, ChatRequest)
     running = await serving.begin(request, [reply_request(params, serving.service)], params.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
@@ -155,8 +154,6 @@ def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) ->
 
 # A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's
 # messages see it.
-
-
 @dataclass(slots=True)
 class Block:
     """`text`: what it says or thinks, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call

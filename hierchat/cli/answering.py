@@ -48,14 +48,10 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is import
 class OwnModel:
     """Has the model of this process answer; while another one is loaded, `out` shows how far it is."""
 
-    def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
+    def __init__(self, service: ChatService, slot: ModelSlot, out: TextIO = sys.stderr) -> None:
         self._service = service
+        self.slot = slot
         self._out = out
-
-    @property
-    def slot(self) -> ModelSlot:
-        """Return the slot that holds the model."""
-        return self._service.slot
 
     @property
     def name(self) -> str:
@@ -92,13 +88,11 @@ class OwnModel:
         self, user: int, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield a reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
+        allowed: DraftsFrom = "none" if self._service.users.drafts_from(user) == "none" else "chat"
         yield from self._service.complete(messages, reply_settings(sampling), user, stop, allowed)
 
 
 # A server that answers
-
-
 USUAL_URL = "http://127.0.0.1:7860"
 """Where a hierchat of this machine listens."""
 _LOOK_SECONDS, _LIST_SECONDS = 2.0, 30.0
@@ -301,8 +295,6 @@ class _StreamedReply:
 
 
 # From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
-
-
 @contextmanager
 def open_talk(flags: ChatFlags) -> Iterator[Talk]:
     """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
@@ -357,8 +349,8 @@ def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -
     name = flags.model or slot.names[0]
     require(name, slot.names)
     service = stack.enter_context(closing(ChatService(store, slot)))
-    model = OwnModel(service)
+    model = OwnModel(service, slot)
     model.choose(name)
     if not flags.no_history:
-        return StoredTalk(model, changes, service, user, number)
+        return StoredTalk(model, changes, service, store, user, number)
     return TalkInMemory(model, changes, partial(model.complete, user), service.chats.settings(user, None))

@@ -305,8 +305,6 @@ class Interactive:
 
 
 # From the flags to one answer, or to the loop
-
-
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """As a shell counts a program that a signal ended."""
 _EARLIER = 100

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from hierchat.runtime.model_slot import ModelSlot
 
 # Markdown in the terminal, part by part.
-
-
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 """What looks like HTML is text: rich would leave it out."""
 
@@ -139,11 +137,9 @@ class Screen(Protocol):
 
     def show(self, frame: Frame) -> None:
         """Show how far the reply is."""
-        ...
 
     def end(self) -> None:
         """End the reply: nothing more comes."""
-        ...
 
 
 class SilentScreen:
@@ -287,8 +283,6 @@ def _wait(frame: Frame) -> str:
 
 
 # What was measured of a reply: a line for the eye, a record for programs.
-
-
 _ENDS = {
     "loop": "ended: it had come to repeat itself",
     "length": "cut at the longest reply allowed",
@@ -344,8 +338,6 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
 
 
 # Where the words of a reply came from, in the terminal.
-
-
 _STYLES = {
     TARGET: "",
     "context": "blue underline",
@@ -384,8 +376,6 @@ def _where(runs: Sequence[SourceRun]) -> str:
 
 
 # A model that loads: a line for each phase beside the page, one line in place before a reply
-
-
 _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"
 

@@ -12,9 +12,6 @@ import pytest
 from benchmarks import forward
 from benchmarks.__main__ import main
 from benchmarks.forward import MACHINES, REPEATS, WIDTHS, project
-from benchmarks.tabulate import forward_tables
-from hierchat.engine.cpu.runner import CpuRunner
-from tests.testing.tiny import CONTEXT, block_model, tiny_model
 
 
 class Fixed:
@@ -51,22 +48,6 @@ def test_a_projection_takes_the_longer_of_memory_and_cores() -> None:
     assert sixteen["ms"] == {"1": 12.0, "32": 60.0}
 
 
-def test_what_limits_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "gigabytes_per_second", lambda threads: 20.0)
-    runner = CpuRunner(block_model(tiny_model("llama")), context_length=CONTEXT, threads=2)
-    curve = {"1": runner.model.nbytes / 1e7, "8": 9.0}  # 10 GB a second, without keys and values
-    found = forward.limits(runner, {"0": curve, "1000000": curve})
-    none, many = found["contexts"].values()
-    assert (found["gigabytes_per_second"], none["gigabytes_per_second"], none["percent"]) == (20.0, 10.0, 50)
-    shape = runner.shape
-    per_slot = 2 * shape.layers * shape.kv_heads * (2 * shape.head_dim + 4)  # int16, and a scale
-    assert many["read_mb"] - none["read_mb"] == pytest.approx(per_slot, rel=1e-3)
-    run = {"contexts": {"0": curve, "1000000": curve}, "memory": found}
-    *_, (head, rows) = forward_tables(run)
-    assert head[0].startswith("computed, not measured")
-    assert rows[0][:2] == ["8 cores, 60 GB a second", "0"]
-
-
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
 class TestCommand:
     """With a tiny model, and a peer that tells what it was asked."""
@@ -92,12 +73,6 @@ class TestCommand:
         said = capsys.readouterr().out
         assert "llama.cpp" in said
         assert "reading a prompt" in said
-
-    def test_a_peer_that_cannot_be_timed_or_started(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["forward", "--model", "tiny", "--peers", "flashspec"]) == 2
-        assert "llama.cpp" in capsys.readouterr().err
-        assert main(["forward", "--model", "tiny", "--contexts", "8", "--peers", "llama.cpp"]) == 2
-        assert "does not come from a GGUF file" in capsys.readouterr().err
 
 
 class FakePeer:

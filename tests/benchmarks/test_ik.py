@@ -66,12 +66,3 @@ def test_its_own_figures_count(folder: Path, method: str, forwards: int) -> None
 def test_what_goes_wrong_is_said(folder: Path, seed: int, reason: str) -> None:
     with pytest.raises(ArmError, match=reason):
         asked("suffix", seed)
-
-
-def test_without_the_program_the_arm_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FOLDER, raising=False)
-    with pytest.raises(ArmError, match=FOLDER):
-        IkArm("ik", "", Path("model.gguf"), served(), threads=1)
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    with pytest.raises(ArmError, match="there is no llama-spec-bench"):
-        IkArm("ik", "", Path("model.gguf"), served(), threads=1)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.peers import environment
 from benchmarks.peers.arm import MAIN, PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.programs.llama_cpp import DraftModel
@@ -50,39 +49,6 @@ def test_a_peer_says_what_went_wrong_and_lives(peer: PeerArm) -> None:
 def test_a_peer_that_dies_leaves_its_last_words(peer: PeerArm) -> None:
     with pytest.raises(ArmError, match="ended with code 3: unlucky"):
         peer.answer([7], settings(13))
-
-
-def test_a_peer_that_does_not_start() -> None:
-    with pytest.raises(ArmError, match="ended with code 1: no such thing"):
-        PeerArm("fake", [sys.executable, "-c", "raise SystemExit('no such thing')"], served().engine, 1)
-
-
-def test_a_peer_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.peers.arm.CLOSE_SECONDS", 0.05)
-    script = 'import json, time; print(json.dumps({"versions": {}}), flush=True); time.sleep(600)'
-    peer = PeerArm("fake", [sys.executable, "-c", script], served().engine, 1)
-    peer.close()
-    assert peer._process.returncode
-
-
-def test_a_newer_python_is_found_where_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ahead = (sys.version_info[0], sys.version_info[1] + 1)
-    name = f"{ahead[0]}.{ahead[1]}"
-
-    def put(path: Path, code: int) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\nexit {code}\n")
-        path.chmod(0o755)
-        return path
-
-    put(tmp_path / "shims" / f"python{name}", 1)
-    monkeypatch.setenv("PATH", str(tmp_path / "shims"))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    with pytest.raises(ArmError, match=rf"Python {name} or newer"):
-        environment.find_python(ahead)
-    held = put(tmp_path / "pyenv/versions" / f"{name}.4" / "bin/python", 0)
-    assert environment.find_python(ahead) == held
-    assert environment.find_python((3, 11)) == Path(sys.executable)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import simulate, tabulate
+from benchmarks import tabulate
 from benchmarks.arms import OwnArm, parse_arms, parse_plan
 from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
@@ -96,12 +96,3 @@ def test_a_model_without_draft_models(arm: str) -> None:
     left = replace(bare, levels=Levels((), (), hierarchy, (LeftOut("small", "not on this machine"),)))
     with pytest.raises(ArmError, match="small: not on this machine"):
         OwnArm(arm, left)
-
-
-def test_simulated_families() -> None:
-    found = simulate.simulate()
-    assert len(found["rows"]) == len(simulate.FAMILIES) * len(simulate.MACHINES) * len(simulate.SHIFTS)
-    for row in found["rows"]:
-        assert row["single_ms"] < row["vanilla_ms"]
-        assert row["stack_gain"] >= 1.0 - 1e-9  # a single draft is one of the plans
-        assert all(one["gain"] >= row["stack_gain"] - 1e-9 for one in row["databases"].values())

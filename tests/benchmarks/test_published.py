@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.arms import OwnArm
-from benchmarks.peers.environment import ArmError
-from benchmarks.published import PUBLISHED, arctic
-from benchmarks.published.arctic import Arctic
-from benchmarks.published.common import Published, merged
+from benchmarks.published import PUBLISHED
+from benchmarks.published.common import Published
 from benchmarks.published.hierarchy import HierarchyDrafting
 from benchmarks.published.llama_cache import LlamaCache
 from benchmarks.published.prompt_lookup import PromptLookup
@@ -24,7 +22,6 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS
-from tests.testing.tiny_chat import served
 from tests.testing.tiny_chat import served as tiny
 
 
@@ -46,13 +43,6 @@ def paths(tree: DraftTree) -> list[tuple[int, ...]]:
 def after(drafter: Published, prompt: Sequence[int], limit: int | None = None) -> list[tuple[int, ...]]:
     drafter.begin(prompt)
     return paths(drafter.propose(limit))
-
-
-def test_branches_share_their_beginnings() -> None:
-    tree = merged([(1, 2, 3), (1, 2, 4), (5,)], "abc", None)
-    assert paths(tree) == [(1,), (1, 2), (1, 2, 3), (1, 2, 4), (5,)]
-    assert tree.sources == ("a", "a", "a", "b", "c")
-    assert paths(merged([(1, 2, 3), (4,)], "ab", 2)) == [(1,), (1, 2)]
 
 
 class TestPromptLookup:
@@ -160,50 +150,3 @@ def test_not_a_word_changes() -> None:
             assert answer.reply == plain.reply
         assert answer.forwards is not None
         assert answer.forwards < len(answer.reply), name
-
-
-compiled = pytest.mark.large
-
-
-@pytest.fixture(scope="module")
-def texts() -> np.ndarray:
-    return np.random.default_rng(3).integers(0, 5, (8, 120))
-
-
-@compiled
-def test_ours_proposes_what_theirs_does(texts: np.ndarray) -> None:
-    """Equal sums of probabilities: which of equally likely tokens comes first is chance."""
-    earlier, learned, prompt, reply = texts[:4].tolist()
-    theirs, ours = Arctic(9, [corpus(earlier)]), Suffix(9, [corpus(earlier)])
-    drafted = 0
-    for drafter in (theirs, ours):
-        drafter.learn(learned)
-        drafter.begin(prompt)
-    for token in reply:
-        one, other = theirs.propose(), ours.propose()
-        paths(one)
-        assert sum(one.probabilities) == pytest.approx(sum(other.probabilities), abs=1e-4)
-        drafted += len(one)
-        for drafter in (theirs, ours):
-            drafter.observe([token])
-    assert drafted > 100
-
-
-@compiled
-def test_not_a_word_changes_with_arctic_inference() -> None:
-    model, prompt = served(), list(range(3, 40)) * 2
-    plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
-    arm = OwnArm("arctic-suffix", model, width=8)
-    for _ in range(2):
-        answer = arm.answer(prompt, SETTINGS)
-        arm.learn(answer.reply)
-        assert answer.reply == plain.reply
-    assert answer.forwards
-    assert answer.forwards < len(answer.reply)
-
-
-def test_a_source_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
-    monkeypatch.setattr(arctic, "SOURCE", "http://127.0.0.1:9/none.tar.gz")
-    with pytest.raises(ArmError, match="could not be fetched"):
-        OwnArm("arctic-suffix", served())

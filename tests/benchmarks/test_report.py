@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from benchmarks.__main__ import main
 from benchmarks.decode import Measured
 from benchmarks.report import DOCUMENT, draw_document
 from benchmarks.summary import Row, merged_repeats, summarise
-from benchmarks.tabulate import show
 
 
 def turn(reply: list[int], seconds: float, forwards: int | None = None, **changed: Any) -> dict[str, Any]:
@@ -60,18 +57,6 @@ def test_sums_and_ratios() -> None:
     assert "by_day" not in figures
 
 
-def test_without_vanilla_there_is_no_speedup() -> None:
-    rows = [{**found, "arms": {"hierchat": found["arms"]["hierchat"]}} for found in ROWS]
-    figures = summarise(rows, "hierchat")
-    assert (figures["speedup"], figures["mismatches"], figures["quartiles"]["speedup"]) == (None, None, None)
-    assert figures["tokens_per_second"] == 2.0
-
-
-def test_a_reply_that_took_no_time() -> None:
-    figures = summarise([row(0, "qa", vanilla=[turn([], 0.0, 0)])], "vanilla")
-    assert (figures["tokens_per_second"], figures["speedup"], figures["sources"]) == (None, None, {})
-
-
 def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
     rows = [
         row(
@@ -98,18 +83,6 @@ def test_repeats_count_by_their_medians() -> None:
     assert (figures["questions"], figures["seconds"], figures["speedup"]) == (1, 2.0, 2.0)
     repeats[2]["arms"]["hierchat"] = [turn([1, 3], 9.0, 1)]
     assert summarise(merged_repeats(repeats), "hierchat")["mismatches"] == 1
-
-
-def test_the_table() -> None:
-    drawn = io.StringIO()
-    rows = [*ROWS, {**row(2, "qa"), "skipped": "too long"}]
-    arms = [{**summarise(rows, arm)} for arm in ("vanilla", "hierchat", "llama.cpp")]
-    absent = [{"arm": "transformers", "reason": "not [there]"}]
-    show({"arms": arms, "absent": absent, "questions": rows}, Console(file=drawn, width=120))
-    said = drawn.getvalue()
-    assert "absent: transformers: not [there]" in said
-    assert "1 of 3 questions" in said
-    assert "1.50" in said
 
 
 pytest.importorskip("matplotlib")

@@ -14,7 +14,6 @@ from hierchat.cli.screen import (
     PlainScreen,
     figures_line,
     finished,
-    printable,
     record,
     show_sources,
 )
@@ -130,14 +129,6 @@ def test_plain_text_comes_as_it_is_written() -> None:
     assert plain(["a", "a *b", "a *b*"]) == ["a", "a *b", "a *b*", "a *b*\n"]
     assert plain(["a\n"]) == ["a\n", "a\n"]
     assert plain([""]) == ["", ""]
-
-
-def test_a_stop_string_is_never_begun() -> None:
-    assert plain(["abc", "abc#", "abc##", "abc"], ("###",)) == ["a", "ab", "abc", "abc", "abc\n"]
-
-
-def test_nothing_that_a_model_writes_steers_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\x07\x9b\x7f\r\n\tü—日") == "a[2Jb\n\tü—日"
 
 
 def test_the_figures_line() -> None:
