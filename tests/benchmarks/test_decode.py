@@ -55,16 +55,6 @@ def test_history_carries_along_in_a_log_only_and_what_does_not_fit_is_skipped(
         assert second[: len(first) + 3] == [*first, 5, 6, 7]  # a prompt holds the arm's own replies
 
 
-def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(served: ServedModel, tmp_path: Path) -> None:
-    out = result(tmp_path, ["a", "b"])
-    arms = [FakeArm("a"), FakeArm("b", fails=WARM_UPS + 1)]
-    run(served, arms, questions(3), out)
-    written = json.loads(out.path.read_text())
-    assert written["absent"] == [{"arm": "b", "reason": "RuntimeError: out of breath"}]
-    assert {figures["arm"]: figures["questions"] for figures in written["arms"]} == {"a": 3, "b": 1}
-    assert arms[1].closed
-
-
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(served: ServedModel, tmp_path: Path) -> None:
     class Interrupted(FakeArm):
         def answer(self, *asked: Any) -> Any:
@@ -124,22 +114,6 @@ class TestCommand:
         shown = capsys.readouterr()
         assert "hierchat" in shown.out
         assert "llama.cpp is absent" in shown.err
-
-    def test_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        questions_file(tmp_path)
-        assert self.ask(tmp_path, "--resume", kind="log") == 0
-        path = tmp_path / "out.json"
-        whole = json.loads(path.read_text())
-        path.write_text(json.dumps({**whole, "questions": whole["questions"][:2]}))
-        assert self.ask(tmp_path, "--resume", kind="log") == 0
-        again = json.loads(path.read_text())
-        assert again["questions"][:2] == whole["questions"][:2]
-        replies = [
-            [row["arms"]["hierchat"][0]["reply"] for row in found["questions"]] for found in (whole, again)
-        ]
-        assert replies[0] == replies[1]
-        assert self.ask(tmp_path, "--resume", "--seed", "5", kind="log") == 2
-        assert "seed was 0 and is 5" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("more", "said"),

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import forward
 from benchmarks.__main__ import main
-from benchmarks.forward import MACHINES, REPEATS, WIDTHS, project
+from benchmarks.forward import REPEATS, WIDTHS
 
 
 class Fixed:
@@ -37,15 +37,6 @@ def test_programs_take_turns_and_medians_count(monkeypatch: pytest.MonkeyPatch) 
     assert log == [("one", 5), ("other", 5)] * REPEATS + [("one", 9), ("other", 9)] * REPEATS
     assert found["one"]["contexts"]["9"] == {str(width): 2.0 * width for width in WIDTHS}
     assert (found["other"]["prompt_ms"], found["other"]["prompt_tokens_per_second"]) == (300.0, 333.3)
-
-
-def test_a_projection_takes_the_longer_of_memory_and_cores() -> None:
-    found = project({"1": 40.0, "32": 480.0}, threads=2, read=1_200_000_000)
-    assert [(one["cores"], one["gigabytes_per_second"]) for one in found] == list(MACHINES)
-    eight, sixteen = found[0], found[3]
-    assert eight["ms"] == {"1": 20.0, "32": 120.0}
-    assert eight["bound"] == {"1": "memory", "32": "cores"}
-    assert sixteen["ms"] == {"1": 12.0, "32": 60.0}
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")

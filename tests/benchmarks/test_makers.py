@@ -12,18 +12,16 @@ import torch
 
 from benchmarks.makers import seeds
 from benchmarks.makers.fit import Batch, Net, SampledNet
-from benchmarks.makers.lessons import Chance, lesson_of
+from benchmarks.makers.lessons import lesson_of
 from benchmarks.makers.seeds import Streams, WorkFile, Writer
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FITTED, sampling_features
 from hierchat.drafting.growing.acceptance_model import score
-from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.kernel_arrays import CANDIDATES, AcceptanceModel
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.sampler import processed
 from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.drafting.databases import World
@@ -101,24 +99,6 @@ def test_an_interrupted_run_goes_on(runner: CpuRunner, tmp_path: Path) -> None:
     run(runner, again, asked=[one for one in ASKED if one.key not in done])
     by_key = [sorted(map(json.dumps, one.rows())) for one in (whole, again)]
     assert by_key[0] == by_key[1]
-
-
-GENERATOR = np.random.default_rng(0)
-
-
-def test_where_all_tokens_were_recorded_the_winner_is_the_samplers() -> None:
-    chance = Chance(GENERATOR)
-    winners = set()
-    for _ in range(300):
-        key = chance.draw()
-        logits = np.sort(GENERATOR.normal(0, 2, 20))[::-1].astype(np.float32)
-        chances = np.exp(logits) / np.exp(logits).sum()
-        noise = [gumbel(key, token) for token in range(20)]
-        expected = int((processed(logits, chance.settings) + noise).argmax())
-        found = chance.winner(np.arange(20, dtype=np.int32), chances)
-        assert found == expected
-        winners.add(found)
-    assert len(winners) > 3
 
 
 def test_chances_are_those_of_the_kernel() -> None:

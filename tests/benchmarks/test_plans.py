@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import summarise
 from hierchat.hierarchy.plan import Plan
-from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.levels import LeftOut, Levels
 from hierchat.runtime.served_model import ServedModel
-from tests.testing import tiny_chat as tiny
 from tests.testing.fake_arms import result
 from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
 
@@ -85,14 +81,3 @@ def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> Non
     console = Console(record=True, width=140)
     tabulate.show(out.as_dict(), console)
     assert "expected ms a token" in console.export_text()
-
-
-@pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
-def test_a_model_without_draft_models(arm: str) -> None:
-    bare = tiny.served()
-    with pytest.raises(ArmError, match=r"models\.yaml names none"):
-        OwnArm(arm, bare)
-    hierarchy = Hierarchy(["tiny"], [bare.engine.latency])
-    left = replace(bare, levels=Levels((), (), hierarchy, (LeftOut("small", "not on this machine"),)))
-    with pytest.raises(ArmError, match="small: not on this machine"):
-        OwnArm(arm, left)

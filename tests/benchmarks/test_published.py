@@ -12,9 +12,6 @@ from benchmarks.published import PUBLISHED
 from benchmarks.published.common import Published
 from benchmarks.published.hierarchy import HierarchyDrafting
 from benchmarks.published.llama_cache import LlamaCache
-from benchmarks.published.prompt_lookup import PromptLookup
-from benchmarks.published.suffix import Suffix
-from benchmarks.published.token_recycling import PUBLISHED as TREE
 from benchmarks.published.token_recycling import TokenRecycling
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
@@ -45,18 +42,7 @@ def after(drafter: Published, prompt: Sequence[int], limit: int | None = None) -
     return paths(drafter.propose(limit))
 
 
-class TestPromptLookup:
-    def test_the_earliest_match_of_two_tokens(self) -> None:
-        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2])[-1] == (3, 9, 1)
-        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2], limit=1) == [(3,)]
-
-
 class TestTokenRecycling:
-    def test_the_tree_as_published(self) -> None:
-        names = TREE.split()
-        assert len(names) == len(set(names)) == 80
-        assert all(name[:-1] in names for name in names if len(name) > 1)
-
     def test_successors_of_successors(self) -> None:
         drafter = TokenRecycling(8)
         assert after(drafter, [1]) == []
@@ -69,24 +55,6 @@ class TestTokenRecycling:
         assert paths(drafter.propose()) == []
 
 
-class TestSuffix:
-    def test_as_long_as_the_match_allows(self) -> None:
-        prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3]
-        # "2 3" was continued once of the twice that it stands there, the end of the text included
-        assert after(Suffix(9, factor=1.0), prompt) == [(4,), (4, 5)]
-        assert after(Suffix(9, factor=1.5), prompt)[-1] == (4, 5, 6)
-        assert after(Suffix(3, factor=4.0), prompt)[-1] == (4, 5)
-
-    def test_the_likelier_branch_first(self) -> None:
-        drafter = Suffix(9, factor=3.0)
-        drafter.begin([1, 5, 6, 0, 1, 7, 2, 1, 5, 8, 3, 1])
-        tree = drafter.propose()
-        assert paths(tree)[0] == (5,)
-        assert tree.probabilities[0] == pytest.approx(2 / 4)
-        assert len(tree) == 3
-        assert set(paths(tree)[1:]) < {(7,), (5, 6), (5, 8)}
-
-
 class TestLlamaCache:
     def test_the_context_needs_little(self) -> None:
         assert after(LlamaCache(4), [1, 2, 3, 9, 1, 2, 3]) == [
@@ -96,16 +64,6 @@ class TestLlamaCache:
         ]  # three tokens, seen once
         assert after(LlamaCache(4), [7, 2, 9, 5, 2]) == []  # one token, seen once
         assert after(LlamaCache(2), [7, 2, 9, 5, 2, 9, 4, 2]) == [(9,)]  # one token, twice
-
-    def test_the_history_needs_more(self) -> None:
-        drafter = LlamaCache(2)
-        drafter.learn([1, 2, 3, 9])
-        assert after(drafter, [1, 2, 3]) == []
-        drafter.learn([1, 2, 3, 9])
-        assert after(drafter, [1, 2, 3]) == [(9,)]
-        assert after(drafter, [3]) == []
-        drafter.forget()
-        assert after(drafter, [1, 2, 3]) == []
 
 
 class TestHierarchyDrafting:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.arms import Carried, OwnArm
-from benchmarks.record import CHOICE, TOP, Trace, earlier, read_lines, read_traces, record
+from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
 from benchmarks.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.checks.questions import Question, RequestError
 from hierchat.runtime.served_model import ServedModel
@@ -41,23 +41,6 @@ def replayed(
     arms = [Carried(name, without_model(costs), how.get("width")) for name in names]
     replay(arms, traces, costs, out, tell, carry=how.get("carry", False))
     return out
-
-
-def test_what_is_recorded(served: ServedModel, tmp_path: Path) -> None:
-    traces = recorded(served, tmp_path / "t", questions(2, turns=2))
-    assert [(trace.question.name, trace.turn) for trace in traces] == [
-        *[("q0", 0), ("q0", 1), ("q1", 0), ("q1", 1)]
-    ]
-    assert traces[0].question is traces[1].question
-    assert (traces[0].question.day, traces[0].question.group, traces[0].model) == (0, "qa", "tiny")
-    first, second = traces[:2]
-    assert second.prompt[: len(first.prompt) + len(first.reply)] == [*first.prompt, *first.reply]
-    assert first.reply == OwnArm("vanilla", served).answer(first.prompt, SETTINGS).reply
-    for line, trace in zip(read_lines(tmp_path / "t"), traces, strict=True):
-        assert line["top_from"] == len(trace.prompt) - 1
-        assert trace.top.shape == trace.chances.shape == (24, TOP)
-        assert all(token in row for token, row in zip(trace.reply, trace.top[:, :2], strict=True))
-        assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
 
 
 def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path: Path) -> None:
