@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -122,39 +118,3 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-ARENAS = """
-import ctypes, sys, threading
-from hierchat.cli.serve import share_arenas
-libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
-together = threading.Barrier(12)
-
-def allocate():
-    together.wait()
-    libc.malloc(ctypes.c_size_t(100))
-    together.wait()
-
-if sys.argv[1] == "shared":
-    share_arenas()
-threads = [threading.Thread(target=allocate) for _ in range(12)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-out = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
-libc.malloc_info(0, out)
-libc.fclose(out)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="arenas are glibc's")
-def test_threads_of_replies_share_what_they_free(tmp_path: Path) -> None:
-    counts = {}
-    for how in ("shared", "each"):
-        out = tmp_path / how
-        env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-        subprocess.run([sys.executable, "-c", ARENAS, how, out], cwd=ROOT, env=env, check=True)
-        counts[how] = out.read_text().count("<heap nr=")
-    assert counts["shared"] <= 2 < counts["each"]

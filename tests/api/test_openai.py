@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -39,23 +38,6 @@ def test_a_stream_comes_as_it_is_written(written: tuple[Script, Served], script:
     assert (words, finish) == ("Hello there.", "stop")
     assert usage is not None
     assert usage.completion_tokens > 3
-
-
-def test_several_at_once(tiny_served: Served) -> None:
-    async def both() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=tiny_served.base, api_key="none", max_retries=0) as asking:
-            answers = await asyncio.gather(
-                *(
-                    asking.chat.completions.create(
-                        model="tiny", messages=ASKED, max_tokens=12, temperature=1.0, seed=seed
-                    )
-                    for seed in (1, 2, 1)
-                )
-            )
-        return [answer.choices[0].message.content or "" for answer in answers]
-
-    first, second, third = asyncio.run(both())
-    assert first == third != second
 
 
 def test_an_unknown_model(tiny_served: Served) -> None:

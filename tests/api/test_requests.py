@@ -10,7 +10,7 @@ from hierchat.engine.scheduler import QueueFull
 from hierchat.models.progress import Report
 from hierchat.runtime.served_model import ServedModel
 from tests.api.raw import ask
-from tests.api.scripted import Script, Served, make_slot, scripted, serving, tiny
+from tests.api.scripted import Script, Served, make_slot, serving, tiny
 from tests.testing.tiny_chat import CONTEXT
 
 CHAT = "/v1/chat/completions"
@@ -189,20 +189,3 @@ def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
         assert (answer.status, answer.error["code"]) == (404, "model_not_found")
         assert ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3}).json["model"] == "two"
-
-
-def test_an_editor_asks_for_what_fills_a_gap(tmp_path) -> None:
-    """The request of minuet.nvim and of Continue for code: control tokens in the prompt, or a suffix."""
-    script = Script("return a + b")
-    slot = make_slot(scripted(script))
-    with serving(tmp_path, slot) as served:
-        asked = {
-            "model": "tiny", "max_tokens": 56, "stream": True, "stop": ["\n\n"], "temperature": 0.01, "top_p": 0.9,
-            "prompt": "<|im_start|>def add(a, b):\n    <|im_end|>",
-        }  # fmt: skip
-        stream = ask(served.address, "POST", "/v1/completions", asked).text
-        assert stream.endswith("data: [DONE]\n\n")
-        assert script.asked[-1][0][0] == 1  # a control token, not its letters
-        assert script.asked[-1][0][-1] == 2
-        answer = ask(served.address, "POST", "/v1/completions", {"prompt": "def", "suffix": "end"})
-        assert (answer.status, answer.error["param"]) == (400, "suffix")

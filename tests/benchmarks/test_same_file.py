@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import agreement, tokens
+from benchmarks import agreement
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
-from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.load_model import load
-from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import Report
 from hierchat.runtime.loading import LoadOptions
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
-
-ANSWERS = """
-import json, sys
-from pathlib import Path
-known = json.loads(Path(sys.argv[0]).with_suffix(".json").read_text())
-for line in sys.stdin:
-    asked = json.loads(line)
-    print(json.dumps(known[asked["text"]][asked["control"]]))
-"""
 
 
 @pytest.fixture
@@ -42,39 +30,6 @@ def path(places: Path) -> Path:
         f"models:\n  tiny: {{source: {{gguf: {{path: {path}}}}}}}\n"
     )
     return path
-
-
-@pytest.fixture
-def asked(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
-    """Questions, and a program that gives the tokens of the tiny model."""
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text('{"turns": ["What?", "<|im_end|> Why?"]}\n')
-    tokenizer = load_tokenizer(ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path))))
-
-    def ours(text: str) -> list[list[int]]:
-        return [
-            tokenizer(text, add_special_tokens=False, split_special_tokens=whole)["input_ids"]
-            for whole in (True, False)
-        ]
-
-    program = tmp_path / "program.py"
-    program.write_text(ANSWERS)
-    known = {text: ours(text) for text in (*tokens.ODD, "What?", "<|im_end|> Why?")}
-    program.with_suffix(".json").write_text(json.dumps(known))
-    monkeypatch.setattr(tokens, "PROGRAM", program)
-    monkeypatch.setattr(tokens, "python_with", lambda packages, say: Path(sys.executable))
-    return argparse.Namespace(model="tiny", questions=questions)
-
-
-def test_differences_are_counted(asked: argparse.Namespace) -> None:
-    found = tokens.measure(asked)
-    assert (found["texts"], found["differ"]) == (2 * (len(tokens.ODD) + 2), 0)
-    known = json.loads(tokens.PROGRAM.with_suffix(".json").read_text())
-    assert known["<|im_end|> Why?"][0] != known["<|im_end|> Why?"][1]
-    known["What?"][1] = [7]
-    tokens.PROGRAM.with_suffix(".json").write_text(json.dumps(known))
-    (one,) = tokens.measure(asked)["first"]
-    assert (one["text"], one["control"], one["llama.cpp"]) == ("What?", True, [7])
 
 
 def served(entry: ModelEntry, options: LoadOptions, report: Report) -> ServedModel:

@@ -58,11 +58,3 @@ def test_answers_stand_with_the_chats_of_the_page(folder: Path) -> None:
         settings = store.chats.settings(user, told["chat"])
         assert settings
         assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
-
-
-def test_without_history_nothing_is_stored(folder: Path) -> None:
-    done = piped(folder, *ALONE, "--max-new-tokens", "4", "--no-history", "an unforgettable question")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    for file in (folder / "DATA").glob("hierchat.db*"):
-        assert b"unforgettable" not in file.read_bytes()

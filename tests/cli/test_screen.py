@@ -131,26 +131,6 @@ def test_plain_text_comes_as_it_is_written() -> None:
     assert plain([""]) == ["", ""]
 
 
-def test_the_figures_line() -> None:
-    figures = Figures(
-        tokens=128,
-        seconds=4.0,
-        tokens_per_second=32.0,
-        acceptance_rate=0.5,
-        total_seconds=25.0,
-        waited_seconds=20.0,
-        speedup=2.5,
-        baseline="measured",
-        baseline_tokens_per_second=12.8,
-        shares={"target": 0.5, "history": 0.3, "context": 0.2},
-        finish="end",
-    )
-    assert figures_line(figures) == (
-        "2.5\N{MULTIPLICATION SIGN} faster than without drafts · 128 tokens in 25 s · waited 20 s for other replies · "
-        "this chat 20 %, your earlier chats 30 %, the model itself 50 %"
-    )
-
-
 def test_a_speed_up_that_was_not_measured_is_not_told() -> None:
     figures = Figures(tokens=200, total_seconds=6.25, speedup=2.5, baseline="estimated", finish="length")
     assert figures_line(figures) == "32.0 tok/s · 200 tokens in 6.2 s · cut at the longest reply allowed"

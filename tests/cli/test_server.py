@@ -41,26 +41,6 @@ def test_the_loaded_model_is_asked_first(url: str) -> None:
     assert server.name == "other"
 
 
-def test_what_is_asked(url: str, script: Script) -> None:
-    server = ServerModel(url)
-    server.choose("other")
-    frames(server)
-    frames(
-        server, {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": None, "stop": [], "max_new_tokens": 5}
-    )
-    frames(server, {"top_k": 9, "seed": 0, "stop": ["x"], "repetition_penalty": 1.1})
-    first, second, third = script.asked
-    common = {
-        "model": "other",
-        "messages": [{"role": "system", "content": "You help."}, {"role": "user", "content": "Hello?"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    assert first == common  # what is not set is left to the server
-    assert second == common | {"temperature": 0.0, "max_tokens": 5}
-    assert third == common | {"top_k": 9, "seed": 0, "stop": ["x"], "repetition_penalty": 1.1}
-
-
 def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
     script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
     server = ServerModel(url)
@@ -97,15 +77,6 @@ def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, s
     script.unknown, script.refuses = "", (400, "The prompt is too long.")
     with pytest.raises(CommandError, match="The prompt is too long"):
         frames(server, {"reasoning": "off"})
-
-
-def test_figures_are_those_of_the_server(url: str) -> None:
-    figures = frames(ServerModel(url))[-1].figures
-    assert (figures.tokens, figures.prompt_tokens) == (100, 7)
-    assert (figures.tokens_per_second, figures.tokens_per_forward) == (40.0, 2.5)
-    assert (figures.deserved_speedup, figures.baseline_tokens_per_second) == (2.0, 20.0)
-    assert (figures.acceptance_rate, figures.seed) == (0.5, 11)
-    assert figures.shares == {"context": 0.25, "target": 0.75}
 
 
 def test_another_program_tells_tokens_alone(url: str, script: Script) -> None:
@@ -147,13 +118,6 @@ def test_another_protocol_is_named(url: str, script: Script, raw: str) -> None:
         frames(ServerModel(url))
 
 
-def test_what_came_before_the_connection_broke_is_kept(url: str, script: Script) -> None:
-    script.breaks = True
-    last = frames(ServerModel(url))[-1]
-    assert (last.phase, last.finish, last.text) == ("done", "error", "Hello there.")
-    assert last.notice == f"{url} broke off in mid-reply."
-
-
 def test_nothing_answers() -> None:
     with serving(Script()) as url:
         server = ServerModel(url)
@@ -167,17 +131,6 @@ def test_nothing_answers() -> None:
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(CommandError, match="is no address"):
         ServerModel(address)
-
-
-def test_stop_hangs_up_in_mid_reply(url: str, script: Script) -> None:
-    script.endless = True
-    stop, last, behind = threading.Event(), Frame("waiting"), 0
-    for last in ServerModel(url).complete(SAID, {}, stop):
-        behind += stop.is_set()
-        if last.text.count("there.") > 3:
-            stop.set()
-    assert (last.phase, last.finish, behind) == ("done", "stopped", 1)
-    assert script.hung_up.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -97,17 +97,6 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
     assert store.chats.find(user) == []
 
 
-def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
-    ask(talk, "hello")
-    assert talk.number
-    store.chats.hide(user, talk.number)
-    store.chats.delete_hidden([talk.number])
-    with pytest.raises(CommandError, match="deleted meanwhile"):
-        ask(talk, "more")
-    ask(talk, "anew")
-    assert [chat.title for chat in store.chats.find(user)] == ["anew"]
-
-
 def test_a_new_seed_for_each_reply_unless_one_is_set(talk: StoredTalk) -> None:
     talk.changes.sampling |= {"temperature": 1.0}
     seeds = {ask(talk, "hello").figures.seed for _ in range(3)}

@@ -79,16 +79,6 @@ def test_each_question_brings_what_was_said(echo: Echo) -> None:
     assert roles[2] == [("user", "three")]
 
 
-def test_a_system_prompt_stands_before_all(echo: Echo) -> None:
-    talk = passing(echo)
-    talk.changes.system_prompt = "Be brief."
-    talk.changes.sampling["temperature"] = 0.5
-    ask(talk, "one")
-    said, sampling = echo.given[0]
-    assert said[0] == PromptMessage("system", "Be brief.")
-    assert sampling == {"temperature": 0.5}
-
-
 def test_what_was_stopped_before_it_began_was_not_said(echo: Echo) -> None:
     talk, stop = passing(echo), threading.Event()
     stop.set()
