@@ -142,16 +142,6 @@ class Screen(Protocol):
         """End the reply: nothing more comes."""
 
 
-class SilentScreen:
-    """Shows nothing, for whoever wants the whole at the end."""
-
-    def show(self, frame: Frame) -> None:
-        """Nothing."""
-
-    def end(self) -> None:
-        """Nothing."""
-
-
 class PlainScreen:
     """Writes the text as the model writes it, piece by piece."""
 
