@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
 from benchmarks.arms import OwnArm, rotated
 from benchmarks.decode import Measured, measure
 from hierchat.checks.questions import Question
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import FakeArm, result
-from tests.testing.questions import SETTINGS, questions, questions_file, tell
+from tests.testing.questions import SETTINGS, questions, tell
 from tests.testing.tiny_chat import served as tiny
 
 WARM_UPS = 2
@@ -87,49 +86,3 @@ def test_our_arms_on_a_model(served: ServedModel, tmp_path: Path) -> None:
     assert figures["vanilla"]["tokens_per_forward"] == figures["vanilla"]["speedup"] == 1
     assert figures["context+history"]["sources"]["history"] > 0
     assert "history" not in figures["context"]["sources"]
-
-
-@pytest.mark.usefixtures("tiny_in_the_catalogue")
-class TestCommand:
-    """As a user types it."""
-
-    def ask(self, folder: Path, *more: str, kind: str = "decode", arms: str = "vanilla,hierchat") -> int:
-        flag = "--log" if kind == "log" else "--questions"
-        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
-        file = str(folder / "questions.jsonl")
-        return main([kind, flag, file, "--arms", arms, *fixed, *more])
-
-    def test_a_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        questions_file(tmp_path)
-        assert (
-            self.ask(tmp_path, "--limit", "3", "--temperature", "0.8", arms="vanilla,hierchat,llama.cpp") == 0
-        )
-        written = json.loads((tmp_path / "out.json").read_text())
-        assert {"machine", "model", "backend", "arms", "absent", "questions"} <= set(written)
-        assert {"revision", "threads", "processor"} <= set(written["machine"])
-        assert {row["group"] for row in written["questions"]} == {"qa", "mt_bench", "rag"}
-        assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat"]
-        assert written["arms"][1]["mismatches"] == 0
-        assert written["absent"] == [{"arm": "llama.cpp", "reason": "tiny does not come from a GGUF file"}]
-        shown = capsys.readouterr()
-        assert "hierchat" in shown.out
-        assert "llama.cpp is absent" in shown.err
-
-    @pytest.mark.parametrize(
-        ("more", "said"),
-        [
-            (["--arms", "vanila"], "Did you mean vanilla?"),
-            (["--backend", "blcks"], "Did you mean blocks?"),
-            (["--model", "tyny"], "Did you mean tiny?"),
-            (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
-            (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
-            (["--temperature", "-1"], "--temperature: "),
-            (["--questions", "/nowhere.jsonl"], "/nowhere.jsonl cannot be read"),
-        ],
-    )
-    def test_bad_input(
-        self, more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        questions_file(tmp_path)
-        assert self.ask(tmp_path, *more) == 2
-        assert said in capsys.readouterr().err
