@@ -29,18 +29,6 @@ def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
     assert got[-1].finish == "end"
 
 
-def test_the_loaded_model_is_asked_first(url: str) -> None:
-    server = ServerModel(url)
-    server.choose_any()
-    assert server.name == "scripted"
-    assert server.names() == ["other", "scripted"]
-    server.choose("other")
-    assert server.name == "other"
-    with pytest.raises(CommandError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
-        server.choose("nobody")
-    assert server.name == "other"
-
-
 def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
     script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
     server = ServerModel(url)
@@ -100,15 +88,6 @@ def test_a_key_opens(url: str, script: Script) -> None:
             server.choose_any()
         with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             frames(server)
-
-
-def test_a_hierchat_is_told_from_other_programs(url: str, script: Script) -> None:
-    assert ServerModel(url).is_hierchat()
-    script.models = [{"id": "llama", "owned_by": "llamacpp"}]
-    assert not ServerModel(url).is_hierchat()
-    script.models = [{"id": "scripted", "owned_by": "hierchat"}]
-    script.health = 503
-    assert not ServerModel(url).is_hierchat()
 
 
 @pytest.mark.parametrize("raw", ["data: <html>\n\n", "data: 3\n\n", 'data: {"choices": [3]}\n\n'])
