@@ -159,15 +159,12 @@ def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
         return text
     served.prompts.require_short(text, suffix)
     if suffix:
-        text = _around_gap(tokenizer.get_vocab(), text, suffix, served.name)
+        vocabulary = tokenizer.get_vocab().keys()
+        if (marks := next((marks for marks in _MIDDLES if vocabulary >= set(marks)), None)) is None:
+            raise ApiError(400, f"{served.name} was not made to fill gaps: it takes no suffix.", "suffix")
+        before, behind, middle = marks
+        text = f"{before}{text}{behind}{suffix}{middle}"
     return list(tokenizer(text, verbose=False)["input_ids"])
-
-
-def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -> str:
-    for before, behind, middle in _MIDDLES:
-        if {before, behind, middle} <= vocabulary.keys():
-            return f"{before}{text}{behind}{suffix}{middle}"
-    raise ApiError(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
 
 
 # /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.

@@ -307,8 +307,29 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
         flags.system, {name: value for name, value in given.items() if value is not None}
     )
     server = find_server(flags)
+    if server and flags.no_history:
+        yield TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+        return
     with ExitStack() as stack:
-        yield _over_server(server, changes, flags, stack) if server else _by_itself(changes, flags, stack)
+        store = stack.enter_context(Store.open(database_file(flags.db)))
+        if store.notice:
+            print(store.notice, file=sys.stderr)
+        user = store.users.ensure(LOCAL_USER)
+        number = last_chat(store, user) if flags.go_on else None
+        if server:
+            yield CopiedTalk(server, changes, server.complete, store, user, number)
+            return
+        slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
+        name = flags.model or slot.names[0]
+        require(name, slot.names)
+        service = stack.enter_context(closing(ChatService(store, slot)))
+        model = OwnModel(service, slot)
+        model.choose(name)
+        if flags.no_history:
+            answer = partial(model.complete, user)
+            yield TalkInMemory(model, changes, answer, service.chats.settings(user, None))
+        else:
+            yield StoredTalk(model, changes, service, store, user, number)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
@@ -325,32 +346,3 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     except CommandError:  # it has not that model
         return None
     return server
-
-
-def _over_server(server: ServerModel, changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
-    if flags.no_history:
-        return TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
-    store, user, number = _store(flags, stack)
-    return CopiedTalk(server, changes, server.complete, store, user, number)
-
-
-def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
-    """Open the database, and find its user and, with --continue, the last chat."""
-    store = stack.enter_context(Store.open(database_file(flags.db)))
-    if store.notice:
-        print(store.notice, file=sys.stderr)
-    user = store.users.ensure(LOCAL_USER)
-    return store, user, last_chat(store, user) if flags.go_on else None
-
-
-def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
-    store, user, number = _store(flags, stack)
-    slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
-    name = flags.model or slot.names[0]
-    require(name, slot.names)
-    service = stack.enter_context(closing(ChatService(store, slot)))
-    model = OwnModel(service, slot)
-    model.choose(name)
-    if not flags.no_history:
-        return StoredTalk(model, changes, service, store, user, number)
-    return TalkInMemory(model, changes, partial(model.complete, user), service.chats.settings(user, None))

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hierchat.cli.options import Group, catalogue_name, table
 from hierchat.models.cache import count, gigabytes, size_of
-from hierchat.models.catalogue import Catalogue, ModelSource, read_catalogue
+from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.hub import endpoint, search
@@ -28,6 +28,7 @@ from hierchat.texts.text_files import CorpusError, Reader, find
 
 models_command = Group("models")
 corpus_command = Group("corpus")
+ORIGINS = ("wheel", "hub", "folder", "gguf")
 _NAMED = 10
 """Files that are named at most, of those that were not read as usual."""
 _BRIEFLY: dict[Step, str] = {
@@ -51,7 +52,9 @@ def list_models() -> None:
                 gigabytes(there.size) if there.present else "partly" if there.size else "-",
                 "a server" if entry.engine else _BRIEFLY[step] if step else "?",
                 entry.licence,
-                entry.engine.openai.url if entry.engine else _origin(entry.source_on(device)),
+                entry.engine.openai.url
+                if entry.engine
+                else next(kind for kind in ORIGINS if getattr(entry.source_on(device), kind)),
                 ", ".join(entry.drafts) or "-",
             )
         )
@@ -140,10 +143,6 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: S
         print("  ".join(cells).rstrip())
     if left_out := ", ".join(columns[shown:]):
         print(f"A wider window, or a file, also gets: {left_out}.")
-
-
-def _origin(source: ModelSource) -> str:
-    return next(kind for kind in ("wheel", "hub", "folder", "gguf") if getattr(source, kind))
 
 
 @corpus_command.command("list", help="what is stored, and for which models")

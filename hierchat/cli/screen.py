@@ -256,12 +256,7 @@ def say(notes: Console, sentence: str) -> None:
 
 def printable(text: str) -> str:
     """Return a text without control characters, so that nothing that a model writes can steer the terminal."""
-    return "".join(one for one in text if one in "\n\t" or not _steers(one))
-
-
-def _steers(character: str) -> bool:
-    code = ord(character)
-    return code < 0x20 or 0x7F <= code < 0xA0
+    return "".join(one for one in text if one in "\n\t" or 0x20 <= ord(one) < 0x7F or ord(one) >= 0xA0)
 
 
 def _wait(frame: Frame) -> str:

@@ -152,6 +152,7 @@ def test_no_error_tells_a_program_where_files_lie(
                 }
                 for stream in (False, True):
                     answer = ask(served.address, "POST", path, body | {"stream": stream, "max_tokens": 9})
+                    assert "[DONE]" not in answer.text
                     said = answer.text.replace("\\/", "/")
                     assert "error" in said or answer.status == 400
                     assert place not in said

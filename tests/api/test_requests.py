@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hierchat.engine.scheduler import QueueFull
@@ -33,6 +31,7 @@ ASKED = {"messages": [{"role": "user", "content": "hello"}]}
         ({"logit_bias": {"word": 1}}, "logit_bias.word", "integer"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema stands"),
         ({"tool_choice": "required"}, None, "not among tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not made to call tools"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0", "robot"),
         (
@@ -140,26 +139,6 @@ def test_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> N
         answer = ask(tiny_served.address, "POST", CHAT, {**ASKED, "stream": stream})
         assert (answer.status, answer.error["code"]) == (429, "rate_limit_exceeded")
         assert answer.headers["Retry-After"]
-
-
-def test_a_reply_that_fails(
-    written: tuple[Script, Served], script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: object, **more: object) -> object:
-        for number, step in enumerate(original(*args, **more)):
-            if number == 3:
-                raise OSError("secret words")
-            yield step
-
-    original = script.generate
-    monkeypatch.setattr(script, "generate", broken)
-    for stream in (False, True):
-        answer = ask(written[1].address, "POST", CHAT, {**ASKED, "stream": stream})
-        assert answer.status == (200 if stream else 500)
-        # A stream that began ends with the error, in place of a reason and of [DONE].
-        error = json.loads(answer.text.strip().rpartition("data: ")[2]) if stream else answer.json
-        assert error["error"]["type"] == "server_error"
-        assert "secret" not in answer.text
 
 
 def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
