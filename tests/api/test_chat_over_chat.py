@@ -24,7 +24,7 @@ def test_the_words_are_those_of_the_other_one_and_what_needs_tokens_is_refused(
             ("tokenize", {"content": "Once"}),
             ("detokenize", {"tokens": [1]}),
         ):
-            answer = httpx.post(served.address + path, json=body, timeout=60)
+            answer = httpx.post(served.address + path, json=body, timeout=300)
             assert answer.status_code == 400
             assert answer.json()["error"]["message"].startswith("far is computed by another server")
         asked = {
@@ -34,7 +34,7 @@ def test_the_words_are_those_of_the_other_one_and_what_needs_tokens_is_refused(
             "seed": 7,
         }
         near, answer = (
-            httpx.post(f"{base}/chat/completions", json=asked, timeout=60)
+            httpx.post(f"{base}/chat/completions", json=asked, timeout=300)
             for base in (tiny_served.base, served.base)
         )
         assert answer.json()["usage"]["prompt_tokens"] == near.json()["usage"]["prompt_tokens"]

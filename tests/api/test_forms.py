@@ -95,7 +95,7 @@ class Chat:
         return Got(message, *figures, text, thought, calls)
 
     def streamed(self, told: list[Json]) -> Got:
-        message: Json = {"content": "", "reasoning_content": "", "tool_calls": []}
+        message: Json = {"role": "assistant", "content": "", "reasoning_content": "", "tool_calls": []}
         why = ""
         for choice in (choice for one in told for choice in one["choices"]):
             delta, why = choice["delta"], choice["finish_reason"] or why
@@ -103,7 +103,7 @@ class Chat:
             message["reasoning_content"] += delta.get("reasoning_content") or ""
             for call in delta.get("tool_calls", []):
                 if "id" in call:
-                    message["tool_calls"].append(call)
+                    message["tool_calls"].append({name: call[name] for name in ("id", "type", "function")})
                 else:
                     message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"][
                         "arguments"
@@ -236,9 +236,9 @@ class Way:
             assert answer.status == 200, answer.text
             return self.form.whole(answer.json)
         more: Json = {"stream_options": {"include_usage": True}} if isinstance(self.form, Chat) else {}
-        return self.form.streamed(
-            events(ask(served.address, "POST", self.form.path, body | {"stream": True} | more).text)
-        )
+        answer = ask(served.address, "POST", self.form.path, body | {"stream": True} | more)
+        assert answer.status == 200, answer.text
+        return self.form.streamed(events(answer.text))
 
 
 @pytest.fixture(params=[(form, stream) for form in (Chat, Responses, Messages) for stream in (False, True)])
