@@ -65,7 +65,6 @@ STORE_TESTS = (
     "tests/chat/test_forgetting*.py",
     "tests/runtime/test_history*.py",
 )
-ACCESS_TESTS = ("access", "accounts", "doors", "login", "limits", "files", "sessions")
 AREAS = {
     "verify": Area(
         ("hierchat/engine/verif*.py", "hierchat/checks/verify.py", "hierchat/checks/exactness.py"),
@@ -88,7 +87,7 @@ AREAS = {
             "tests/access/*.py",
             "tests/isolation/*.py",
             "tests/api/test_door*.py",
-            *(f"tests/page/test_{name}*.py" for name in ACCESS_TESTS),
+            "tests/page/test_accounts.py",
         ),
     ),
     "migrations": Area(("hierchat/store/migrations.py",), STORE_TESTS),

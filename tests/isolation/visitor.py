@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.page.raw import Answer, ask
+from tests.testing.raw import Answer, ask
 
 
 @dataclass

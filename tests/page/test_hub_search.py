@@ -92,7 +92,7 @@ def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeSe
     expect(found(chat, "org/embeddings")).to_contain_text("It is made for feature extraction.")
     expect(found(chat, "org/embeddings").get_by_role("button")).to_have_count(0)
     expect(found(chat, "org/gated")).to_contain_text(MARKUP)
-    chat.page.get_by_role("button", name=f"Details: {REPO}").click()
+    chat.press(f"Details: {REPO}")
     expect(found(chat, REPO)).to_contain_text("Fits. Needs 1.4 GB")
     expect(found(chat, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
     expect(found(chat, REPO)).to_contain_text("about 48 tokens a second expected")
@@ -101,32 +101,16 @@ def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeSe
     expect(files.get_by_role("button", name=MARKUP)).to_have_count(1)
     files.get_by_role("button", name="t-Q8_0.gguf").click()
     expect(files.get_by_role("button", pressed=True)).to_contain_text("Q8_0 · ")
-    chat.page.get_by_role("button", name=f"Add and load {REPO}").click()
+    chat.press(f"Add and load {REPO}")
     expect(found(chat, REPO)).to_contain_text(
         "It is in the list above as tiny. It is being downloaded, then loaded."
     )
     assert service.models.asked == [("take", f"{REPO}|t-Q8_0.gguf"), ("fetch", "tiny")]
-    chat.page.get_by_role("button", name=f"Hide details: {REPO}").click()
+    chat.press(f"Hide details: {REPO}")
     expect(found(chat, REPO).locator(".hc-hub-look")).to_have_count(0)
     hub.status = 429
     search(chat, "again")
     expect(said.get_by_role("alert")).to_contain_text("The hub has had too many questions from here.")
-
-
-def drawn() -> Search:
-    """A search of the usual kind, with one model looked at."""
-    kinds = ("Q2_K", "Q3_K_M", "Q4_0", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "BF16")
-    files = tuple(
-        HubFile(f"Qwen3-0.6B-{kind}.gguf", 300_000_000 + 50_000_000 * n) for n, kind in enumerate(kinds)
-    )
-    model = HubModel("Qwen/Qwen3-0.6B-GGUF", 234_567, "apache-2.0", 596_049_920, files=files)
-    image = HubModel("Qwen/Qwen-Image", 98_765, "apache-2.0", 20_430_401_088, task="text-to-image")
-    llama = "meta-llama/Llama-3.2-1B-Instruct"
-    gated = HubModel(llama, 1_234, "llama3.2", 1_235_814_400, size=2_471_645_608, gated=True)
-    described = Described(files[3].name, {"source": {"gguf": {"path": "any"}}}, "kernels")
-    fits = Fit("yes", "Needs 0.6 GB of 14.9 GB available.")
-    look = Look(model.repo, "done", model, files[3].name, described, Judged(fits, Speed(48.2)))
-    return Search("qwen3 gguf", "done", (model, image, gated), look=look)
 
 
 def test_whatever_the_hub_tells_is_text() -> None:
@@ -148,21 +132,21 @@ def test_whatever_the_hub_tells_is_text() -> None:
     assert "&lt;img" in hub_view.found(searches[-1], None)
 
 
-def test_a_look_at_what_does_not_fit_offers_nothing() -> None:
-    shown = drawn()
-    assert shown.look
-    no = Judged(Fit("no", "It needs about 900 GB."), Speed(0.1))
-    large = replace(shown, look=replace(shown.look, judged=no))
-    assert "Add and load" in hub_view.found(shown, None)
-    assert "Add and load" not in hub_view.found(large, None)
-    assert "It needs about 900 GB." in hub_view.found(large, None)
+def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
+    files = (HubFile("t-Q4_K_M.gguf", 300_000_000), HubFile("t-Q8_0.gguf", 600_000_000))
+    model = HubModel(REPO, 234_567, "apache-2.0", 596_049_920, files=files)
+    described = Described(files[0].name, {"source": {"gguf": {"path": "any"}}}, "kernels")
 
+    def shown(**changed: Any) -> str:
+        fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), Speed(48.2))
+        look = Look(REPO, "done", model, files[0].name, described, fits)
+        return hub_view.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
 
-def test_where_there_is_nothing_to_choose_the_file_is_told_once() -> None:
-    shown = drawn()
-    assert shown.look
-    files = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))
-    lone = replace(shown.look, model=HubModel(shown.look.repo, files=files), file="")
-    said = hub_view.found(replace(shown, look=lone), None)
+    assert "Add and load" in shown()
+    large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), Speed(0.1)))
+    assert "Add and load" not in large
+    assert "It needs about 900 GB." in large
+    lone = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))
+    said = shown(model=HubModel(REPO, files=lone), file="")
     assert said.count("1.2 GB") == said.count("safetensors") == 1
     assert 'role="group"' not in said

@@ -13,7 +13,7 @@ from hierchat.page import charts
 from hierchat.page.panels import insights_panel, machine
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.measured import CODER, SMALL, measured_reply
+from tests.page.stored import CODER, SMALL, measured_reply
 from tests.page.test_rendering import visible
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService

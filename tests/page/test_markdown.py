@@ -1,22 +1,20 @@
-"""A reply's Markdown as HTML, without a browser: what it becomes, never becomes, and that nothing is lost."""
+"""A reply's Markdown as HTML: what it becomes, never becomes, that nothing is lost, and where its words came from."""
 
 from __future__ import annotations
 
 import html
 import logging
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.page import buttons
-from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, parser, render
-from hierchat.page.markdown.parser import CLASSES
-from tests.page.colours import contrast, variables
-
-STYLE = Path(buttons.ASSETS) / "style"
+from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, parser, render, render_marked
+from tests.page.hostile import hostile, innocent
 
 
 def bare(text: str) -> str:
@@ -50,12 +48,6 @@ def words(drawn: str) -> str:
 )
 def test_html_in_a_reply_is_text(text: str, expected: str) -> None:
     assert bare(text) == expected
-
-
-def test_a_quote_that_ends_a_block_of_code_puts_no_element_on_the_page() -> None:
-    drawn = render('> ```\n> q\n\n<div style="position:fixed;inset:0;z-index:99999">')
-    assert "<div style" not in drawn
-    assert "&lt;div style=" in drawn
 
 
 @pytest.mark.parametrize(
@@ -181,15 +173,6 @@ def test_no_text_can_ask_for_a_button() -> None:
     ):
         assert buttons.KEY not in render(text.replace("```", "")) or text.startswith("```")
     assert render('```<span class="hc-place"></span>\nx\n```').count(buttons.KEY) == 1
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_of_code_can_be_read(dark: bool) -> None:
-    colours = variables(STYLE / "palette.css", dark) | variables(STYLE / "markdown.css", dark)
-    for name in [*CLASSES, "hc-ink", "hc-quiet", "hc-comment"]:
-        assert contrast(colours[f"--{name}"], colours["--hc-soft"]) >= 4.5, name
-    styled = (STYLE / "markdown.css").read_text()
-    assert all(f".hc-code .{name} {{ color: var(--{name}); }}" in styled for name in CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -358,10 +341,6 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
     assert "SECRET" not in caplog.text
 
 
-def test_a_carriage_return_reaches_the_button_that_copies() -> None:
-    assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
-
-
 @given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))
 @settings(max_examples=100, deadline=None)
 def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
@@ -371,3 +350,86 @@ def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
     parts = [html.unescape(part) for part in pieces.split("\0") if part]
     assert "".join(parts) == text
     assert len(text) <= 2 * size or max(map(len, parts)) <= size
+
+
+PATIENT = settings(deadline=None, max_examples=150)
+_MARK = re.compile("\ue000(\\d+)\ue001|\ue002")
+
+
+def marked(text: str, ends: Sequence[int]) -> str:
+    return render_marked(text, ends, lambda run, drawn: f"\ue000{run}\ue001{drawn}\ue002")
+
+
+def cut(text: str, size: int) -> list[int]:
+    return [*range(size, len(text), size), len(text)]
+
+
+def test_marks_change_nothing_that_is_drawn() -> None:
+    for number, text in enumerate([*hostile(1500), *innocent(300)]):
+        bare = _MARK.sub("", marked(text, cut(text, 1 + number % 9)))
+        assert html.unescape(bare) == html.unescape(render(text)), text
+
+
+@PATIENT
+@given(
+    st.lists(
+        st.text("ab 1*_`~[](){}<>!#-+=|\\/$&;:.\"'\n\t\r\u00a0\ufffdé漢", max_size=12)
+        | st.sampled_from(["```\n", "|-|-|\n", "- [x] ", "> ", "**", "](http://a.example/b)", "$x^2$", "\n\n"]),
+        max_size=14,
+    ),
+    st.integers(1, 7),
+)  # fmt: skip
+def test_marks_change_nothing_of_any_markdown(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    if not text:
+        return
+    bare = _MARK.sub("", marked(text, cut(text, size)))
+    assert html.unescape(bare) == html.unescape(render(text))
+
+
+AROUND = [
+    "{}", "**{}**", "_{}_", "~~{}~~", "`{}`", "[{}](http://a.example/some/long/way)", "![{}](http://a.example/i.png)",
+    "***{}***", "{}\\*", "({})", '"{}"', "[**{}**](https://b.example 'title')",
+]  # fmt: skip
+BLOCKS = [
+    "{}\n\n", "# {}\n\n", "> {}\n>\n", "- {}\n", "1. {}\n", "- [x] {}\n", "> - {}\n", "```python\n{}\n```\n\n",
+    "    {}\n\n", "| {} | b |\n|:--|--:|\n| c | d |\n\n", "~~~\n{}\n~~~\n\n", "> ```js\n> {}\n> ```\n\n",
+    "---\n\n{}\n\n", "$$\nx^2\n$$\n\n{}\n\n", "a $y_1$ {}\n\n",
+]  # fmt: skip
+docs = st.lists(
+    st.tuples(st.sampled_from(BLOCKS), st.lists(st.sampled_from(AROUND), min_size=1, max_size=6)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@PATIENT
+@given(docs)
+def test_each_word_is_of_its_own_run(doc: list[tuple[str, list[str]]]) -> None:
+    """Words that occur once, in all kinds of markup: each is a run of its own, and the markup between is, too."""
+    number = 0
+    text = ""
+    for block, around in doc:
+        words = []
+        for each in around:
+            words.append(each.format(f"w{number}x"))
+            number += 1
+        text += block.format(" ".join(words))
+    pieces = re.split(r"(w\d+x)", text)
+    drawn = marked(text, list(accumulate(map(len, pieces))))
+    for number_of, piece in enumerate(pieces):
+        if number_of % 2:
+            assert f"\ue000{number_of}\ue001{piece}\ue002" in drawn, (piece, text)
+
+
+def test_marks_in_words_code_and_formulas() -> None:
+    drawn = marked("**abcd**ef", [3, 8, 10])
+    assert _MARK.sub(lambda m: f"<{m[1]}>" if m[1] else "</>", drawn) == (
+        '<p dir="auto"><strong><0>a</><1>bcd</></strong><2>ef</></p>\n'
+    )
+    drawn = marked("```python\ndef f():\n    return 1\n```\n", [13, 40])
+    assert '<span class="hc-keyword">\ue0000\ue001def\ue002' in drawn
+    assert "\ue001Copy" not in drawn
+    drawn = marked("so $x^2$ is", [3, 8, 11])
+    assert re.search("\ue0001\ue001<math.*</math>\ue002", drawn)
+    assert "\ue0002\ue001 is\ue002" in drawn

@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Locator, expect
 
-from hierchat.chat.frames import Figures, Written
 from hierchat.chat.origins import SourceRun
-from hierchat.config import GenerationSettings
 from hierchat.page.buttons import button
-from hierchat.page.figures import details
 from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
 from hierchat.reasoning import join_reasoning
-from tests.testing.browser import PATIENCE_MS, Chat
-from tests.testing.fake_service import FakeService
 
 THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
 ANSWER = "Good morning! What can I do for you?"
@@ -81,53 +75,3 @@ def test_a_call_of_a_tool_is_shown_as_one() -> None:
     assert "tool_call&gt;" not in shown
     assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
     assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"
-
-
-def test_the_details_say_how_much_it_was_asked_to_think() -> None:
-    settings = GenerationSettings(reasoning="off").model_dump(mode="json")
-    facts = details(Figures(tokens=9, written=Written("tiny", 7, settings, True)))
-    assert "Thinking Off" in re.sub(r"<[^>]*>", "", facts)
-
-
-def fold_of(chat: Chat) -> Locator:
-    return chat.page.locator("#hc-chat .hc-thought")
-
-
-def closed(fold: Locator) -> None:
-    expect(fold).to_have_count(1, timeout=PATIENCE_MS)
-    expect(fold).not_to_have_attribute("open", re.compile(".*"))
-
-
-def opened(fold: Locator) -> None:
-    expect(fold).to_have_attribute("open", "")
-
-
-@pytest.mark.browser
-def test_a_thought_on_the_page(chat: Chat, service: FakeService) -> None:
-    # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.
-    service.script.reply, service.script.seconds = join_reasoning("\n\n".join([THOUGHT] * 40), ANSWER), 600
-    service.script.thought_seconds = 4.2
-    chat.send("Hello")
-    fold = fold_of(chat)
-    closed(fold)
-    summary = fold.locator("summary")
-    expect(summary).to_have_text("Thinking…")
-    # It opens, by keyboard too, and stays open while more of it comes.
-    summary.focus()
-    chat.page.keyboard.press("Enter")
-    opened(fold)
-    expect(fold).to_contain_text("The user wants")
-    before = fold.inner_text()
-    expect(fold).not_to_have_text(before)
-    opened(fold)
-    chat.shot("thinking")
-    service.script.seconds = 0
-    chat.idle()
-    expect(chat.replies).to_have_count(1)
-    expect(summary).to_have_text("Thought for 4 seconds")
-    opened(fold)
-    chat.shot("thought-open")
-    summary.click()
-    closed(fold)
-    expect(chat.words.last).to_contain_text(ANSWER)
-    chat.shot("thought")

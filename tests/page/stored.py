@@ -1,4 +1,4 @@
-"""Measured replies of some weeks, and what was learned from them: for figures over time."""
+"""Chats, and measured replies of some weeks, that a test begins with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ from hierchat.chat.statistics import ForwardCosts
 from hierchat.drafting.acceptance import BINS, Acceptance
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
 from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
+from tests.testing.fake_service import REPLY
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")
 SMALL = ("SmolLM2 135M", "small")
 COSTS = ForwardCosts(CODER[0], 412, tuple(48.0 + 1.1 * n + 0.09 * max(n - 12, 0) ** 1.6 for n in range(32)))
+
+
+def stored_chat(store: Store, title: str, turns: int, reply: str = REPLY) -> int:
+    """A chat of `turns` questions and replies; its id."""
+    user = store.users.ensure("local")
+    chat = store.chats.create(user, title)
+    parent = None
+    for number in range(1, turns + 1):
+        question = store.messages.add(user, chat, parent, "user", f"{title}, question {number}")
+        parent = store.replies.begin(user, chat, question, NewTurn("fake", "fake", {}, 0, True))
+        store.replies.append(parent, reply, [0], ["target"])
+        store.replies.finish(parent, reply, "complete", TurnFigures(finish="end"))
+    return chat
 
 
 def measured_reply(
