@@ -1,4 +1,4 @@
-"""The default model: the same words with drafting on or off, a start that leaves nothing to compile, texts that draft."""
+"""The default model: the same words with drafting on or off, a start that compiles nothing more, texts that draft."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.Monk
     lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
     (tmp_path / "replies.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     # Neither the weights nor torch: a process of its own, which may not import it
-    shut_out = "import sys; sys.modules['torch'] = None; from hierchat.cli.main import main; main(sys.argv[1:])"
+    shut_out = (
+        "import sys; sys.modules['torch'] = None; from hierchat.cli.main import main; main(sys.argv[1:])"
+    )
     command = [sys.executable, "-c", shut_out, "corpus", "add", str(tmp_path / "replies.jsonl.gz")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

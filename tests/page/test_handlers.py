@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -49,49 +49,37 @@ def answered(page: ChangedOutputsOnly, event: Any, answer: Any) -> tuple[list[An
 SKIPPED = {"__type__": "update"}
 
 
-def test_only_what_changes_is_made(page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]]) -> None:
-    blocks, event, (first, second, third, _) = page
+def test_only_what_changes_is_made_and_other_answers_are_gradios(
+    page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]],
+) -> None:
+    blocks, event, (first, second, third, other) = page
     assert answered(blocks, event, {first: "a", third: "c"}) == (["a", SKIPPED, "c"], 0)
     assert answered(blocks, event, {third: "c", first: gr.skip()}) == ([SKIPPED, SKIPPED, "c"], 0)
-    assert answered(blocks, event, {second: gr.skip()}) == ([SKIPPED] * 3, 0)
     got, made = answered(blocks, event, {second: gr.update(visible=False)})
     assert (got[0], got[1]["visible"], got[2], made) == (SKIPPED, False, SKIPPED, 1)
-
-
-def test_other_answers_are_gradios(page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]]) -> None:
-    blocks, event, (first, *_, other) = page
     assert answered(blocks, event, ["a", "b", "c"])[0] == ["a", "b", "c"]
     for wrong in ({other: "d"}, {first: "a", other: "d"}):
         with pytest.raises(ValueError, match="not specified as output"):
             answered(blocks, event, wrong)
 
 
-def test_no_event_tells_its_outputs_how_far_it_is(fresh: FakeService) -> None:
-    events = build_app(fresh, "").config["dependencies"]
-    loud = [event["targets"] for event in events if event["outputs"] and event["show_progress_on"] != []]
-    assert len(events) > 50
-    assert loud == []
-
-
-def handlers_of(app: gr.Blocks) -> list[Any]:
-    """But for what runs in the browser alone."""
-    return [function for function in app.fns.values() if function.fn is not None]
-
-
-def test_every_handler_of_the_page_is_guarded(fresh: FakeService) -> None:
+def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(fresh: FakeService) -> None:
     app = build_app(fresh, "here")  # type: ignore[arg-type]
-    assert len(app.fns) > 15
-    for function in handlers_of(app):
-        assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
-        # Gradio's components answer a wrong value themselves, before any handler could.
-        assert not (function.inputs and function.preprocess)
+    events = app.config["dependencies"]
+    assert len(events) > 50
+    assert [one["targets"] for one in events if one["outputs"] and one["show_progress_on"] != []] == []
+    for function in app.fns.values():
+        if function.fn is not None:  # but for what runs in the browser alone
+            assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
+            # Gradio's components answer a wrong value themselves, before any handler could.
+            assert not (function.inputs and function.preprocess)
 
 
 def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> None:
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     request = gr.Request(username=None, session_hash="x")
     fresh.store.close()
-    for function in handlers_of(app):
+    for function in filter(lambda one: one.fn is not None, app.fns.values()):
         wants = len(function.inputs)
         names = list(inspect.signature(function.fn).parameters)
         special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}
@@ -109,7 +97,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     """What comes to the page last must show what the next message goes to."""
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
-    user = fresh.store.users.ensure("local")
+    user = fresh.user
     first, second = (fresh.store.chats.create(user) for _ in range(2))
     for conversation, text in ((first, "First"), (second, "Second")):
         fresh.store.messages.add(user, conversation, None, "user", text)
@@ -141,29 +129,21 @@ def test_what_a_reply_waits_for_is_said() -> None:
     assert "Waiting for the model" in status.waiting_line(0, SlotStatus("m", "ready"), loaded=True)
 
 
-def test_which_chats_the_pages_of_a_user_show() -> None:
+def test_which_chats_the_pages_of_a_user_show_and_which_pages_are_stale() -> None:
+    """After a restart a page's chat is not known: a message must not begin another one."""
     sessions = Sessions()
+    with pytest.raises(Stale):
+        sessions.of("a")
     page = sessions.open("a")
+    assert sessions.of("a") is page
     page.user, page.conversation = 1, 7
-    assert sessions.any_of(1)
-    assert sessions.show(1, 7)
-    assert not sessions.any_of(2)
-    assert not sessions.show(2, 7)
-    assert not sessions.show(1, 8)
+    assert (sessions.any_of(1), sessions.any_of(2)) == (True, False)
+    assert [sessions.show(*one) for one in ((1, 7), (2, 7), (1, 8))] == [True, False, False]
     assert sessions.close("a") is page
     assert page.gone
     assert not sessions.any_of(1)
     assert not sessions.show(1, 7)
     assert sessions.close("a") is None
-
-
-def test_a_page_that_was_never_opened_here_is_stale() -> None:
-    """After a restart its chat is not known: a message must not begin another one."""
-    sessions = Sessions()
-    with pytest.raises(Stale):
-        sessions.of("a")
-    assert sessions.open("a") is sessions.of("a")
-    sessions.close("a")
     with pytest.raises(Stale):
         sessions.of("a")
 
@@ -184,16 +164,6 @@ def test_only_loopback_goes_without_a_login(host: str, expected: bool, fresh: Fa
     assert member.account is None
 
 
-@pytest.fixture
-def app(fresh: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str]]:
-    """What is served, and where."""
-    apps: list[Any] = []
-    build = driving.build_app
-    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
-    with driving.serving(fresh) as address:
-        yield apps[0], address
-
-
 def soon(true: Callable[[], bool]) -> None:
     give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
     while not true():
@@ -201,14 +171,17 @@ def soon(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_nothing_is_held_of_pages_that_were_closed(app: tuple[Any, str], fresh: FakeService) -> None:
+def test_nothing_is_held_of_pages_that_were_closed(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gradio held each of them as it was drawn last: 0.7 MB a visit, the words of the chats among it."""
-    blocks, address = app
-    held, queue = blocks.state_holder, blocks._queue
+    apps: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
     fresh.script.seconds = 60
-    stays = Tab(address)
-    for _ in range(3):
-        tab = Tab(address)
+    with driving.serving(fresh) as address:
+        held, queue = apps[0].state_holder, apps[0]._queue
+        stays, tab = Tab(address), Tab(address)
         tab.fire("hc-bus", "hc_panel", text="models")
         tab.fire(
             "hc-box", "submit", "Reverse a string", messages=4
@@ -216,18 +189,16 @@ def test_nothing_is_held_of_pages_that_were_closed(app: tuple[Any, str], fresh: 
         assert set(held.session_data) == {stays.key, tab.key}
         tab.leave()
         soon(lambda: not queue.event_ids_to_events)
-        held.session_data.pop(tab.key, None)  # if its last event brought it back: that is below
-    fresh.in_progress.stop(fresh.store.users.ensure("local"))
-    assert len(held.time_last_used) == 4
-    for key in held.time_last_used:
-        held[key]  # as an event that outlives its page
-        held.time_last_used[key] -= timedelta(minutes=2)
-    last = Tab(address)
-    both = {stays.key, last.key}
-    assert set(held.session_data) == set(held.time_last_used) == both
-    assert set(queue.pending_event_ids_session) <= both
-    assert set(queue.pending_messages_per_session) <= both
-    stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long
-    for one in (stays, last):
-        one.leave()
-    soon(lambda: not held.session_data)
+        fresh.in_progress.stop(fresh.user)
+        for key in held.time_last_used:
+            held[key]  # as an event that outlives its page
+            held.time_last_used[key] -= timedelta(minutes=2)
+        last = Tab(address)
+        both = {stays.key, last.key}
+        assert set(held.session_data) == set(held.time_last_used) == both
+        assert set(queue.pending_event_ids_session) <= both
+        assert set(queue.pending_messages_per_session) <= both
+        stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long
+        for one in (stays, last):
+            one.leave()
+        soon(lambda: not held.session_data)

@@ -28,7 +28,7 @@ from hierchat.page.markdown import render
 from hierchat.page.reply_text import below_message, marked, said
 from hierchat.page.sidebar import moment
 from hierchat.runtime.levels import LeftOut
-from hierchat.store import Conversation, Message, Origin, Totals, Whereabouts
+from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 
 FIGURES = Figures(
@@ -166,49 +166,38 @@ def test_details_of_what_is_not_known_are_dashes() -> None:
     assert "Thinking Off" in visible(facts)
 
 
+OSLO = Whereabouts(1, "Oslo", "assistant")
+
+
 @pytest.mark.parametrize(
-    ("run", "sentence"),
+    ("source", "length", "origin", "there", "sentence"),
     [
-        (SourceRun("a", "target"), "Written by the model itself: no draft had it."),
-        (SourceRun("a", "history"), "From your earlier chats."),
-        (
-            SourceRun("a", "big:blocks", 3, Origin(chance=0.5)),
-            "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("context", 3, 0.999, place=2)),
-            "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
-            "Expected to be right with a chance of over 99 %.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("context", 1, place=-2)),
-            "From this chat, earlier in the conversation. The token before it is the same there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
-            "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("prompts", 2, None, 5)),
-            "From an earlier message of yours in a chat that was deleted meanwhile. "
-            "The 2 tokens before it are the same there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("successors", 2)),
-            "From your earlier chats: what this model found likely there after the same two tokens.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("successors", 1)),
-            "What this model finds likely after the same token, which stands in this chat.",
-        ),
-        (
-            SourceRun("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
-            "From your files: notes.md (corpus mine). The 2 tokens before it are the same there.",
-        ),
+        ("target", 1, UNKNOWN, None, "Written by the model itself: no draft had it."),
+        ("history", 1, UNKNOWN, None, "From your earlier chats."),
+        ("big:blocks", 3, Origin(chance=0.5), None,
+         "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %."),
+        ("context", 1, Origin("context", 3, 0.999, place=2), None,
+         "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
+         "Expected to be right with a chance of over 99 %."),
+        ("context", 1, Origin("context", 1, place=-2), None,
+         "From this chat, earlier in the conversation. The token before it is the same there."),
+        ("history", 1, Origin("history", 32, None, 5), OSLO,
+         "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there."),
+        ("history", 1, Origin("prompts", 2, None, 5), None,
+         "From an earlier message of yours in a chat that was deleted meanwhile. "
+         "The 2 tokens before it are the same there."),
+        ("history", 1, Origin("successors", 2), None,
+         "From your earlier chats: what this model found likely there after the same two tokens."),
+        ("context", 1, Origin("successors", 1), None,
+         "What this model finds likely after the same token, which stands in this chat."),
+        ("statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)"), None,
+         "From your files: notes.md (corpus mine). The 2 tokens before it are the same there."),
     ],
-)
-def test_a_run_says_where_it_came_from(run: SourceRun, sentence: str) -> None:
-    assert said(run) == sentence
+)  # fmt: skip
+def test_a_run_says_where_it_came_from(
+    source: str, length: int, origin: Origin, there: Whereabouts | None, sentence: str
+) -> None:
+    assert said(SourceRun("a", source, length, origin, there)) == sentence
 
 
 def test_marked_words_are_escaped_and_keep_every_character() -> None:
@@ -224,65 +213,38 @@ def test_marked_words_are_escaped_and_keep_every_character() -> None:
     assert "tiny &lt;model&gt;" in drawn
 
 
-@pytest.mark.parametrize(
-    ("days", "heading"),
-    [
-        (-1, "Today"),
-        (0, "Today"),
-        (1, "Yesterday"),
-        (2, "Last 7 days"),
-        (7, "Last 7 days"),
-        (8, "Last 30 days"),
-        (30, "Last 30 days"),
-        (31, "January"),
-        (60, "December 2025"),
-        (400, "January 2025"),
-    ],
-)
-def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None:
-    today = date(2026, 3, 1)
-    noon = datetime(2026, 3, 1, 12) - timedelta(days=days)
-    assert sidebar.day_of(noon.timestamp(), today) == heading
+def test_conversations_are_grouped_by_local_day() -> None:
+    headings = {
+        -1: "Today", 0: "Today", 1: "Yesterday", 2: "Last 7 days", 7: "Last 7 days", 8: "Last 30 days",
+        30: "Last 30 days", 31: "January", 60: "December 2025", 400: "January 2025",
+    }  # fmt: skip
+    noon = datetime(2026, 3, 1, 12)
+    days = [sidebar.day_of((noon - timedelta(days=ago)).timestamp(), noon.date()) for ago in headings]
+    assert days == [*headings.values()]
 
 
 def listed(*chats: Conversation, more: bool = False, archived: int = 0) -> ConversationList:
     return ConversationList(list(chats), more, archived, [], Totals(0, 0, None, 0, 0, {}), frozenset())
 
 
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        ("\x02<b>\x03 & more", "<mark>&lt;b&gt;</mark> &amp; more"),
-        ("\x03a\x02b\x02c\x03d\x02", "ab<mark>c</mark>d"),
-    ],
-)
-def test_what_was_found_is_marked_whatever_the_text_holds(text: str, drawn: str) -> None:
-    chat = Conversation(7, "t", 0, 0, snippet=text)
-    assert f">{drawn}</small>" in sidebar.conversation_list(listed(chat), None, date.today(), "b")
-
-
-def test_pinned_ones_have_a_heading_of_their_own_and_archived_ones_a_way_to_them() -> None:
+def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:
     now = time.time()
-    chats = [Conversation(1, "a", now, now, pinned=True), Conversation(2, "b", now, now)]
-    drawn = sidebar.conversation_list(listed(*chats, archived=3), None, date.today())
-    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Pinned", "Today"]
-    assert "Archived (3)" in drawn
-    found = [Conversation(2, "b", now, now), Conversation(3, "c", now, now, archived=True)]
-    drawn = sidebar.conversation_list(listed(*found, archived=3), None, date.today(), "word")
-    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Today", "Archived"]
-    assert "Archived (3)" not in drawn
 
+    def drawn(*chats: Conversation, query: str = "", more: bool = False) -> str:
+        return sidebar.conversation_list(listed(*chats, archived=3, more=more), 2, date.today(), query)
 
-def test_conversation_list_escapes_titles_and_marks_the_open_one() -> None:
-    now = time.time()
-    chat = Conversation(7, '<i>"x"', now, now, snippet="<u>")
-    drawn = sidebar.conversation_list(listed(chat), 7, date.today())
-    assert "<i>" not in drawn.replace("<i class", "")
-    assert "<u>" not in drawn
-    assert 'aria-current="page"' in drawn
-    assert "hc_more" not in drawn
-    assert "hc_more" in sidebar.conversation_list(listed(more=True), None, date.today())
-    assert "Nothing found" in sidebar.conversation_list(listed(), None, date.today(), "x")
+    chat = Conversation(2, '<i>"x"', now, now, snippet="\x02<b>\x03 & more\x03a\x02b\x02c\x03d\x02")
+    whole = drawn(Conversation(1, "a", now, now, pinned=True), chat)
+    assert re.findall("<h2>(.*?)</h2>", whole) == ["Pinned", "Today"]
+    assert "Archived (3)" in whole
+    assert "<i>" not in whole
+    assert whole.count('aria-current="page"') == 1
+    assert "<mark>&lt;b&gt;</mark> &amp; moreab<mark>c</mark>d</small>" in whole
+    found = drawn(chat, Conversation(3, "c", now, now, archived=True), query="word")
+    assert re.findall("<h2>(.*?)</h2>", found) == ["Today", "Archived"]
+    assert "Archived (3)" not in found
+    assert ("hc_more" in whole, "hc_more" in drawn(more=True)) == (False, True)
+    assert "Nothing found" in drawn(query="x")
 
 
 def test_buttons_carry_the_key_and_escape_their_text() -> None:
@@ -426,35 +388,28 @@ def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
     assert 'data-act="hc_continue"' not in thread(fresh, 1, asked_on)  # only at the end
 
 
-@pytest.mark.parametrize(
-    ("slot", "sentence"),
-    [
+def test_waits_and_the_self_test_s_result_are_said() -> None:
+    for slot, sentence in (
         (SlotStatus("m", "downloading", 41_000_000, 93_000_000), "Downloading m: 41 of 93 MB"),
         (SlotStatus("m", "converting", 3, 210), "Converting m: 3 of 210"),
         (SlotStatus("m", "loading"), "Loading m…"),
         (SlotStatus("m", "failed", message="No room."), "No room."),
-    ],
-)
-def test_waits_say_what_they_wait_for(slot: SlotStatus, sentence: str) -> None:
-    assert status.slot_sentence(slot) == sentence
-    assert sentence in visible(status.slot_line(slot))
-
-
-@pytest.mark.parametrize(
-    ("exact", "words", "why"),
-    [
+    ):
+        assert status.slot_sentence(slot) == sentence
+        assert sentence in visible(status.slot_line(slot))
+    for exact, words, why in (
         (True, "the same words, proved", "same bits"),
         (False, "the same words but for near ties", "last bits of"),
-    ],
-)
-def test_the_self_test_s_result_is_said(exact: bool, words: str, why: str) -> None:
-    slot = SlotStatus("m", "ready", exact=exact)
-    assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
-    assert status.slot_line(slot) == ""  # a quiet page
-    assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
-    verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
-    assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
-    assert why in verdict
+    ):
+        slot = SlotStatus("m", "ready", exact=exact)
+        assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
+        assert status.slot_line(slot) == ""  # a quiet page
+        assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
+        verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
+        assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
+        assert why in verdict
+    line = visible(status.reading_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
+    assert line == "Reading the prompt: 300 of 1,200 tokens"
 
 
 def test_no_result_is_said_where_none_is_known_and_a_difference_is_explained() -> None:
@@ -464,11 +419,6 @@ def test_no_result_is_said_where_none_is_known_and_a_difference_is_explained() -
     unpadded = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
     assert visible(unpadded).endswith("where both are computed alike, the same words, proved")
     assert "without padding" in unpadded
-
-
-def test_reading_shows_tokens() -> None:
-    line = visible(status.reading_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
-    assert line == "Reading the prompt: 300 of 1,200 tokens"
 
 
 def test_the_plan_from_the_target_down() -> None:
