@@ -24,6 +24,7 @@ ROUTES = [
     ("POST", "/gradio_api/call/load", CALL),
     ("POST", "/gradio_api/upload", {}),
     ("POST", "/gradio_api/cancel", {"session_hash": "a", "fn_index": 0, "event_id": "b"}),
+    ("POST", "/transfer/in", CALL),
     ("GET", "/gradio_api/queue/data?session_hash=stranger", None),
     ("GET", "/gradio_api/heartbeat/stranger", None),
     ("GET", "/gradio_api/info", None),

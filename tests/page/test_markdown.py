@@ -75,33 +75,26 @@ def test_links_leave_without_a_trace_and_images_are_links() -> None:
     assert "<img" not in drawn
 
 
-def test_bare_addresses_are_linked_and_others_are_kept() -> None:
+def test_bare_and_named_addresses_are_linked_and_shown() -> None:
     drawn = bare("see https://a.example/b_c_d, www.e.example or mail f@g.example; xmpp:h@i.example.")
     for address in ("https://a.example/b_c_d", "http://www.e.example", "mailto:f@g.example"):
         assert f'href="{address}"' in drawn
     assert "xmpp:" in words(drawn)
     long = bare("word " * 400 + "https://a.example and " + "word " * 400 + "https://b.example")
     assert long.count("<a ") == 2
-
-
-def test_an_address_that_is_named_elsewhere_is_linked_and_shown() -> None:
     drawn = bare("[a] and [b][a]\n\n[a]: http://c 'd'\n[unused]: http://e\n[note]: Important")
     assert drawn.count('<a href="http://c" title="d"') == 3
     for part in ("[a]: http://c", "[unused]: http://e", "[note]: Important"):
         assert part in words(drawn)
 
 
-def test_tables_keep_alignment_and_every_cell() -> None:
+def test_tables_tasks_and_struck_words() -> None:
     drawn = bare("|a|b|c|\n|:--|:-:|--:|\n|1|2|3|4|5|\n|6|")
     assert "style" not in drawn
     assert '<th>a</th>\n<th class="hc-centre">b</th>\n<th class="hc-right">c</th>' in drawn
     assert '<td class="hc-right">3 | 4 | 5</td>' in drawn
-
-
-def test_tasks_and_struck_words() -> None:
     drawn = bare("- [x] done\n- [ ] ~~open~~\n- [y] none\n\n1. [X]\ttab\n2. [ ]")
-    assert drawn.count('role="checkbox"') == 3
-    assert drawn.count('aria-checked="true"') == 2
+    assert (drawn.count('role="checkbox"'), drawn.count('aria-checked="true"')) == (3, 2)
     assert "<s>open</s>" in drawn
     assert "<input" not in drawn
     assert "[y] none" in words(drawn)
@@ -153,7 +146,7 @@ def test_code_in_any_language_keeps_every_character(code: str) -> None:
         assert code_of(render(f"```{language}\n{code}\n```")) == code + "\n"
 
 
-def test_code_has_a_head_with_its_language_and_the_button() -> None:
+def test_code_has_a_head_with_its_language_and_the_button_that_no_text_can_ask_for() -> None:
     drawn = render("```python\nx = 1\n```\n\n    y\n\n``` <b>\"'&amp;\nz\n```")
     heads = re.findall(r'<div class="hc-code-head">(.*?)</div>', drawn)
     assert len(heads) == 3
@@ -163,16 +156,9 @@ def test_code_has_a_head_with_its_language_and_the_button() -> None:
     assert "&lt;b&gt;" in heads[2]
     assert 'class="hc-keyword"' in render("```python\ndef f(): pass\n```")
     assert "hc-keyword" not in render("```\ndef f(): pass\n```")
-
-
-def test_no_text_can_ask_for_a_button() -> None:
-    for text in (
-        '<span class="hc-place"></span>',
-        '`<span class="hc-place"></span>`',
-        '```\n<span class="hc-place">',
-    ):
-        assert buttons.KEY not in render(text.replace("```", "")) or text.startswith("```")
-    assert render('```<span class="hc-place"></span>\nx\n```').count(buttons.KEY) == 1
+    place = '<span class="hc-place"></span>'
+    for text, count in ((place, 0), (f"`{place}`", 0), (f"```{place}\nx\n```", 1), (f"```\n{place}", 1)):
+        assert render(text).count(buttons.KEY) == count
 
 
 @pytest.mark.parametrize(
@@ -288,12 +274,9 @@ def test_drawing_leaves_time_to_decoding() -> None:
     assert words.render("one two") == first
     assert words.render("one two") == render("one two")
     assert words.render("one two three", ended=True) == render("one two three")
-
-
-def test_growing_begins_anew_with_another_text() -> None:
     words = GrowingMarkdown()
     words.render("one\n\ntwo\n\nthree\n")
-    assert words.render("four") == render("four")
+    assert words.render("four") == render("four")  # another text begins anew
 
 
 @pytest.mark.parametrize(
@@ -315,16 +298,21 @@ def test_text_made_to_be_slow_loses_nothing(text: str) -> None:
     GrowingMarkdown().render(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a\0b", "a\ud800b", "\udfff", "`\ud800`", "```\ud83d\n\0\n```", "$\ud800$", "[\ud800](http://\udc00)"],
-)
-def test_half_characters_and_nul_can_be_sent(text: str) -> None:
-    drawn = render(text)
-    drawn.encode()
-    assert "\0" not in drawn
-    assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
-    assert GrowingMarkdown().render(text, ended=True) == drawn
+def test_half_characters_and_nul_can_be_sent() -> None:
+    for text in (
+        "a\0b",
+        "a\ud800b",
+        "\udfff",
+        "`\ud800`",
+        "```\ud83d\n\0\n```",
+        "$\ud800$",
+        "[\ud800](http://\udc00)",
+    ):
+        drawn = render(text)
+        drawn.encode()
+        assert "\0" not in drawn
+        assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
+        assert GrowingMarkdown().render(text, ended=True) == drawn
 
 
 @pytest.mark.parametrize("broken", ["parse", "draw", "sanitise"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -233,29 +232,24 @@ def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService
     expect(error).to_have_count(0)
 
 
-@pytest.fixture
-def clocked(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
-    """A visitor whose clock a test moves."""
+def test_a_title_of_the_model_comes_quietly(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
     with driving.visiting(chromium, server[1], alone=True) as chat:
         chat.page.clock.install()
         chat.open()
-        yield chat
-
-
-def test_a_title_of_the_model_comes_quietly(clocked: Chat, service: FakeService) -> None:
-    chat = clocked
-    chat.send("What is a suffix array?")
-    chat.page.clock.run_for(3000)
-    expect(chat.replies).to_have_count(1)
-    expect(chat.titles).to_have_text(["What is a suffix array?"])
-    (waiting,) = [one for one in service.store.chats.untitled("k", 0.0) if one.user_id == service.user]
-    assert service.store.chats.title_by_model(waiting, "k", "Suffix arrays")
-    service.titles.count += 1
-    chat.titles.first.focus()
-    chat.page.clock.run_for(10_000)
-    expect(chat.titles).to_have_text(["Suffix arrays"])
-    expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
-    expect(chat.titles.first).to_be_focused()
+        chat.send("What is a suffix array?")
+        chat.page.clock.run_for(3000)
+        expect(chat.replies).to_have_count(1)
+        expect(chat.titles).to_have_text(["What is a suffix array?"])
+        (waiting,) = [one for one in service.store.chats.untitled("k", 0.0) if one.user_id == service.user]
+        assert service.store.chats.title_by_model(waiting, "k", "Suffix arrays")
+        service.titles.count += 1
+        chat.titles.first.focus()
+        chat.page.clock.run_for(10_000)
+        expect(chat.titles).to_have_text(["Suffix arrays"])
+        expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
+        expect(chat.titles.first).to_be_focused()
 
 
 def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: FakeService) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from hierchat.chat.origins import SourceRun
 from hierchat.page.buttons import button
 from hierchat.page.reply_text import GrowingReply, drawn, marked, with_calls
@@ -19,36 +17,23 @@ REPLY = join_reasoning(THOUGHT, ANSWER)
 def test_a_thought_is_folded_above_the_answer() -> None:
     shown = drawn(REPLY, 4.2, 7)
     fold, answer = shown.split("</details>")
-    assert "<summary>Thought for 4 seconds</summary>" in fold
     assert "<strong>short</strong>" in fold
     assert ANSWER in answer
     assert "think&gt;" not in shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (None, "Thoughts"),
-        (0.2, "Thought for 1 second"),
-        (59.4, "Thought for 59 seconds"),
-        (125.0, "Thought for 2 minutes"),
-    ],
-)
-def test_how_long_it_thought(seconds: float | None, said: str) -> None:
-    assert f"<summary>{said}</summary>" in drawn(REPLY, seconds, 7)
-
-
-def test_a_reply_without_a_thought_is_drawn_as_before() -> None:
-    assert "details" not in drawn(ANSWER, None, 7)
-    assert "details" not in drawn("<think>\n\n</think>\n\n" + ANSWER, None, 7)
-
-
-def test_while_it_thinks() -> None:
-    words = GrowingReply()
-    assert "<summary>Thinking…</summary>" in words.render("<think>", None, 7)
-    assert "The user wants" in words.render("<think>\nThe user wants", 1.0, 7)
-    shown = words.render(REPLY, 4.2, 7, ended=True)
-    assert shown == drawn(REPLY, 4.2, 7)
+    words = {
+        None: "Thoughts",
+        0.2: "Thought for 1 second",
+        59.4: "Thought for 59 seconds",
+        125: "Thought for 2 minutes",
+    }
+    for seconds, said in words.items():
+        assert f"<summary>{said}</summary>" in drawn(REPLY, seconds, 7)
+    for plain in (ANSWER, "<think>\n\n</think>\n\n" + ANSWER):
+        assert "details" not in drawn(plain, None, 7)
+    growing = GrowingReply()
+    assert "<summary>Thinking…</summary>" in growing.render("<think>", None, 7)
+    assert "The user wants" in growing.render("<think>\nThe user wants", 1.0, 7)
+    assert growing.render(REPLY, 4.2, 7, ended=True) == shown
 
 
 def test_nothing_in_a_thought_can_press_a_button() -> None:

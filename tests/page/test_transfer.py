@@ -17,7 +17,6 @@ from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
-from tests.testing.raw import ask
 from tests.texts.transfer.files import gpt_sums, saved, webui_chat
 
 pytestmark = pytest.mark.browser
@@ -122,17 +121,3 @@ def test_chats_go_out_one_by_one_and_all_together_and_come_in_again(
     download.value.save_as(out)
     choose(chat, out)
     assert "0 chats came in, 3 were here already." in ended(chat)
-
-
-def test_strangers_fetch_nothing(server: tuple[FakeService, str]) -> None:
-    """A ticket is of its user; another site's page can neither fetch nor send."""
-    before, address = waiting(), server[1]
-    path = files.place("chats.json")
-    path.write_text("[]")
-    ticket = files.hold(path, "me")
-    assert ask(address, "GET", f"/transfer/out/{ticket}").status == 404
-    assert ask(address, "GET", "/transfer/in").status in (404, 405)
-    assert ask(address, "POST", "/transfer/in", {"Origin": "https://example.org"}, []).status == 403
-    assert ask(address, "GET", f"/gradio_api/file={path}").status in (403, 404)
-    assert set(waiting()) == {*before, path}
-    files.remove(files.take(ticket, "me"))
