@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
@@ -68,9 +67,3 @@ def second(chromium: Browser, server: tuple[FakeService, str], chat: Chat) -> It
     """Another tab of the same user."""
     with driving.visiting(chromium, server[1]) as visitor:
         yield visitor
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> FakeService:
-    """A service of its own."""
-    return make(tmp_path)

