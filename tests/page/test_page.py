@@ -54,7 +54,7 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     chat.replies.last.get_by_role("button", name="Continue", exact=True).click()
     expect(chat.words.last).to_have_text("One two three. Four five six.")
     chat.idle()
-    expect(chat.words).to_have_count(4)
+    expect(chat.replies).to_have_count(4)
     expect(chat.replies.last).not_to_contain_text("cut at")
     expect(page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
@@ -249,6 +249,8 @@ def test_a_model_that_loads_is_watched_and_one_that_is_chosen_brings_its_setting
     chat.page.locator("#hc-model input").click()
     chat.page.get_by_role("option", name="Qwen3 0.6B").click()
     chat.until(lambda: service.slot.started == ["Qwen3 0.6B"])
+    chat.press("Chat settings")
+    expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
     chat.ask("Hello")
     assert service.asked[-1][1].temperature == 0.7
     service.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
@@ -257,7 +259,7 @@ def test_a_model_that_loads_is_watched_and_one_that_is_chosen_brings_its_setting
     host.get_by_role("button", name="Cancel").click()
     expect(host).to_be_empty()
     expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
-    assert service.models.asked == [("cancel", "")]
+    assert service.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
 
 
 def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService) -> None:

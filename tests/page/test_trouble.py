@@ -133,9 +133,9 @@ def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeSe
         (ZeroDivisionError("a bug"), "did not expect"),
     ):
         with failing(error):
-            chat.send("Kept")
+            chat.send(f"Kept, though {error}")
             said(chat, sentence)
-            expect(chat.box).to_have_value("Kept")
+            expect(chat.box).to_have_value(f"Kept, though {error}")
             expect(chat.page.locator("#hc-send")).to_be_visible()
     service.script.seconds = 60
     chat.begin("Story")
