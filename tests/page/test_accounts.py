@@ -102,7 +102,7 @@ def test_what_the_owner_sees_and_others_do_not(chromium: Browser, fresh: FakeSer
             sessions = page.locator("#hc-connected li")
             expect(sessions).to_have_count(2)
             expect(sessions.filter(has_text="ann (owner)")).to_contain_text("here now · this machine")
-            owner.press("End session: ben")
+            page.get_by_role("button", name="End session: ben").click()
             expect(owner.live).to_contain_text("The session of ben has ended.")
             expect(sessions).to_have_count(1)
             assert ask(address, "GET", "/config", ben).status == 401

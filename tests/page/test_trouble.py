@@ -143,7 +143,7 @@ def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeSe
         said(chat, "Free some disk space")
         chat.idle()
         expect(chat.replies.last).to_contain_text("interrupted")
-        expect(chat.words.last).to_contain_text("Here is")
+        expect(chat.words.last).to_contain_text("Here")
     service.script.seconds = 0
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=PATIENCE_MS)
