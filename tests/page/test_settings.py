@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Locator, expect
 
-from hierchat.chat import idle_generation as idle
-from hierchat.chat import idle_writer
-from hierchat.chat.service import ChatService
-from hierchat.store import LOCAL_USER, IdleSettings, Store
-from tests.idle.conftest import ASKED, Calm, slot
+from hierchat.store import GeneratedText, Store
 from tests.page.stored import stored_chat
-from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
@@ -158,72 +150,32 @@ def test_texts_are_looked_at_before_they_are_added_and_asked_about_before_they_g
     assert service.texts.dropped == {"a.md": b"# A"}
 
 
-@pytest.fixture
-def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ChatService, str]]:
-    """A tiny model that writes as soon as it may, over the real service."""
-    monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
-    monkeypatch.setattr(idle, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(idle, "Machine", Calm)
-    monkeypatch.setattr(idle_writer, "STREAMS", 2)
-    # Long enough to be seen: each conversation again and again, with other dice.
-    many = [
-        replace(one, key=f"{one.key} {seed}", seed=seed, temperature=1.0)
-        for seed in range(4_000)
-        for one in ASKED
-    ]
-    monkeypatch.setattr("hierchat.chat.prompts.shipped_scripts", lambda: many)
-    monkeypatch.setattr(idle, "shipped_scripts", lambda: many)
-    with Store.open(tmp_path / "real.db") as store:
-        service = ChatService(store, slot())
-        with driving.serving(service) as address:
-            yield service, address
-        service.close()
-
-
-def test_writing_while_idle_is_seen_at_work_stopped_by_typing_and_deleted(
-    chromium: Browser, real: tuple[ChatService, str]
+def test_writing_while_idle_is_allowed_told_of_typing_counted_and_deleted(
+    chat: Chat, service: FakeService
 ) -> None:
-    """Writing while idle: what it wrote is counted, and gone from the file when it is deleted."""
-    service, address = real
-    store, user = service.store, service.store.users.ensure(LOCAL_USER)
-    store.users.set_idle_settings(user, IdleSettings(False, 0.0, 500_000))
-    with driving.visiting(chromium, address) as chat:
-        chat.open("?view=settings")
-        state = chat.page.locator("#hc-learning-state")
-        allow = chat.page.get_by_label("The model may write for itself")
-        allow.check()
-        expect(state).to_contain_text("Writing now, 2 replies at once")
-        expect(state).to_contain_text("It wrote")
-        store.users.set_idle_settings(
-            user, IdleSettings(True, 60.0, 500_000)
-        )  # it is to be seen that it has stopped
-        chat.open()
-        chat.box.press_sequentially("Wh")
-        chat.view("Settings")
-        expect(state).to_contain_text("Waiting. It begins when nobody has asked for a reply for 60 minutes.")
-        allow.uncheck()
-        expect(state.get_by_role("status")).to_have_count(0)
-        there = store.generated.size(user)
-        texts = [
-            text for script in ("k0 0", "k4 0") for text in store.generated.texts(user, "key of tiny", script)
-        ]
-        bytes_there = [np.array(text.ids, "<i4").tobytes() for text in texts if len(text.ids) > 6]
-        on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
-        assert bytes_there
-        assert all(one in on_disk for one in bytes_there)
-        chat.open("?view=insights")
-        expect(chat.page.locator("#hc-insights-machine")).to_contain_text(
-            f"{there.tokens:,} tokens for itself"
-        )
-        chat.view("Settings")
-        expect(state).to_contain_text(f"It wrote {there.tokens:,} tokens")
-        for answer in ("Keep", "Delete"):
-            chat.press("Delete what it wrote…")
-            question = chat.page.get_by_role("group", name="Delete what was written?")
-            question.get_by_role("button", name=answer).click()
-            expect(question).to_have_count(0)
-        expect(chat.live).to_contain_text("Deleted: all that models wrote for themselves.")
-        expect(state).to_have_text("")
-        on_disk = b"".join(path.read_bytes() for path in store.path.parent.glob("real.db*"))
-        assert not any(one in on_disk for one in bytes_there)
-        assert chat.foreign == []
+    page, store, user = chat.page, service.store, service.user
+    state = page.locator("#hc-learning-state")
+    for number in ("0", "1"):
+        text = GeneratedText(0, tuple(range(50)), True)
+        store.generated.keep(user, "fake", number, text, None, deletions=store.users.deletions(user))
+    chat.open("?view=settings")
+    page.get_by_label("The model may write for itself").check()
+    expect(state).to_contain_text("Waiting. It begins when nobody has asked for a reply for 10 minutes.")
+    assert store.users.idle_settings(user).on
+    touches = service.idle.touches
+    chat.open()
+    chat.box.press_sequentially("Wh")
+    chat.until(lambda: service.idle.touches > touches)
+    chat.open("?view=insights")
+    expect(page.locator("#hc-insights-machine")).to_contain_text("100 tokens for itself")
+    chat.view("Settings")
+    expect(state).to_contain_text("It wrote 100 tokens")
+    page.get_by_label("The model may write for itself").uncheck()
+    for answer in ("Keep", "Delete"):
+        chat.press("Delete what it wrote…")
+        question = page.get_by_role("group", name="Delete what was written?")
+        question.get_by_role("button", name=answer).click()
+        expect(question).to_have_count(0)
+    expect(chat.live).to_contain_text("Deleted: all that models wrote for themselves.")
+    expect(state).to_have_text("")
+    assert store.generated.size(user).texts == 0
