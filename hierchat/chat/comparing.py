@@ -15,10 +15,10 @@ from hierchat import logs
 from hierchat.chat.comparison import ARMS, CompareFrame, Comparison, Moment, Pair, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Frame
-from hierchat.chat.idle_generation import OTHERS, OtherPrograms
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
-from hierchat.chat.settings import pace, percent
+from hierchat.chat.spare_time import OTHERS, OtherPrograms
+from hierchat.chat.wording import pace, percent
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.scheduler import POLL_SECONDS
@@ -130,7 +130,7 @@ class Comparing:
             except Exception as error:
                 notice = logs.error_message(error)
                 for arm, record in records.items():
-                    self._set(arm, failed(notice, record))
+                    self._set(arm, failed(notice, record.reply))
                 yield self._frame(None)
             finally:
                 self._keep(served)

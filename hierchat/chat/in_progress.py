@@ -18,7 +18,7 @@ from hierchat import logs
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
 from hierchat.language import here
-from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
+from hierchat.store import Attachment, NewMessage, NotFound, Store, StoreError, title_of
 
 # Counts what changes in each user's chats, so that a page learns from one number whether it shows the
 # present.
@@ -81,6 +81,21 @@ def places_ahead(state: State) -> int | None:
     return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A user's new message, and where it goes."""
+
+    conversation_id: int
+    parent_id: int | None
+    """The message above it; None: it is the first."""
+    text: str
+    files: Sequence[Attachment] = ()
+    held: int | None = None
+    """The message as Messages.enqueue stored it when it was sent."""
+    waited: float = 0.0
+    """Seconds that it has waited for the reply before."""
+
+
 @dataclass(eq=False, slots=True)
 class ReplyInProgress:
     """A reply that waits or is being written."""
@@ -125,6 +140,12 @@ class ReplyInProgress:
     def asks(self) -> bool:
         """Whether it begins with a new question."""
         return bool(self.text or self.files)
+
+    @property
+    def question(self) -> Question:
+        """The question as it goes to the service in its turn."""
+        waited = time.monotonic() - self.sent if self.waited else 0.0
+        return Question(self.conversation_id, self.below, self.text, self.files, self.held, waited)
 
     @property
     def title(self) -> str:
@@ -279,8 +300,9 @@ class InProgress:
 
     def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
         try:
+            message = NewMessage(reply.below, reply.text, files=reply.files)
             reply.held = self._store.messages.enqueue(
-                reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
+                reply.user_id, reply.conversation_id, message, at_end=at_end
             )
         except Exception as error:
             self._in_trouble(reply, error)
@@ -379,7 +401,7 @@ class InProgress:
             with suppress(StoreError):  # deleted: that was wanted
                 below = self._store.messages.last(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
-                self._store.messages.add(*place, below, "user", text, files, held)
+                self._store.messages.add(*place, NewMessage(below, text, files=files), held)
         if not reply.begun:
             reply.withdrawn = self._store.chats.discard(*place)
 

@@ -300,14 +300,6 @@ class ReplyRecorder:
         elsewhere = replace(self._tell(None), learns=False)
         return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
 
-    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
-        """Pass the times of waiting on to the reply."""
-        self.reply.count_wait(sent, waited_seconds, loading_seconds)
-
-    def frame(self) -> Frame:
-        """All of it so far."""
-        return self.reply.frame()
-
     def _begin(self) -> int:
         if self._resumed is not None:
             self._store.replies.resume(self._place[0], self._resumed)

@@ -6,16 +6,16 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
-from hierchat.chat.conversations import ChatPresets, Conversations
+from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
-from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, reply_text
 from hierchat.chat.statistics import (
@@ -41,7 +41,8 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
+from hierchat.store import DraftsFrom, Message, NewMessage, NotFound, SourceSpan, Store, Turn
+from hierchat.store.presets import Presets
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -56,17 +57,6 @@ class NotBegun(Exception):
     """A reply cannot be continued. The message is for the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A new message of a user, and where it goes. `held`: as Messages.enqueue stored it when it was sent."""
-
-    conversation_id: int
-    parent_id: int | None
-    text: str
-    files: Sequence[Attachment] = ()
-    held: int | None = None
-
-
 class ChatService:
     """Conversations over one store and one slot."""
 
@@ -76,12 +66,12 @@ class ChatService:
         self.changes = ChangeEvents()
         self.in_progress = InProgress(store, self.changes)
         self.chats = Conversations(store, self.changes, self.in_progress, self._sampling_of)
-        self.presets = ChatPresets(store, self.changes)
+        self.presets = Presets(store.connection, self.changes.notify_settings)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(
+        self.completions = Completions(
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
@@ -91,11 +81,6 @@ class ChatService:
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
-
-    @property
-    def completions(self) -> Completions:
-        """For what is answered outside of a stored conversation."""
-        return self._completions
 
     @property
     def model_status(self) -> SlotStatus:
@@ -123,7 +108,7 @@ class ChatService:
         self._forgetting.close()
         with self.slot.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
-                self._completions.keep(self.slot.model, now=True)
+                self.completions.keep(self.slot.model, now=True)
         self._histories.close()
 
     def forget_user(self, user_id: int) -> bool:
@@ -139,30 +124,17 @@ class ChatService:
         return whole
 
     def send(
-        self,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
-        settings: GenerationSettings,
-        stop: threading.Event,
-        files: Sequence[Attachment] = (),
-        held: int | None = None,
-        waited: float = 0.0,
+        self, user_id: int, question: Question, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
-        message as Messages.enqueue stored it when it was sent.
-
-        `waited`: seconds that it has waited for the reply before.
+        """Store a user's question and answer it. Raises NotFound at once.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
-        self.store.chats.get(user_id, conversation_id)
-        question = _Question(conversation_id, parent_id, text, files, held)
+        self.store.chats.get(user_id, question.conversation_id)
         begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
         try:
-            yield from self._completions.answer(begin, stop, waited)
+            yield from self.completions.answer(begin, stop, question.waited)
         finally:
             self.titles.wake()
 
@@ -185,7 +157,7 @@ class ChatService:
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         options = ReplyOptions(user_id, settings, stop)
-        yield from self._completions.answer(partial(self._answer_again, question, options, like=turn), stop)
+        yield from self.completions.answer(partial(self._answer_again, question, options, like=turn), stop)
 
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
@@ -195,30 +167,25 @@ class ChatService:
         NotBegun, and as `send`."""
         reply = self.store.messages.get(user_id, message_id)
         try:
-            yield from self._completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
+            yield from self.completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
         finally:
             self._histories.changed(user_id, message_id)
 
     def compare(
         self,
         user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
+        question: Question,
         settings: GenerationSettings,
         stop: threading.Event,
-        files: Sequence[Attachment] = (),
         pair: Pair = USUAL,
-        held: int | None = None,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
-        to their end.
+        """Answer a question in two ways, one after the other. The second reply is stored, and the result where both
+        come to their end.
 
         Raises WrongConfiguration, and as `send`.
         """
-        self.store.chats.get(user_id, conversation_id)
+        self.store.chats.get(user_id, question.conversation_id)
         first, second = (pair[arm].settings(settings) for arm in ARMS)
-        asked = _Question(conversation_id, parent_id, text, files, held)
         stored: Message | None = None
 
         def begin(served: ServedModel, arm: Arm) -> ReplyRecorder:
@@ -229,13 +196,14 @@ class ChatService:
             options = ReplyOptions(user_id, chosen, stop, drafting=drafting, learns=learns)
             if stored is not None:
                 return self._answer_again(stored, options, served)
-            record = self._ask(asked, options, served)
+            record = self._ask(question, options, served)
             stored = self.store.messages.get(user_id, record.question)
             return record
 
-        alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
-        running = Comparing(self.slot, pair, text, begin, self._completions.keep, alone=alone)
-        kept = partial(self.store.comparisons.add, user_id, conversation_id)
+        first_words = question.parent_id is None and not question.files
+        alone = first_words and self._system_prompt(user_id, question.conversation_id) is None
+        running = Comparing(self.slot, pair, question.text, begin, self.completions.keep, alone=alone)
+        kept = partial(self.store.comparisons.add, user_id, question.conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
                 for frame in frames:
@@ -252,7 +220,7 @@ class ChatService:
         drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
-        yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
+        yield from self.completions.complete(messages, settings, user_id, stop, drafts_from)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
@@ -356,7 +324,7 @@ class ChatService:
         """Have what the model wrote for itself draft; while no reply is being written."""
         self._histories.held(user_id, served.model_key)
 
-    def _ask(self, asked: _Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
+    def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
@@ -364,9 +332,11 @@ class ChatService:
         question = PromptMessage("user", with_files(asked.text, asked.files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
-        reply = self._completions.reply(served, messages, replace(options, drafts_from=allowed))
+        reply = self.completions.reply(served, messages, replace(options, drafts_from=allowed))
         held = [] if asked.held is None else [asked.held]
-        stored = self.store.messages.add(user_id, chat, parent, "user", asked.text, asked.files, held)
+        stored = self.store.messages.add(
+            user_id, chat, NewMessage(parent, asked.text, files=asked.files), held
+        )
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
 
     def _answer_again(
@@ -386,7 +356,7 @@ class ChatService:
         messages = self._said(served, user_id, self.store.messages.path(user_id, chat, question.id), system)
         allowed = self.store.users.drafts_from(user_id, chat)
         options = replace(options, before=question.id, drafts_from=allowed)
-        reply = self._completions.reply(served, messages, options)
+        reply = self.completions.reply(served, messages, options)
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
     def _take_up(
@@ -414,7 +384,7 @@ class ChatService:
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.users.drafts_from(user_id, message.conversation_id)
         options = ReplyOptions(user_id, settings, stop, before.max_new_tokens, question, allowed)
-        reply = self._completions.reply(served, said, options)
+        reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         reply.statistics.resume(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -210,48 +210,20 @@ class ReplyStatistics:
     def figures(self) -> Figures:
         if not self.tokens:
             return Figures()
-        per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms else None
-        vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms else None
-        proposed = sum(self.proposed.values())
-        return Figures(
-            tokens=len(self.tokens),
-            seconds=self.decode_ms / 1e3,
-            first_token_seconds=None if self.first_ms is None else self.first_ms / 1e3,
-            tokens_per_second=per_second,
-            tokens_per_forward=len(self.tokens) / self.forwards if self.forwards else None,
-            acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
-            acceptance=_acceptance(self.proposed, self.accepted),
-            forwards=self.forwards,
-            draft_ms=self.draft_ms / self.forwards if self.forwards else None,
-            forward_ms=_each(self.forward_ms, self.forwards),
-            verify_ms=_each(self.verify_ms, self.forwards),
-            prompt_tokens=self.prompt_tokens,
-            prompt_read=self._prompt_read,
-            read_seconds=self.read_ms / 1e3,
-            total_seconds=_seconds(self.total_ms),
-            waited_seconds=None if self.total_ms is None else self.waited_ms / 1e3,
-            loading_seconds=None if self.total_ms is None else self.loading_ms / 1e3,
-            thought_seconds=_seconds(self.thought_ms),
-            plan=self.plan,
-            speedup=per_second / vanilla if per_second and vanilla else None,
-            baseline_tokens_per_second=vanilla,
-            baseline=self.baseline,
-            shares=_shares(Counter(self.sources), told=bool(self.forwards) or self._said is None),
-            finish=self.finish,
-            stop_string=self.stop_string,
-            seed=self._settings.seed if self._settings.temperature else None,
-        )
+        sampled = self._settings.seed if self._settings.temperature else None
+        return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 
     def record(self) -> TurnFigures:
         """The figures as the store keeps them."""
-        figures = self.figures()
+        per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms and self.tokens else None
+        vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms and self.tokens else None
         return TurnFigures(
             prompt_tokens=self.prompt_tokens,
-            seconds=figures.seconds,
+            seconds=self.decode_ms / 1e3 if self.tokens else 0.0,
             draft_ms=self.draft_ms,
-            first_token_seconds=figures.first_token_seconds,
+            first_token_seconds=_seconds(self.first_ms) if self.tokens else None,
             forwards=self.forwards,
-            tokens_per_forward=figures.tokens_per_forward,
+            tokens_per_forward=len(self.tokens) / self.forwards if self.forwards and self.tokens else None,
             proposed=sum(self.proposed.values()),
             accepted=sum(self.accepted.values()) if self._timed else 0,
             sources={
@@ -267,11 +239,11 @@ class ReplyStatistics:
             waited_ms=None if self.total_ms is None else self.waited_ms,
             loading_ms=None if self.total_ms is None else self.loading_ms,
             plan=self.plan,
-            baseline_tokens_per_second=figures.baseline_tokens_per_second,
-            baseline=figures.baseline,
-            speedup=figures.speedup,
+            baseline_tokens_per_second=vanilla,
+            baseline=self.baseline if self.tokens else None,
+            speedup=per_second / vanilla if per_second and vanilla else None,
             finish=self.finish,
-            stop_string=figures.stop_string,
+            stop_string=self.stop_string if self.tokens else None,
         )
 
 

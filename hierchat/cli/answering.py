@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
+from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import reply_settings
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model

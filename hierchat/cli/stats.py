@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierchat.chat.settings import in_order
+from hierchat.chat.wording import in_order
 from hierchat.cli.options import Command
 from hierchat.config import database_file
 from hierchat.drafting.acceptance import Acceptance

@@ -26,6 +26,7 @@ from hierchat.store.messages import Messages
 from hierchat.store.records import (
     UNKNOWN,
     FinalState,
+    NewMessage,
     NewTurn,
     Origin,
     SourceCount,
@@ -94,9 +95,8 @@ _LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 class Replies(Repository):
     """Replies: written in pieces, then read with what was measured of them."""
 
-    def __init__(self, connection: Connection, messages: Messages) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._messages = messages
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
     def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
@@ -106,9 +106,8 @@ class Replies(Repository):
         it closes first, the reply is marked interrupted.
         """
         with self._connection.write() as db:
-            message_id = self._messages.insert(
-                db, user_id, conversation_id, parent_id, "assistant", "", "writing"
-            )
+            reply = NewMessage(parent_id, "", "assistant")
+            message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
             pid, started = this_process()
             db.table("turns").insert(
                 _columns(turn)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from hierchat.texts.pdf_text import PdfError, text_of
+from hierchat.texts.pdf import PdfError, text_of
 
 # What can go wrong with a corpus. Each message is one line that says what happened and what to do.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Catalogue, EngineElsewhere, ModelEntry, OpenAI
@@ -32,7 +33,7 @@ def test_the_words_are_those_that_the_other_one_writes(tiny_served: Served, tmp_
         user = store.users.ensure("ann")
         conversation = store.chats.create(user)
         service = ChatService(store, slot)
-        *_, far = service.send(user, conversation, None, "hello", SETTINGS, threading.Event())
+        *_, far = service.send(user, Question(conversation, None, "hello"), SETTINGS, threading.Event())
         service.close()
     assert far.text == near.text
     assert far.finish == near.finish

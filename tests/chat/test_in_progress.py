@@ -12,7 +12,7 @@ from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Store, StoreError
+from hierchat.store import Attachment, NewMessage, Store, StoreError
 from hierchat.store.messages import Messages
 from tests.testing.tiny_chat import END, ready_slot
 
@@ -167,7 +167,7 @@ def test_what_waits_goes_out_when_the_reply_has_ended(
     assert replies.waiting(asked.user_id) == [second]
     assert replies.waiting(asked.user_id + 1) == []
     writes(asked, script)
-    last = store.messages.add(asked.user_id, asked.conversation_id, None, "user", "Question")
+    last = store.messages.add(asked.user_id, asked.conversation_id, NewMessage(None, "Question"))
     end(asked, script)
     assert replies.waiting(asked.user_id) == []
     assert replies.of(asked.user_id, asked.conversation_id) is second
@@ -267,7 +267,7 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
     service.in_progress.begin(
         reply,
-        lambda stop: service.send(user, talk.conversation, None, "Go on", settings, stop, held=reply.held),
+        lambda stop: service.send(user, reply.question, settings, stop),
     )
     assert reply.wait(PATIENCE)
     assert not reply.trouble
@@ -284,9 +284,7 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         user = store.users.ensure("ann")
         conversation = store.chats.create(user)
         reply = ReplyInProgress(user, conversation, "Long")
-        service.in_progress.begin(
-            reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop, held=reply.held)
-        )
+        service.in_progress.begin(reply, lambda stop: service.send(user, reply.question, USUAL, stop))
         states = reply.follow()
         while not take(states):
             pass
@@ -309,7 +307,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
         yield Frame("waiting", ahead=1)
         assert script.steps.acquire(timeout=PATIENCE)
         user, conversation = asked.user_id, asked.conversation_id
-        store.messages.add(user, conversation, None, "user", asked.text, queued=[asked.held or 0])
+        store.messages.add(user, conversation, NewMessage(None, asked.text), [asked.held or 0])
         yield from script.start(stop)
 
     replies.begin(asked, start)

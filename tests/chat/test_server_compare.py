@@ -9,6 +9,7 @@ import pytest
 
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.comparison import USUAL, CompareFrame, Configuration, Pair
+from hierchat.chat.in_progress import Question
 from hierchat.page.comparison_view import repeated
 from hierchat.runtime.drafters import Drafting
 from hierchat.store import Store
@@ -47,7 +48,9 @@ def undrafted(store: Store, script: Script) -> Iterator[Talk]:
 
 def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:
     made = talk._settings(settings)
-    *_, last = talk.service.compare(talk.user, talk.conversation, None, "hello", made, talk.stop, pair=pair)
+    *_, last = talk.service.compare(
+        talk.user, Question(talk.conversation, None, "hello"), made, talk.stop, pair
+    )
     return last
 
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from hierchat.chat.completions import NoModel
+from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService, NotBegun
-from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
@@ -24,7 +25,7 @@ from hierchat.models.progress import FetchError, Report
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
+from hierchat.store import DatabaseUnwritable, NewMessage, NewTurn, NotFound, Origin, Store
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import (
     CONTEXT,
@@ -164,7 +165,7 @@ def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(tal
     parent = None
     ids = []
     for text in ("the river", "the river, the end", "no"):
-        parent = store.messages.add(talk.user, talk.conversation, parent, "user", text)
+        parent = store.messages.add(talk.user, talk.conversation, NewMessage(parent, text))
         ids.append(parent)
     turn = NewTurn("tiny", talk.model.model_key, {}, 0, True)
     reply = store.replies.begin(talk.user, talk.conversation, parent, turn)
@@ -228,7 +229,11 @@ def test_a_question_has_no_figures(talk: Talk) -> None:
 def test_a_message_to_a_strange_conversation_is_not_found(talk: Talk) -> None:
     bob = talk.other("bob")
     with pytest.raises(NotFound):
-        next(talk.service.send(bob.user, talk.conversation, None, "hi", bob._settings({}), bob.stop))
+        next(
+            talk.service.send(
+                bob.user, Question(talk.conversation, None, "hi"), GenerationSettings(), bob.stop
+            )
+        )
 
 
 # Turns and branches
@@ -673,7 +678,7 @@ def test_a_message_that_does_not_fit(talk: Talk) -> None:
 
 
 def test_a_question_without_a_reply_stays_in_the_path(talk: Talk) -> None:
-    question = talk.store.messages.add(talk.user, talk.conversation, None, "user", "never answered")
+    question = talk.store.messages.add(talk.user, talk.conversation, NewMessage(None, "never answered"))
     last = talk.send("and this?", question)
     assert [message.text for message in talk.messages()] == ["never answered", "and this?", last.text]
     held = tokenizer().decode(talk.sequence.tokens)
@@ -712,15 +717,8 @@ def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> 
 
 
 def test_a_message_that_waited_for_the_reply_before_counts_from_its_send(talk: Talk) -> None:
-    frames = talk.service.send(
-        talk.user,
-        talk.conversation,
-        None,
-        "hello",
-        GenerationSettings(max_new_tokens=8),
-        talk.stop,
-        waited=17.0,
-    )
+    question = Question(talk.conversation, None, "hello", waited=17.0)
+    frames = talk.service.send(talk.user, question, GenerationSettings(max_new_tokens=8), talk.stop)
     figures = list(frames)[-1].figures
     assert figures.waited_seconds == 17
     assert figures.total_seconds > 17

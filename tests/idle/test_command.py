@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import idle_writer
+from hierchat.chat import idle_generation
 from hierchat.cli.main import main
 from hierchat.store import LOCAL_USER, IdleSettings, Store
 
@@ -34,15 +34,15 @@ def test_it_writes_and_goes_on_where_it_was_stopped(
 ) -> None:
     user = store.users.ensure(LOCAL_USER)
     steps = [0]
-    step = idle_writer.Writer._step
+    step = idle_generation.Writer._step
 
-    def interrupted(made: idle_writer.Writer) -> None:
+    def interrupted(made: idle_generation.Writer) -> None:
         steps[0] += 1
         if steps[0] == 15:
             os.kill(os.getpid(), signal.SIGINT)
         step(made)
 
-    monkeypatch.setattr(idle_writer.Writer, "_step", interrupted)
+    monkeypatch.setattr(idle_generation.Writer, "_step", interrupted)
     assert learn("--minutes", "100") == 0
     assert steps[0] <= 16
     kept = store.generated.size(user)

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from hierchat.chat import idle_generation as machines
-from hierchat.chat.idle_generation import BUSY, ON_BATTERY, IdleState, Machine
+from hierchat.chat import spare_time as machines
+from hierchat.chat.idle_generation import IdleState
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
+from hierchat.chat.spare_time import BUSY, ON_BATTERY, Machine
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
@@ -51,7 +53,7 @@ def ask(service: ChatService, user: int, text: str = "Where does it end?", **set
     chat = service.store.chats.create(user)
     usual = {"max_new_tokens": 12, "logit_bias": {END: -100.0}}
     asked = service.send(
-        user, chat, None, text, GenerationSettings(**{**usual, **settings}), threading.Event()
+        user, Question(chat, None, text), GenerationSettings(**{**usual, **settings}), threading.Event()
     )
     return chat, list(asked)[-1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.chat import idle_writer
+from hierchat.chat import idle_generation
 from hierchat.chat.prompts import VARIATIONS, mixed, own_scripts
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
@@ -73,7 +73,7 @@ def test_interrupted_again_and_again_it_comes_to_the_same(
 
 
 def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_writer, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(idle_generation, "KEEP_SECONDS", 0.0)
     numbers = count(1)
     writing.write(ASKED, lambda: next(numbers) < 6, keep=False)
     halves = [

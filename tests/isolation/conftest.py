@@ -15,7 +15,7 @@ from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
 from hierchat.chat.frames import Figures
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, ChatSettings, GeneratedText, NewTurn, Store
+from hierchat.store import Attachment, ChatSettings, GeneratedText, NewMessage, NewTurn, Store
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
@@ -71,7 +71,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     user = store.users.ensure(name)
     chat = store.chats.create(user)
     file = Attachment(f"{word}.txt", 20, f"about a {word}")
-    asked = store.messages.add(user, chat, None, "user", f"Who is the {word}?", [file])
+    asked = store.messages.add(user, chat, NewMessage(None, f"Who is the {word}?", files=[file]))
     reply = store.replies.begin(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
     store.replies.append(reply, f"The {word} plays.", [7, 8], ["context", "target"])
     store.replies._writing.discard(reply)
@@ -87,12 +87,14 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     store.generated.keep(
         user, "m", word, GeneratedText(0, (7, 8), True), asked, deletions=store.users.deletions(user)
     )
-    store.messages.enqueue(user, chat, edited, f"Who else is a {word}?", [file], at_end=True)
+    store.messages.enqueue(
+        user, chat, NewMessage(edited, f"Who else is a {word}?", files=[file]), at_end=True
+    )
     hidden = store.chats.create(user, f"Hidden {word}")
-    store.messages.add(user, hidden, None, "user", word)
+    store.messages.add(user, hidden, NewMessage(None, word))
     store.chats.hide(user, hidden)
     incognito = store.chats.begin_incognito(user)
-    store.messages.add(user, incognito, None, "user", word)
+    store.messages.add(user, incognito, NewMessage(None, word))
     with store.connection.read() as db:
         attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
     ids = {

@@ -8,7 +8,7 @@ from random import Random
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.drafting.acceptance import BINS, Acceptance
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
-from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, SourceCount, Store, TurnFigures
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")
 SMALL = ("SmolLM2 135M", "small")
@@ -27,7 +27,7 @@ def measured_reply(
 ) -> int:
     """A reply of 10 seconds that was written so long ago."""
     conversation = store.chats.create(user, f"Measured {store.users.counts(user)[0] + 1}")
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     reply = store.replies.begin(user, conversation, question, NewTurn(*model, {}, 0, True))
     store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
     counts = {"context": SourceCount(200, 96)} if sources is None else sources

@@ -11,7 +11,6 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from hierchat.chat import idle_generation as idle
-from hierchat.chat import idle_writer
 from hierchat.chat.service import ChatService
 from hierchat.store import LOCAL_USER, IdleSettings, Store
 from tests.idle.conftest import ASKED, Calm, slot
@@ -57,7 +56,7 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Chat
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
     monkeypatch.setattr(idle, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(idle, "Machine", Calm)
-    monkeypatch.setattr(idle_writer, "STREAMS", 2)
+    monkeypatch.setattr(idle, "STREAMS", 2)
     # Long enough to be seen: each conversation again and again, with other dice.
     many = [
         replace(one, key=f"{one.key} {seed}", seed=seed, temperature=1.0)

@@ -18,6 +18,7 @@ from hierchat.page.guard import Guard
 from hierchat.page.page_app import build_app, serve
 from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
+from hierchat.store import NewMessage
 from hierchat.store.connection import Connection, translated
 from tests.page.chats import stored_chat
 from tests.testing import browser as driving
@@ -379,7 +380,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     user = fresh.store.users.ensure("local")
     first, second = (fresh.store.chats.create(user) for _ in range(2))
     for conversation, text in ((first, "First"), (second, "Second")):
-        fresh.store.messages.add(user, conversation, None, "user", text)
+        fresh.store.messages.add(user, conversation, NewMessage(None, text))
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"]("", gr.EventData(None, {"id": first}), request)

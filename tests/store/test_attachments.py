@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, NotFound, Store
+from hierchat.store import Attachment, NewMessage, NotFound, Store
 from tests.testing.deleting import delete_for_good
 
 REPORT = Attachment("report.pdf", 12_345, "The lighthouse of Alexandria was tall.")
@@ -15,7 +15,7 @@ CODE = Attachment("code.py", 20, "def zymurgy():\n    pass\n")
 
 def asked(store: Store, user: int, text: str = "What is it?") -> tuple[int, int]:
     chat = store.chats.create(user)
-    return chat, store.messages.add(user, chat, None, "user", text, [REPORT, CODE])
+    return chat, store.messages.add(user, chat, NewMessage(None, text, files=[REPORT, CODE]))
 
 
 def test_they_come_back_in_order_and_their_texts_apart(store: Store, user: int) -> None:

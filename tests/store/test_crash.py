@@ -7,18 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
 
 TURN = NewTurn("tiny", "k", {}, 0, True)
 # Says each number only once the append has returned: what was said is acknowledged.
 WRITER = """
 import sys
 from pathlib import Path
-from hierchat.store import NewTurn, Store
+from hierchat.store import NewMessage, NewTurn, Store
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")
 conversation = store.chats.create(user)
-question = store.messages.add(user, conversation, None, "user", "count")
+question = store.messages.add(user, conversation, NewMessage(None, "count"))
 reply = store.replies.begin(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
 print(reply, flush=True)
 text = ""
@@ -90,7 +90,7 @@ def test_a_running_writer_keeps_its_reply(path: Path) -> None:
 
 def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     mine = store.replies.begin(user, conversation, question, TURN)
     with Store.open(path) as other:
         theirs = other.replies.begin(user, conversation, question, TURN)

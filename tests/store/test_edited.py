@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.store import Mark, NewTurn, NotFound, Store, StoreError, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 
 @pytest.fixture
 def reply(store: Store, user: int) -> int:
     chat = store.chats.create(user)
-    question = store.messages.add(user, chat, None, "user", "?")
+    question = store.messages.add(user, chat, NewMessage(None, "?"))
     reply = store.replies.begin(user, chat, question, NewTurn("tiny", "k", {}, 0, True))
     store.replies.append(reply, "text", [1, 2], ["target", "context"])
     store.replies.finish(reply, "text", "complete", TurnFigures(forwards=1, proposed=1, accepted=1))

@@ -21,6 +21,7 @@ from hierchat.store import (
     DatabaseLocked,
     DatabaseNewer,
     DatabaseUnwritable,
+    NewMessage,
     NewTurn,
     Store,
     StoreError,
@@ -45,7 +46,7 @@ def fill(path: Path) -> None:
         user = store.users.ensure("ann")
         for number in range(30):
             conversation = store.chats.create(user)
-            store.messages.add(user, conversation, None, "user", f"question {number} " * 100)
+            store.messages.add(user, conversation, NewMessage(None, f"question {number} " * 100))
 
 
 def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureReq
 
 def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, "short", [1], ["target"])
     db = store.connection._idle[-1]
@@ -196,7 +197,7 @@ def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> No
     for write in (
         lambda: store.replies.append(reply, "long " * 10_000, [2] * 10_000, ["target"] * 10_000),
         lambda: store.replies.finish(reply, "long " * 10_000, "complete", TurnFigures()),
-        lambda: store.messages.add(user, conversation, reply, "user", "long " * 10_000),
+        lambda: store.messages.add(user, conversation, NewMessage(reply, "long " * 10_000)),
         lambda: store.chats.rename(user, conversation, "long " * 10_000),
     ):
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
@@ -216,11 +217,11 @@ def test_a_file_that_may_not_grow(store: Store, user: int, path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))
     try:
         with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
-            store.messages.add(user, conversation, None, "user", "long " * 100_000)
+            store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
         assert store.messages.path(user, conversation) == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.messages.add(user, conversation, None, "user", "long " * 100_000)
+    store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
@@ -240,7 +241,7 @@ def test_a_file_that_goes_while_it_is_used(
 
     def use() -> None:
         for action in (
-            lambda: store.messages.add(user, conversation, None, "user", "lost"),
+            lambda: store.messages.add(user, conversation, NewMessage(None, "lost")),
             lambda: store.chats.find(user),
         ):
             with pytest.raises(DatabaseUnwritable, match="start hierchat again") as caught:
@@ -258,7 +259,7 @@ def test_a_file_that_goes_while_it_is_used(
 
 
 def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:
-    store.messages.add(user, store.chats.create(user), None, "user", "remember me")
+    store.messages.add(user, store.chats.create(user), NewMessage(None, "remember me"))
     copy = tmp_path / "copy.db"
     store.connection.backup(copy)
     assert copy.stat().st_mode & 0o077 == 0
@@ -275,7 +276,7 @@ def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -
 
 def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     with Store.open(path) as other:
         reply = other.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
         other.replies.append(reply, "so far", [1], ["target"])
@@ -292,7 +293,7 @@ def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, 
 
 def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) -> None:
     conversation = store.chats.create(user)
-    store.messages.add(user, conversation, None, "user", "long " * 100_000)
+    store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.store import Mark, NewTurn, NotFound, SourceCount, Store, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, NotFound, SourceCount, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 FIGURES = TurnFigures(prompt_tokens=4, seconds=2.0, forwards=2, proposed=3, accepted=1, finish="end",
@@ -12,7 +12,7 @@ FIGURES = TurnFigures(prompt_tokens=4, seconds=2.0, forwards=2, proposed=3, acce
 
 
 def answered(store: Store, user: int, conversation: int, parent: int | None, text: str) -> int:
-    question = store.messages.add(user, conversation, parent, "user", f"{text}?")
+    question = store.messages.add(user, conversation, NewMessage(parent, f"{text}?"))
     reply = store.replies.begin(user, conversation, question, NewTurn("Big model", "k", {"seed": 3}, 3, True))
     store.replies.append(reply, text, [1, 2, 3], ["target", "history", "history"])
     store.replies.finish(reply, text, "complete", FIGURES)
@@ -77,7 +77,7 @@ def test_a_copy_that_is_continued_is_one_no_more(store: Store, user: int) -> Non
 
 def test_a_reply_that_is_being_written_is_copied_as_far_as_it_is(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "?")
+    question = store.messages.add(user, conversation, NewMessage(None, "?"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, "so far", [1], ["target"])
     copy = store.messages.path(user, store.chats.fork(user, reply))[-1]

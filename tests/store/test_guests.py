@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, ChatSettings, NewTurn, Store
+from hierchat.store import Attachment, ChatSettings, NewMessage, NewTurn, Store
 
 WORD = "xylophonist"
 
@@ -18,7 +18,7 @@ def write(store: Store, name: str, word: str = WORD) -> int:
     user = store.users.ensure(name)
     chat = store.chats.create(user)
     file = Attachment(f"{word}.txt", 20, f"about a {word}")
-    asked = store.messages.add(user, chat, None, "user", f"Who is the {word}?", [file])
+    asked = store.messages.add(user, chat, NewMessage(None, f"Who is the {word}?", files=[file]))
     reply = store.replies.begin(user, chat, asked, NewTurn("m", "m", {}, 0, True))
     store.replies.append(reply, f"The {word} plays.", [7, 8], ["context", "target"])
     store.chats.set_tags(user, chat, [word])

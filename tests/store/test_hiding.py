@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Mark, NewTurn, NotFound, Store, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, NotFound, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 
 def chat(store: Store, user: int, word: str) -> tuple[int, int, int]:
     """A conversation about `word`; its id, and those of its question and its reply."""
     conversation = store.chats.create(user, f"About {word}")
-    question = store.messages.add(user, conversation, None, "user", f"What is {word}?")
+    question = store.messages.add(user, conversation, NewMessage(None, f"What is {word}?"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, f"{word} it is", [1, 2, 3], ["target"] * 3)
     store.replies.finish(reply, f"{word} it is", "complete", TurnFigures(forwards=3))
@@ -64,7 +64,7 @@ def test_what_is_hidden_counts_as_missing_everywhere(store: Store, user: int) ->
     assert store.learned.get(user, "k", "kind") is None
     assert store.users.deletions(user) > before
     with pytest.raises(NotFound):
-        store.messages.add(user, ids[0], None, "user", "more")
+        store.messages.add(user, ids[0], NewMessage(None, "more"))
     hidden = store.users.deletions(user)
     store.chats.restore(user, ids[0])
     assert all(seen(store, user, *ids))

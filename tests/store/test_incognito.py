@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Mark, NewTurn, NotFound, Store, StoreError, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
 
 WORD = "quincunx"
 
@@ -15,7 +15,7 @@ WORD = "quincunx"
 def talk(store: Store, user: int) -> tuple[int, int, int]:
     """An incognito conversation with one reply: its id, and those of question and reply."""
     conversation = store.chats.begin_incognito(user)
-    question = store.messages.add(user, conversation, None, "user", f"What is a {WORD}?")
+    question = store.messages.add(user, conversation, NewMessage(None, f"What is a {WORD}?"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, f"A {WORD} it is", [1, 2, 3], ["target"] * 3)
     store.replies.finish(reply, f"A {WORD} it is", "complete", TurnFigures(forwards=3))

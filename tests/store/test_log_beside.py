@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import DatabaseCorrupt, Store, connection
+from hierchat.store import DatabaseCorrupt, NewMessage, Store, connection
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hierchat.store import Store, connection
+from hierchat.store import NewMessage, Store, connection
 connection.FOLD_SECONDS = 3600
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")
-store.messages.add(user, store.chats.create(user), None, "user", f"question {sys.argv[2]}")
+store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {sys.argv[2]}"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -109,7 +109,7 @@ def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: p
         user = store.users.ensure("ann")
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM users").fetchone()  # somebody reads for long
-        store.messages.add(user, store.chats.create(user), None, "user", "question")
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
         assert not store.connection.fold()
         assert log.stat().st_size
         reader.rollback()
@@ -124,6 +124,6 @@ def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: p
 def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
     with Store.open(path), Store.open(path) as store:
         user = store.users.ensure("ann")
-        store.messages.add(user, store.chats.create(user), None, "user", "question")
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
         store.close()
         assert titles(copy_of(path)) == ["question"]

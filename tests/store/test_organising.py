@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.store import Mark, NewTurn, NotFound, Store, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, NotFound, Store, TurnFigures
 
 
 def titles(store: Store, user: int, *query: str, archived: bool = False) -> list[str]:
@@ -38,7 +38,7 @@ def test_archived_ones_leave_the_list_and_are_found(store: Store, user: int, ids
 
 
 def test_archived_ones_draft(store: Store, user: int, ids: dict[str, int]) -> None:
-    question = store.messages.add(user, ids["chat A"], None, "user", "?")
+    question = store.messages.add(user, ids["chat A"], NewMessage(None, "?"))
     reply = store.replies.begin(user, ids["chat A"], question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, "text", [1], ["target"])
     store.replies.finish(reply, "text", "complete", TurnFigures())

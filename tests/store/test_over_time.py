@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from hierchat.store import DraftingFigures, NewTurn, SourceCount, Store, TurnFigures, figures
+from hierchat.store import DraftingFigures, NewMessage, NewTurn, SourceCount, Store, TurnFigures, figures
 from tests.testing.deleting import delete_for_good
 
 
@@ -24,7 +24,7 @@ def write(
     model_key: str = "k",
 ) -> int:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", model_key, {}, 0, True))
     store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
     store.replies.finish(reply, "answer", "complete", figures)
@@ -104,7 +104,7 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
 def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
     write(store, user, 0, TurnFigures())
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     assert store.figures.over_time(user).days == {}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import ChatSettings, NotFound, Store, StoreError
+from hierchat.store import ChatSettings, NewMessage, NotFound, Store, StoreError
 from tests.testing.deleting import delete_for_good
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
@@ -92,7 +92,7 @@ def test_nobody_reaches_another_users_presets_and_chats(store: Store, user: int)
 
 def test_a_fork_takes_the_settings_along(store: Store, user: int) -> None:
     chat = store.chats.create(user)
-    message = store.messages.add(user, chat, None, "user", "Hello")
+    message = store.messages.add(user, chat, NewMessage(None, "Hello"))
     plain = store.chats.fork(user, message)
     assert store.chats.settings(user, plain) is None
     store.chats.set_settings(user, chat, LOUD)

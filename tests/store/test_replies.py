@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import (
     DatabaseUnwritable,
+    NewMessage,
     NewTurn,
     NotFound,
     Origin,
@@ -54,7 +55,7 @@ FIGURES = TurnFigures(
 def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
     conversation = store.chats.create(user)
     return store.replies.begin(
-        user, conversation, store.messages.add(user, conversation, None, "user", "q"), turn
+        user, conversation, store.messages.add(user, conversation, NewMessage(None, "q")), turn
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Store
+from hierchat.store import NewMessage, Store
 
 
 @pytest.mark.parametrize("act", ["discard", "add", "rename", "search", "delete", "hide"])
@@ -22,7 +22,7 @@ def test_the_first_use_after_another_connection_rewrote_the_file(
     if act == "discard":
         assert store.chats.discard(user, empty)
     elif act == "add":
-        store.messages.add(user, conversation, None, "user", "malt")
+        store.messages.add(user, conversation, NewMessage(None, "malt"))
     elif act == "rename":
         store.chats.rename(user, conversation, "yeast")
     elif act == "search":

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NewTurn, Store, TurnFigures
+from hierchat.store import FOUND_BEGINS, FOUND_ENDS, NewMessage, NewTurn, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 
@@ -21,7 +21,7 @@ def library(store: Store, user: int) -> Store:
         ("Bread", "I don't know why my sourdough won't rise AND it's flat: C++ style"),
         ("Café", "crème brûlée"),
     ]:
-        store.messages.add(user, store.chats.create(user, title), None, "user", text)
+        store.messages.add(user, store.chats.create(user, title), NewMessage(None, text))
     return store
 
 
@@ -55,7 +55,7 @@ def test_search(library: Store, user: int, query: str, titles: list[str]) -> Non
 def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
     conversation = library.chats.create(user, "Long")
     text = "before " * 40 + "needles" + " after" * 40
-    message = library.messages.add(user, conversation, None, "user", text)
+    message = library.messages.add(user, conversation, NewMessage(None, text))
     (hit,) = library.chats.find(user, "need")
     assert f"{FOUND_BEGINS}needles{FOUND_ENDS}" in hit.snippet
     assert hit.message_id == message
@@ -66,7 +66,7 @@ def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
 
 def test_the_index_follows_every_change(store: Store, user: int) -> None:
     conversation = store.chats.create(user, "before")
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, "draft", [], [])
     assert found(store, user, "draft") == []
@@ -96,7 +96,7 @@ def test_the_index_follows_every_change(store: Store, user: int) -> None:
 def test_no_query_raises(shared: Store, query: str) -> None:
     user = shared.users.ensure("search")
     if not shared.chats.find(user):
-        shared.messages.add(user, shared.chats.create(user), None, "user", "a b AND title 中文字")
+        shared.messages.add(user, shared.chats.create(user), NewMessage(None, "a b AND title 中文字"))
     shared.chats.find(user, query)
 
 

@@ -13,6 +13,7 @@ from hierchat.store import (
     GeneratedText,
     IdleSettings,
     Mark,
+    NewMessage,
     NewTurn,
     Origin,
     Store,
@@ -29,7 +30,7 @@ BYTES = np.array(IDS, "<i4").tobytes()
 def asked(store: Store, user: int, text: str = "Where does it end?", **named) -> tuple[int, int]:
     """A chat that begins with a question: conversation and message."""
     chat = store.chats.create(user)
-    return chat, store.messages.add(user, chat, None, "user", text, **named)
+    return chat, store.messages.add(user, chat, NewMessage(None, text, **named))
 
 
 def keep(
@@ -84,15 +85,15 @@ def test_finished_replies_draft_for_one_user_and_model(store: Store, user: int) 
 
 def test_questions_open_chats_and_stand_for_themselves(store: Store, user: int) -> None:
     chat, first = asked(store, user)
-    store.messages.add(user, chat, first, "user", "And then, what happens?")
+    store.messages.add(user, chat, NewMessage(first, "And then, what happens?"))
     asked(store, user, "Sum this up, please.", files=[Attachment("a.txt", 3, "abc")])
     asked(store, user, "x" * 500)
     asked(store, user, "Hi")
     system = store.chats.create(user)
-    above = store.messages.add(user, system, None, "system", "Be brief, whatever is asked.")
-    second = store.messages.add(user, system, above, "user", "Why is it so?")
+    above = store.messages.add(user, system, NewMessage(None, "Be brief, whatever is asked.", "system"))
+    second = store.messages.add(user, system, NewMessage(above, "Why is it so?"))
     incognito = store.chats.begin_incognito(user)
-    store.messages.add(user, incognito, None, "user", "What nobody should know?")
+    store.messages.add(user, incognito, NewMessage(None, "What nobody should know?"))
     asked(store, store.users.ensure("other"), "What is another's question?")
     assert store.generated.questions(user) == [(second, "Why is it so?"), (first, "Where does it end?")]
     store.chats.hide(user, chat)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 
 def write(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     reply = store.replies.begin(user, conversation, question, NewTurn(model, "key", {}, 0, True))
     store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
     store.replies.finish(reply, "answer", "complete", TurnFigures(seconds=seconds, forwards=tokens))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.store import Mark, NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.store import Mark, NewMessage, NewTurn, Store, SuffixRun, TurnFigures
 from hierchat.store.replies import TOKEN
 from tests.testing.deleting import delete_for_good
 
@@ -38,7 +38,7 @@ def same(one: SuffixRun, other: SuffixRun) -> bool:
 
 
 def reply(store: Store, user: int, conversation: int, tokens: Sequence[int]) -> int:
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     id = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
     store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
     store.replies.finish(id, "reply", "complete", TurnFigures())
@@ -134,7 +134,7 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
         keep(store, user, run_of({id: written[id] for id in part}))
     asked = {}
     for conversation in conversations:
-        id = store.messages.add(user, conversation, None, "user", "x")
+        id = store.messages.add(user, conversation, NewMessage(None, "x"))
         asked[id], owner[id] = [rng.randrange(2**30) for _ in range(40)], conversation
     store.history.keep_tokens(KEY, asked.items())
     gone = conversations[:5]
@@ -178,8 +178,8 @@ def test_a_crash_between_the_rows_keeps_all_or_none(store: Store, user: int) -> 
 
 def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    asked = store.messages.add(user, conversation, None, "user", "hello")
-    imported = store.messages.add(user, conversation, asked, "assistant", "imported")
+    asked = store.messages.add(user, conversation, NewMessage(None, "hello"))
+    imported = store.messages.add(user, conversation, NewMessage(asked, "imported", "assistant"))
     own = reply(store, user, conversation, [7, 8])
     unknown = store.history.without_tokens(user, KEY, 0, None, 10)
     assert unknown == [(asked, "hello"), (imported, "imported"), (own - 1, "question")]
@@ -200,7 +200,7 @@ def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None
 
 def test_a_reply_that_is_overtaken_comes_when_it_is_finished(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, None, "user", "?")
+    question = store.messages.add(user, conversation, NewMessage(None, "?"))
     slow = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
     store.replies.append(slow, "s", [1], ["target"])
     reply(store, user, conversation, [2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.store import NotFound, Store
+from hierchat.store import NewMessage, NotFound, Store
 from tests.testing.deleting import delete_for_good
 
 
@@ -56,5 +56,5 @@ def test_tags_are_ones_own_and_go_with_the_chat(store: Store, user: int, ids: di
 
 def test_a_fork_has_the_tags_of_its_chat(store: Store, user: int, ids: dict[str, int]) -> None:
     store.chats.set_tags(user, ids["chat A"], ["work"])
-    message = store.messages.add(user, ids["chat A"], None, "user", "?")
+    message = store.messages.add(user, ids["chat A"], NewMessage(None, "?"))
     assert store.chats.get(user, store.chats.fork(user, message)).tags == ("work",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 LONG_AGO = 0.0
@@ -12,7 +12,7 @@ LONG_AGO = 0.0
 
 def chatted(store: Store, user: int, text: str, state: str = "complete") -> int:
     chat = store.chats.create(user)
-    question = store.messages.add(user, chat, None, "user", text)
+    question = store.messages.add(user, chat, NewMessage(None, text))
     reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, True))
     store.replies.append(reply, "text", [1], ["target"])
     if state != "writing":
@@ -31,7 +31,7 @@ def title(store: Store, user: int, chat: int) -> str:
 def test_new_chats_with_a_reply_wait_each_once_for_each_model(store: Store, user: int) -> None:
     one, two = chatted(store, user, "What is a suffix array?"), chatted(store, user, "And a trie?")
     chatted(store, user, "Being answered", "writing")
-    store.messages.add(user, store.chats.create(user), None, "user", "Not answered")
+    store.messages.add(user, store.chats.create(user), NewMessage(None, "Not answered"))
     assert waiting(store) == [one, two]
     assert waiting(store, since=store.chats.get(user, one).created_at) == [two]
     first, second = store.chats.untitled("k", LONG_AGO)

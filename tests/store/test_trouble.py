@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat import logs
-from hierchat.store import DatabaseCorrupt, DatabaseLocked, DatabaseUnwritable, Store, StoreError
+from hierchat.store import DatabaseCorrupt, DatabaseLocked, DatabaseUnwritable, NewMessage, Store, StoreError
 from hierchat.store.connection import translated
 
 WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
@@ -51,7 +51,7 @@ def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> Non
     with Store.open(path) as store:
         user = store.users.ensure("me")
         for number in range(200):
-            store.messages.add(user, store.chats.create(user), None, "user", f"number {number} " * 20)
+            store.messages.add(user, store.chats.create(user), NewMessage(None, f"number {number} " * 20))
         store.connection.backup(tmp_path / "whole.db")
     whole = (tmp_path / "whole.db").read_bytes()
     seen = set()

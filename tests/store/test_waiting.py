@@ -9,33 +9,35 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import Attachment, NotFound, Store
+from hierchat.store import Attachment, NewMessage, NotFound, Store
 
 WAITS = """
 import sys
 from pathlib import Path
-from hierchat.store import Attachment, NewTurn, Store
+from hierchat.store import Attachment, NewMessage, NewTurn, Store
 store = Store.open(Path(sys.argv[1]))
 user = store.users.ensure("ann")
 fresh = store.chats.create(user)
-store.messages.enqueue(user, fresh, None, "A first question", [Attachment("a.txt", 1, "text of a")], at_end=False)
+first = NewMessage(None, "A first question", files=[Attachment("a.txt", 1, "text of a")])
+store.messages.enqueue(user, fresh, first, at_end=False)
 
 busy = store.chats.create(user)
-asked = store.messages.add(user, busy, None, "user", "asked")
+asked = store.messages.add(user, busy, NewMessage(None, "asked"))
 reply = store.replies.begin(user, busy, asked, NewTurn("tiny", "k", {}, 0, True))
-store.messages.enqueue(user, busy, asked, "Second", [Attachment("b.txt", 1, "text of b")], at_end=True)
-store.messages.enqueue(user, busy, asked, "Third", [Attachment("c.txt", 1, "text of c")], at_end=True)
+for text, name in (("Second", "b"), ("Third", "c")):
+    files = [Attachment(f"{name}.txt", 1, f"text of {name}")]
+    store.messages.enqueue(user, busy, NewMessage(asked, text, files=files), at_end=True)
 store.replies.append(reply, "so far", [1], ["target"])
 
 edited = store.chats.create(user)
-root = store.messages.add(user, edited, None, "user", "before")
-store.messages.enqueue(user, edited, None, "edited", [], at_end=False)
+root = store.messages.add(user, edited, NewMessage(None, "before"))
+store.messages.enqueue(user, edited, NewMessage(None, "edited"), at_end=False)
 
 hidden = store.chats.create(user)
-store.messages.enqueue(user, hidden, None, "a hidden pangolin", [], at_end=False)
+store.messages.enqueue(user, hidden, NewMessage(None, "a hidden pangolin"), at_end=False)
 store.chats.hide(user, hidden)
 secret = store.chats.begin_incognito(user)
-assert store.messages.enqueue(user, secret, None, "a secret pangolin", [], at_end=False) is None
+assert store.messages.enqueue(user, secret, NewMessage(None, "a secret pangolin"), at_end=False) is None
 print(fresh, busy, edited, flush=True)
 sys.stdin.read()
 """
@@ -81,20 +83,20 @@ def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> N
 
 def test_closing_makes_messages_of_what_this_store_holds(store: Store, user: int, path: Path) -> None:
     mine, theirs = store.chats.create(user), store.chats.create(user)
-    store.messages.enqueue(user, mine, None, "mine", at_end=True)
+    store.messages.enqueue(user, mine, NewMessage(None, "mine"), at_end=True)
     with Store.open(path) as other:
-        other.messages.enqueue(user, theirs, None, "theirs", at_end=True)
+        other.messages.enqueue(user, theirs, NewMessage(None, "theirs"), at_end=True)
     assert store.messages.path(user, mine) == []
     assert [message.text for message in store.messages.path(user, theirs)] == ["theirs"]
 
 
 def test_it_becomes_a_message_once(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    held = store.messages.enqueue(user, conversation, None, "question", at_end=True)
+    held = store.messages.enqueue(user, conversation, NewMessage(None, "question"), at_end=True)
     assert held is not None
-    store.messages.add(user, conversation, None, "user", "question", queued=[held])
+    store.messages.add(user, conversation, NewMessage(None, "question"), [held])
     with pytest.raises(NotFound):
-        store.messages.add(user, conversation, None, "user", "question", queued=[held])
+        store.messages.add(user, conversation, NewMessage(None, "question"), [held])
     store.messages.dequeue(held)
     store.close()
     with Store.open(store.path) as again:
@@ -103,7 +105,7 @@ def test_it_becomes_a_message_once(store: Store, user: int) -> None:
 
 def test_a_chat_in_which_one_waits_is_not_empty(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    held = store.messages.enqueue(user, conversation, None, "question", at_end=True)
+    held = store.messages.enqueue(user, conversation, NewMessage(None, "question"), at_end=True)
     assert held is not None
     assert not store.chats.discard(user, conversation)
     store.messages.dequeue(held)
@@ -113,7 +115,9 @@ def test_a_chat_in_which_one_waits_is_not_empty(store: Store, user: int) -> None
 def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) -> None:
     conversation = store.chats.create(user)
     file = Attachment("long.txt", 1, "quagga " * 5_000)
-    held = store.messages.enqueue(user, conversation, None, "about an okapi", [file], at_end=True)
+    held = store.messages.enqueue(
+        user, conversation, NewMessage(None, "about an okapi", files=[file]), at_end=True
+    )
     assert held is not None
     assert b"okapi" in files(path)
     store.messages.dequeue(held)
@@ -124,16 +128,16 @@ def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) 
 
 def test_it_goes_with_its_chat(store: Store, user: int, path: Path) -> None:
     conversation = store.chats.create(user)
-    held = store.messages.enqueue(user, conversation, None, "about an okapi", at_end=True)
+    held = store.messages.enqueue(user, conversation, NewMessage(None, "about an okapi"), at_end=True)
     store.chats.hide(user, conversation)
     store.chats.delete_hidden()
     assert b"okapi" not in files(path)
     with pytest.raises(NotFound):
-        store.messages.add(user, conversation, None, "user", "about an okapi", queued=[held or 0])
+        store.messages.add(user, conversation, NewMessage(None, "about an okapi"), [held or 0])
     with pytest.raises(NotFound):
-        store.messages.enqueue(user, conversation, None, "more", at_end=True)
+        store.messages.enqueue(user, conversation, NewMessage(None, "more"), at_end=True)
 
 
 def test_it_is_private(store: Store, user: int, path: Path) -> None:
-    store.messages.enqueue(user, store.chats.create(user), None, "question", at_end=True)
+    store.messages.enqueue(user, store.chats.create(user), NewMessage(None, "question"), at_end=True)
     assert all(os.stat(file).st_mode & 0o077 == 0 for file in path.parent.glob(path.name + "*"))

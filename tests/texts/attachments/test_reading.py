@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.texts import attachments, pdf_text
+from hierchat.texts import attachments, pdf
 from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, read
 from tests.testing.pdfs import bomb, encrypted, made, page, pdf
 
@@ -106,7 +106,7 @@ def test_a_pdf_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*given: Any, **named: Any) -> Any:
         raise subprocess.TimeoutExpired("python", named["timeout"])
 
-    monkeypatch.setattr(pdf_text.subprocess, "run", hang)
+    monkeypatch.setattr(pdf.subprocess, "run", hang)
     with pytest.raises(Unreadable, match="could not be read in 60 seconds"):
         read("slow.pdf", pdf("text"))
 

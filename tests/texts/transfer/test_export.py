@@ -14,6 +14,7 @@ from hierchat.store import (
     ChatSettings,
     DatabaseUnwritable,
     Mark,
+    NewMessage,
     NewTurn,
     Store,
     StoreError,
@@ -28,7 +29,7 @@ from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 def chatted(store: Store, user: int, title: str = "") -> int:
     """A conversation that was had here: a question with two replies, the first of which is open."""
     chat = store.chats.create(user, title)
-    question = store.messages.add(user, chat, None, "user", "Sing\n\0\N{GRINNING FACE}")
+    question = store.messages.add(user, chat, NewMessage(None, "Sing\n\0\N{GRINNING FACE}"))
     for number, text in enumerate(("La", "Lala")):
         reply = store.replies.begin(
             user, chat, question, NewTurn("tiny", "key", {"temperature": 0.5}, number, True)
@@ -73,7 +74,7 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
 def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) -> None:
     files = [Attachment("a.md", 99, "# One\n```\n"), Attachment("b.py", 3, "x\0y")]
     chat = store.chats.create(user)
-    store.messages.add(user, chat, None, "user", "", files)
+    store.messages.add(user, chat, NewMessage(None, "", files=files))
     file = written(store, user, tmp_path / "out.json")
     with Store.open(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
@@ -123,7 +124,7 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
         imported(other, there, written(store, user, tmp_path / "1.json"))
         (copy,) = other.chats.find(there)
         leaf = other.messages.path(there, copy.id)[-1].id
-        other.messages.add(there, copy.id, leaf, "user", "said there")
+        other.messages.add(there, copy.id, NewMessage(leaf, "said there"))
         done = imported(store, user, written(other, there, tmp_path / "2.json"))
     assert (done.outcomes, done.messages) == ({"grown": 1}, 1)
     assert [text for _, text in open_branch(store, user, chat)][1:] == ["La", "said there"]
@@ -142,7 +143,7 @@ def test_a_reply_that_is_being_written_is_exported_as_far_as_it_is(
     store: Store, user: int, tmp_path: Path
 ) -> None:
     chat = store.chats.create(user)
-    question = store.messages.add(user, chat, None, "user", "q")
+    question = store.messages.add(user, chat, NewMessage(None, "q"))
     reply = store.replies.begin(user, chat, question, NewTurn("tiny", "key", {}, 0, True))
     store.replies.append(reply, "so far", [1], ["target"])
     (value,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
@@ -284,7 +285,7 @@ def test_settings_that_are_none_cost_only_themselves(
 
 def test_a_thought_is_folded_in_markdown(store: Store, user: int, tmp_path: Path) -> None:
     chat = store.chats.create(user)
-    question = store.messages.add(user, chat, None, "user", "<think> is a mark")
+    question = store.messages.add(user, chat, NewMessage(None, "<think> is a mark"))
     reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, False))
     text = join_reasoning("It asks.", "Yes.")
     store.replies.finish(reply, text, "complete", TurnFigures())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.store import NewTurn, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 from .files import (
@@ -75,7 +75,7 @@ def test_what_was_said_here_since_stays_open(store: Store, user: int, tmp_path: 
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
     (chat,) = store.chats.find(user)
     leaf = store.messages.path(user, chat.id)[-1].id
-    store.messages.add(user, chat.id, leaf, "user", "said here")
+    store.messages.add(user, chat.id, NewMessage(leaf, "said here"))
     imported(store, user, saved(tmp_path / "c.json", [grown()]))
     assert open_branch(store, user, chat.id)[-1] == ("user", "said here")
     assert len(branches(store, user, chat.id)) == 3
@@ -144,7 +144,9 @@ def test_it_is_found_by_its_words(store: Store, user: int, tmp_path: Path) -> No
 def test_it_can_be_continued_here(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
     (chat,) = store.chats.find(user)
-    question = store.messages.add(user, chat.id, store.messages.path(user, chat.id)[-1].id, "user", "go on")
+    question = store.messages.add(
+        user, chat.id, NewMessage(store.messages.path(user, chat.id)[-1].id, "go on")
+    )
     reply = store.replies.begin(user, chat.id, question, NewTurn("tiny", "k", {}, 7, True))
     store.replies.append(reply, "gladly", [1], ["target"])
     store.replies.finish(reply, "gladly", "complete", TurnFigures())

@@ -1,41 +1,16 @@
-"""The settings of a chat: what it has before anybody sets something, and what one reply takes of them."""
+"""What sources, figures and the state of the model are called before a user. Page and terminal say the same."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import DESERVED_TOKENS, Figures
-from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 
 if TYPE_CHECKING:
     from hierchat.runtime.model_slot import SlotStatus
-
-
-_FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
-"""Settings that no chat has."""
-USUAL = {"end_loops": True}
-"""What a chat has where it says nothing, as those do that were stored by earlier versions; a program has to ask."""
-
-
-def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
-    """A model's settings as those of a chat: what a user can set, and a new seed for each reply."""
-    # Where nothing is said of thinking, nothing stands there: as in chats and presets that were stored before.
-    left_out = _FOR_PROGRAMS | USUAL.keys() | (set() if settings.reasoning else {"reasoning"})
-    return settings.model_dump(mode="json", exclude=left_out) | {"seed": None}
-
-
-def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
-    """The settings of one reply; where the chat names no seed, with a new one."""
-    seed = sampling.get("seed")
-    return GenerationSettings(**{**USUAL, **sampling, "seed": secrets.randbits(32) if seed is None else seed})
-
-
-# What things are called before a user: sources, figures, what a model is doing. Page and terminal say the
-# same.
 
 
 SOURCES = {
