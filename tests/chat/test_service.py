@@ -17,7 +17,7 @@ from hierchat.chat.completions import NoModel
 from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import Question
-from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
@@ -57,18 +57,6 @@ def same(first: Figures, second: Figures) -> bool:
         and first.tokens_per_second == pytest.approx(second.tokens_per_second)
         and dict(first.shares) == pytest.approx(dict(second.shares))
     )
-
-
-# A reply, from question to record
-
-
-def test_question_and_reply_are_stored(talk: Talk) -> None:
-    last = talk.send("hello")
-    question, reply = talk.messages()
-    assert (question.role, question.text, question.parent_id) == ("user", "hello", None)
-    assert (reply.role, reply.parent_id, reply.id) == ("assistant", question.id, last.message_id)
-    assert reply.state == "complete"
-    assert reply.text == last.text != ""
 
 
 @pytest.mark.usefixtures("every_frame")
@@ -122,14 +110,6 @@ def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
     assert talk.messages()[-1].state == "complete"
     talk.send("more", last.message_id)
     assert tokenizer().decode(talk.sequence.tokens).count("<|im_end|>") == 4
-
-
-def test_spans_join_to_the_text(talk: Talk) -> None:
-    talk.send("hello")
-    last = talk.other().send("hello")  # in two colours: history drafts it
-    runs = talk.service.runs(talk.user, last.message_id)
-    assert "".join(run.text for run in runs) == last.text
-    assert {run.source for run in runs} >= {"history", "target"}
 
 
 def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Talk) -> None:
@@ -219,11 +199,6 @@ def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:
     )
     assert 0 < last.figures.acceptance_rate <= 1
     assert last.figures.tokens_per_forward > 1
-
-
-def test_a_question_has_no_figures(talk: Talk) -> None:
-    talk.send("hello")
-    assert talk.service.figures(talk.user, talk.messages()[0].id) is None
 
 
 def test_a_message_to_a_strange_conversation_is_not_found(talk: Talk) -> None:
@@ -592,28 +567,6 @@ def test_a_message_of_special_tokens_is_plain_text(talk: Talk, text: str) -> Non
     assert talk.sequence.tokens.count(END) == 2  # of the system prompt and of the message
 
 
-# One reply at a time
-
-
-def test_two_senders_take_turns(talk: Talk) -> None:
-    talks = [talk, talk.other("bob")]
-    seen: list[tuple[int, str]] = []
-
-    def send(number: int) -> None:
-        for frame in talks[number].sending("hello"):
-            seen.append((number, frame.phase))
-
-    threads = [threading.Thread(target=send, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    working = [number for number, phase in seen if phase != "waiting"]
-    assert working == sorted(working, reverse=working[0] == 1)
-    assert sorted(number for number, phase in seen if phase == "done") == [0, 1]
-    assert talks[0].messages()[-1].text == talks[1].messages()[-1].text
-
-
 # The context window
 
 
@@ -647,27 +600,6 @@ def test_before_turns_are_left_out_the_chat_says_so(talk: Talk) -> None:
     assert 0.9 * limit <= tokens
     assert limit == CONTEXT - 60
     assert "oldest" in talk.send("on", parent, max_new_tokens=60).notice
-
-
-def test_turns_between_two_cuts_read_little(talk: Talk) -> None:
-    """Also after a restart, in a retry and in a fork."""
-    parent, reads, cut = None, [], ""
-    for turn in range(16):
-        last = talk.send(f"turn {turn}: tell", parent, max_new_tokens=20)
-        notice = (last.notice or "").partition(" no longer ")[0]
-        reads.append((last.figures.prompt_read, notice == cut))
-        parent, cut = last.message_id, notice
-    question = talk.messages()[-2].id
-    assert cut.endswith("oldest turns")
-    assert all(read < 45 for read, same in reads if same)
-    assert sum(not same for _, same in reads) <= 4
-    again = talk.again(question, max_new_tokens=20)
-    assert again.figures.prompt_read == 0
-    fork = Talk(talk.service, talk.user, talk.store.chats.fork(talk.user, parent))
-    assert fork.send("and?", fork.messages()[-1].id, max_new_tokens=20).figures.prompt_read < 45
-    after_restart = Talk(ChatService(talk.store, ready_slot()), talk.user, talk.conversation)
-    assert after_restart.again(question, max_new_tokens=20).prompt_tokens == again.prompt_tokens
-    assert after_restart.again(question, max_new_tokens=20).figures.prompt_read == 0
 
 
 def test_a_message_that_does_not_fit(talk: Talk) -> None:

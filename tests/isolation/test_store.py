@@ -16,13 +16,14 @@ from hierchat.store import (
     GeneratedText,
     IdleSettings,
     Mark,
+    NewMessage,
     NewTurn,
     NotFound,
     Store,
     StoreError,
 )
 from hierchat.store.connection import Repository
-from tests.isolation.conftest import SECRET, Secrets, fill, rows_of
+from tests.testing.secrets import SECRET, Secrets, fill, rows_of
 
 PUBLIC = {
     "endpoint": "a switch",
@@ -64,6 +65,8 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         return [ids["chat"], ids["hidden"], ids["incognito"]]
     if spelled in ("message_id", "parent_id", "leaf_id"):
         return [ids["asked"], ids["reply"], ids["edited"]]
+    if spelled == "message":
+        return [NewMessage(ids[name], "x") for name in ("asked", "reply", "edited")]
     if spelled == "conversation_ids":
         return [[ids["chat"]]]
     if spelled == "message_ids":

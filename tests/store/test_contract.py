@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hierchat.store import DatabaseLocked, DatabaseUnwritable, Store, StoreError
-from tests.isolation.conftest import Secrets, fill, rows_of
 from tests.isolation.test_store import METHODS, calls
+from tests.testing.secrets import Secrets, fill, rows_of
 
 READS = {
     "Accounts": ("all",), "Chats": ("untitled",), "Keys": ("all",), "Users": ("ids", "with_idle_generation"),

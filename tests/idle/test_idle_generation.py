@@ -1,30 +1,41 @@
-"""When it writes, for whom, and how it gives way: by the order of what is done, not by a clock."""
+"""Idle generation: what is written, for whom and when; given up at once, and deleted to the byte."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hierchat.chat import idle_generation
 from hierchat.chat import spare_time as machines
 from hierchat.chat.idle_generation import IdleState
 from hierchat.chat.in_progress import Question
+from hierchat.chat.prompts import VARIATIONS, mixed, own_scripts
 from hierchat.chat.service import ChatService
 from hierchat.chat.spare_time import BUSY, ON_BATTERY, Machine
+from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
-from hierchat.store import IdleSettings, Store
-from tests.testing.tiny_chat import END
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.store import LOCAL_USER, IdleSettings, Store
+from tests.testing.tiny_chat import END, tokenizer
 
-from .conftest import ASKED, Writing, slot
+from .conftest import ASKED, Writing, make_served, slot
 
 AT_ONCE = IdleSettings(True, 0.0, 500_000)
+
+
 DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}  # the long one does not fit
 
 
@@ -301,3 +312,211 @@ def test_when_a_machine_has_time_to_spare(
         assert machine.trouble() == said
     now["others"] += 100.0
     assert machine.trouble() == said  # looked at once a second
+
+
+def plain(writing: Writing) -> dict[str, list[tuple[int, ...]]]:
+    """Each conversation alone, one reply after the other."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for script in ASKED:
+        said: list[PromptMessage] = []
+        for turn in script.turns:
+            if "{reply}" in turn:
+                turn, said = turn.replace("{reply}", said[-1].text), []
+            said.append(PromptMessage("user", turn))
+            settings = GenerationSettings(temperature=script.temperature, seed=script.seed, max_new_tokens=20)
+            if len(turn) > 900:
+                break
+            steps = writing.model.local.generate(writing.model.prompts.build(said, 20, {END}).ids, settings)
+            ids = tuple(token for step in steps for token in step.tokens)
+            found.setdefault(script.key, []).append(ids)
+            said.append(PromptMessage("assistant", tokenizer().decode(ids, skip_special_tokens=True), ids))
+    return found
+
+
+def test_replies_are_those_of_plain_decoding_and_share_forwards(writing: Writing) -> None:
+    together: list[int] = []
+    runner = writing.model.local.runner
+    forward = runner.forward
+    runner.forward = lambda segments, **named: together.append(len(segments)) or forward(segments, **named)
+    made = writing.write(ASKED)
+    runner.forward = forward
+    assert max(together) == made.streams == 3  # the fourth place is that of a chat
+    assert writing.texts() == plain(writing)
+    assert made.tokens == writing.store.generated.size(writing.user).tokens
+    assert made.replies == sum(map(len, writing.texts().values()))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("steps", [6, 17])
+def test_interrupted_again_and_again_it_comes_to_the_same(
+    writing: Writing, tmp_path: Path, steps: int, keep: bool
+) -> None:
+    """With and without what was half there: a killed process keeps less."""
+    writing.write(ASKED)
+    with Store.open(tmp_path / "again.db") as store:
+        again = Writing(store, writing.model)
+        for _ in range(300):
+            numbers = count(1)
+            before = again.texts()
+            again.write(ASKED, lambda numbers=numbers: next(numbers) < steps + (0 if keep else 40), keep=keep)
+            if again.texts() == writing.texts():
+                break
+            assert keep or again.texts() != before
+        assert again.texts() == writing.texts()
+        assert (
+            again.store.generated.size(again.user).tokens == writing.store.generated.size(writing.user).tokens
+        )
+
+
+def test_half_replies_are_kept_on_the_way(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_generation, "KEEP_SECONDS", 0.0)
+    numbers = count(1)
+    writing.write(ASKED, lambda: next(numbers) < 6, keep=False)
+    halves = [
+        text
+        for one in ASKED
+        for text in writing.store.generated.texts(writing.user, writing.model.model_key, one.key)
+        if not text.done
+    ]
+    assert len(halves) == 3
+    assert all(text.ids for text in halves)
+
+
+def test_no_forward_begins_once_it_is_stopped(writing: Writing) -> None:
+    """Nor does it leave anything in slots, which are the first to be taken then."""
+    stop = threading.Event()
+    runner, computed = writing.model.local.runner, []
+    forward = runner.forward
+
+    def stopping(segments, **named):
+        computed.append(len(segments))
+        if len(computed) == 5:
+            stop.set()
+        return forward(segments, **named)
+
+    runner.forward = stopping
+    made = writing.writer(stop)
+    made.write(ASKED, lambda: True)
+    assert len(computed) == 5
+    assert writing.model.local.sequence.tokens == []
+
+
+def test_a_chat_stays_in_its_slots_meanwhile(writing: Writing) -> None:
+    engine = writing.model.local
+    prompt = writing.model.prompts.build([PromptMessage("user", "Where does it end?")], 20).ids
+    list(engine.generate(prompt, GenerationSettings(max_new_tokens=8), user=writing.user))
+    held = engine.shared(prompt, writing.user)
+    assert held >= len(prompt)
+    writing.write(ASKED)
+    assert engine.shared(prompt, writing.user) == held
+
+
+def test_what_was_begun_before_a_deletion_is_not_kept(writing: Writing) -> None:
+    """It may be made from what was deleted."""
+    numbers = count(1)
+
+    def deleting() -> bool:
+        if next(numbers) == 3:
+            writing.store.generated.delete(writing.user)
+        return True
+
+    made = writing.write(ASKED, deleting)
+    assert made.stopped
+    assert writing.store.generated.size(writing.user).texts == 0
+
+
+def test_questions_like_the_users_own() -> None:
+    asked = list(own_scripts([(7, "Why is {reply} blue?"), (3, "Why {question}?")]))
+    assert len(asked) == 2 * len(VARIATIONS) == len({one.key for one in asked})
+    assert [one.origin for one in asked[:4]] == [7, 3, 7, 3]
+    assert asked[1].turns == ("Why {question}?",)
+    assert all(one.temperature > 0 for one in asked[:2])  # not once more what stands in the chat
+    assert all("Why is {reply} blue?" in one.turns[0] for one in asked if one.origin == 7)
+    assert [one.key for one in mixed(asked[:2], ASKED)][:4] == [asked[0].key, "k0", asked[1].key, "k1"]
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_killed_in_the_middle_and_taken_up(tmp_path: Path, writing: Writing) -> None:
+    path = tmp_path / "killed.db"
+    program = [sys.executable, "-m", "tests.idle.killed", str(path)]
+    process = subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            tokens, replies = map(int, line.split())
+            if replies >= 2 and tokens > 50:  # some replies are finished, others are half there
+                break
+    finally:
+        process.kill()
+        process.wait()
+    writing.write(ASKED)
+    with Store.open(path) as store:
+        again = Writing(store, writing.model)
+        whole = writing.texts()
+        kept = again.texts()
+        assert 2 <= sum(map(len, kept.values())) < sum(map(len, whole.values()))
+        assert all(replies == whole[key][: len(replies)] for key, replies in kept.items())
+        assert (
+            again.store.generated.size(again.user).tokens >= tokens - 3
+        )  # but for the step in which it was killed
+        before = again.store.generated.size(again.user).tokens
+        made = again.write(ASKED)
+        assert again.texts() == whole
+        assert made.tokens == again.store.generated.size(again.user).tokens - before
+
+
+DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}
+
+
+@pytest.fixture
+def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command over a tiny model; its exit code."""
+    monkeypatch.setattr("hierchat.runtime.loading.load_served_model", lambda entry, *a, **n: make_served())
+
+    def run(*flags: str) -> int:
+        return main(["learn", "--db", str(tmp_path / "learning.db"), *flags])
+
+    return run
+
+
+def test_it_writes_and_goes_on_where_it_was_stopped(
+    learn: Any, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = store.users.ensure(LOCAL_USER)
+    steps = [0]
+    step = idle_generation.Writer._step
+
+    def interrupted(made: idle_generation.Writer) -> None:
+        steps[0] += 1
+        if steps[0] == 15:
+            os.kill(os.getpid(), signal.SIGINT)
+        step(made)
+
+    monkeypatch.setattr(idle_generation.Writer, "_step", interrupted)
+    assert learn("--minutes", "100") == 0
+    assert steps[0] <= 16
+    kept = store.generated.size(user)
+    assert kept.tokens > 0
+    assert store.generated.replies(user, "key of tiny") != DONE
+    assert f"There are {kept.tokens:,} tokens of it now" in capsys.readouterr().out
+    assert learn() == 0
+    assert store.generated.replies(user, "key of tiny") == DONE
+
+
+def test_what_it_refuses(learn: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    user = store.users.ensure("ann")
+    assert learn("--user", "nobody") == 1
+    assert "There is no user 'nobody'" in capsys.readouterr().err
+    assert "nobody" not in store.users.ids()
+    store.users.set_drafts_from(user, "chat")
+    assert learn("--user", "ann") == 1
+    assert "was chosen in Settings" in capsys.readouterr().err
+    store.users.set_drafts_from(user, "all")
+    store.users.set_idle_settings(user, IdleSettings(False, 10.0, 1))
+    assert learn("--user", "ann") == 0
+    assert 1 <= store.generated.size(user).tokens < 10
+    assert learn("--user", "ann") == 1
+    assert "as much for itself as is allowed" in capsys.readouterr().err
+    assert learn("--minutes", "0") == 2

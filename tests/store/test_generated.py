@@ -1,4 +1,4 @@
-"""What a model wrote for itself: whose it is, from which questions, and that nothing is left when it is deleted."""
+"""Generated texts: whose they are, from which questions, and that nothing is left when they are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from hierchat.store import (
 from tests.testing.deleting import delete_for_good
 
 MODEL = "m"
+
+
 IDS = tuple(range(70_000, 70_040))
+
+
 BYTES = np.array(IDS, "<i4").tobytes()
 
 

@@ -21,7 +21,6 @@ from hierchat.store import (
     TurnFigures,
 )
 from hierchat.texts.exporting import export_json, export_markdown
-from tests.testing.deleting import delete_for_good
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -97,25 +96,6 @@ def test_files_that_somebody_else_wrote_down(store: Store, user: int, tmp_path: 
     assert (three.text, three.size) == ("?é", 3)
 
 
-def test_json_holds_who_wrote_what(store: Store, user: int, tmp_path: Path) -> None:
-    chatted(store, user, "mine")
-    (chat,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
-    assert chat["hierchat"] == 1
-    assert [message.get("written_by") for message in chat["messages"]] == [
-        None,
-        *(
-            {
-                "model": "tiny",
-                "model_key": "key",
-                "settings": {"temperature": 0.5},
-                "seed": seed,
-                "drafted": True,
-            }
-            for seed in (0, 1)
-        ),
-    ]
-
-
 def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: Path) -> None:
     """There and back, with a question on each machine."""
     chat = chatted(store, user, "mine")
@@ -129,14 +109,6 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
     assert (done.outcomes, done.messages) == ({"grown": 1}, 1)
     assert [text for _, text in open_branch(store, user, chat)][1:] == ["La", "said there"]
     assert len(branches(store, user, chat)) == 2
-
-
-def test_a_deleted_conversation_comes_back_from_its_export(store: Store, user: int, tmp_path: Path) -> None:
-    chat = chatted(store, user, "mine")
-    file = written(store, user, tmp_path / "out.json")
-    delete_for_good(store, user, chat)
-    assert imported(store, user, file).outcomes == {"new": 1}
-    assert imported(store, user, file).outcomes == {"same": 1}
 
 
 def test_a_reply_that_is_being_written_is_exported_as_far_as_it_is(

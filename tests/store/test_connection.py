@@ -1,9 +1,10 @@
-"""Files that cannot be opened or written: a clear error, and the file as it was."""
+"""The file: opened, refused, locked, full, copied, folded, closed; each failure is a sentence that says what to do."""
 
 from __future__ import annotations
 
 import lzma
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
+from hierchat import logs
 from hierchat.store import (
     DatabaseCorrupt,
     DatabaseLocked,
@@ -28,7 +30,7 @@ from hierchat.store import (
     TurnFigures,
     connection,
 )
-from hierchat.store.connection import IDLE
+from hierchat.store.connection import IDLE, translated
 from hierchat.store.migrations import migrations
 
 
@@ -58,15 +60,6 @@ def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
         assert all(file.stat().st_mode & 0o077 == 0 for file in [*files, path.parent])
 
 
-def test_what_was_written_is_there_again(path: Path) -> None:
-    fill(path)
-    with Store.open(path) as store:
-        user = store.users.ensure("ann")
-        assert len(store.chats.find(user)) == 30
-        assert store.connection._idle[-1].journal_mode == "wal"
-        assert store.connection._idle[-1].execute("PRAGMA foreign_keys").fetchone()[0] == 1
-
-
 def test_a_newer_database_is_left_alone(path: Path) -> None:
     fill(path)
     with closing(sqlite3.connect(path)) as db:
@@ -92,6 +85,8 @@ UNCHANGED = {
     "tags": "1", "presets": "1", "chat_settings": "1", "comparisons": "1", "self_texts": "1",
     "accounts": "1", "keys": "1", "users": "1", "_sqlite_migrations": "1",
 }  # fmt: skip
+
+
 """Rows of the fixture that opening must leave alone, by table."""
 
 
@@ -207,21 +202,6 @@ def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> No
     store.replies.append(reply, "short again", [2], ["target"])
     store.replies.finish(reply, "short again", "complete", TurnFigures())
     assert store.replies.tokens(user, reply) == [1, 2]
-
-
-def test_a_file_that_may_not_grow(store: Store, user: int, path: Path) -> None:
-    """The same from the operating system's side: SQLite's own limit is not the only one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    wal = path.with_name(path.name + "-wal")
-    conversation = store.chats.create(user)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, hard))
-    try:
-        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
-            store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
-        assert store.messages.path(user, conversation) == []
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
@@ -410,6 +390,204 @@ def test_closed_while_other_threads_write(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "closed\n", "")
 
 
-def test_it_needs_neither_torch_nor_gradio() -> None:
-    check = "import sys, hierchat.store; sys.exit(not {'torch', 'gradio'}.isdisjoint(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", check], cwd=Path(__file__).parents[2]).returncode == 0
+WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
+
+
+"""SQLite's own."""
+
+
+def raised(code: int, words: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(words)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "kind", "advice"),
+    [
+        (sqlite3.SQLITE_CORRUPT, "database disk image is malformed", DatabaseCorrupt, "restore a backup"),
+        (sqlite3.SQLITE_NOTADB, "file is not a database", DatabaseCorrupt, "restore a backup"),
+        (sqlite3.SQLITE_IOERR, "disk I/O error", DatabaseUnwritable, "the disk reports an error"),
+        (sqlite3.SQLITE_IOERR_READ, "disk I/O error", DatabaseUnwritable, "the disk reports an error"),
+        (sqlite3.SQLITE_FULL, "database or disk is full", DatabaseUnwritable, "the disk is full"),
+        (sqlite3.SQLITE_READONLY, "attempt to write a readonly database", DatabaseUnwritable, "read-only"),
+        (sqlite3.SQLITE_CANTOPEN, "unable to open database file", DatabaseUnwritable, "cannot be opened"),
+        (sqlite3.SQLITE_BUSY, "database is locked", DatabaseLocked, "try again"),
+    ],
+)
+def test_each_is_a_sentence_that_says_what_to_do(
+    code: int, words: str, kind: type[StoreError], advice: str
+) -> None:
+    with pytest.raises(kind, match=advice) as caught, translated(Path("chat.db")):
+        raise raised(code, words)
+    said = logs.error_message(caught.value)
+    assert said == str(caught.value)
+    assert words not in said
+    assert [word for word in WORDS if word in said] == []
+
+
+def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> None:
+    """As it is found when it is opened, and when it breaks while it is open."""
+    path = tmp_path / "chat.db"
+    with Store.open(path) as store:
+        user = store.users.ensure("me")
+        for number in range(200):
+            store.messages.add(user, store.chats.create(user), NewMessage(None, f"number {number} " * 20))
+        store.connection.backup(tmp_path / "whole.db")
+    whole = (tmp_path / "whole.db").read_bytes()
+    seen = set()
+    for page in range(1, len(whole) // 4096, 7):
+        broken = bytearray(whole)
+        broken[page * 4096 : page * 4096 + 400] = b"\x07" * 400
+        file = tmp_path / f"{page}.db"
+        file.write_bytes(broken)
+        try:
+            with Store.open(file) as store:
+                store.connection.backup(tmp_path / f"{page}.copy")
+        except StoreError as error:
+            said = logs.error_message(error)
+            seen.add(type(error))
+            assert [word for word in WORDS if word in said] == [], said
+            assert "restore a backup" in said
+    assert seen == {DatabaseCorrupt}
+
+
+@pytest.mark.parametrize("act", ["discard", "add", "rename", "search", "delete", "hide"])
+def test_the_first_use_after_another_connection_rewrote_the_file(
+    store: Store, user: int, path: Path, act: str
+) -> None:
+    """A trigger opens its full-text table within the statement that fires it. If that finds another cookie, SQLite
+    3.40 drops the schema under the outer statement: "no such table"."""
+    empty, conversation = store.chats.create(user), store.chats.create(user, "malt")
+    store.connection.rewrite()  # this connection begins without open full-text tables
+    with Store.open(path) as other:
+        other.connection.rewrite()
+    if act == "discard":
+        assert store.chats.discard(user, empty)
+    elif act == "add":
+        store.messages.add(user, conversation, NewMessage(None, "malt"))
+    elif act == "rename":
+        store.chats.rename(user, conversation, "yeast")
+    elif act == "search":
+        assert [found.id for found in store.chats.find(user, "malt")] == [conversation]
+    elif act == "delete":
+        with store.connection.write() as db:
+            db.execute("DELETE FROM conversations")
+    else:
+        store.chats.hide(user, conversation)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hierchat.store import NewMessage, Store, connection
+connection.FOLD_SECONDS = 3600
+store = Store.open(Path(sys.argv[1]))
+user = store.users.ensure("ann")
+store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {sys.argv[2]}"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(path: Path, number: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(path), str(number)]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
+
+
+def titles(path: Path) -> list[str]:
+    with Store.open(path) as store:
+        return sorted(c.title for c in store.chats.find(store.users.ensure("ann")))
+
+
+def copy_of(path: Path) -> Path:
+    """The one file, as somebody copies it who knows of no other."""
+    copy = path.with_name("copy.db")
+    shutil.copyfile(path, copy)
+    return copy
+
+
+def test_after_kills_the_file_has_all_but_the_last_run(path: Path) -> None:
+    for number in range(3):
+        killed(path, number)
+    assert path.with_name(path.name + "-wal").stat().st_size
+    assert titles(copy_of(path)) == ["question 0", "question 1"]
+    assert titles(path) == ["question 0", "question 1", "question 2"]
+    assert titles(copy_of(path)) == ["question 0", "question 1", "question 2"]
+
+
+def test_a_copy_without_its_log_is_told(path: Path) -> None:
+    killed(path, 0)
+    copy = copy_of(path)
+    with Store.open(copy) as store:
+        assert "history.db-wal was not copied" not in store.notice
+        assert "copy.db-wal was not copied with it" in store.notice
+        assert "hierchat backup" in store.notice
+    for whole in (copy, path):  # told once; and here the log is there
+        with Store.open(whole) as store:
+            assert store.notice == ""
+
+
+def test_a_copy_of_a_file_in_use_is_told_and_a_backup_is_whole(
+    store: Store, user: int, path: Path, tmp_path: Path
+) -> None:
+    with Store.open(copy_of(path)) as copy:
+        assert "was not copied with it" in copy.notice
+    store.connection.backup(tmp_path / "whole.db")
+    with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
+        assert backup.notice == beside.notice == ""
+    store.close()
+    with Store.open(copy_of(path)) as copy:
+        assert copy.notice == ""
+
+
+def test_an_empty_file_without_its_log_is_refused(path: Path) -> None:
+    """As one was left by eight kills of hierchat 0.2: 4,096 bytes, and every chat in the log."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    before = path.read_bytes()
+    assert len(before) == 4096
+    with pytest.raises(DatabaseCorrupt, match=r"history\.db-wal, which is not beside it"):
+        Store.open(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["history.db"]
+
+
+def test_a_file_is_never_empty_beside_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a kill in the first second would leave what is refused."""
+    seen: list[int] = []
+    enable = connection.Database.enable_wal
+
+    def looked_at(db: connection.Database) -> None:
+        seen.append(db["messages"].count)
+        enable(db)
+
+    monkeypatch.setattr(connection.Database, "enable_wal", looked_at)
+    Store.open(path).close()
+    assert seen == [0]
+
+
+def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FOLD_SECONDS", 0.01)
+    log = path.with_name(path.name + "-wal")
+    with Store.open(path) as store, closing(sqlite3.connect(path)) as reader:
+        user = store.users.ensure("ann")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM users").fetchone()  # somebody reads for long
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
+        assert not store.connection.fold()
+        assert log.stat().st_size
+        reader.rollback()
+        for _ in range(2_000):
+            if not log.stat().st_size:
+                break
+            connection.time.sleep(0.01)
+        assert log.stat().st_size == 0
+        assert titles(copy_of(path)) == ["question"]
+
+
+def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
+    with Store.open(path), Store.open(path) as store:
+        user = store.users.ensure("ann")
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
+        store.close()
+        assert titles(copy_of(path)) == ["question"]

@@ -1,12 +1,15 @@
-"""Files that are broken, or made to do harm: a clear sentence, the other conversations, a store that is well."""
+"""One contract for every reader of chats; nothing twice, only what is new; files made to do harm."""
 
 from __future__ import annotations
 
 import copy
 import json
 import random
+import subprocess
+import sys
 import tracemalloc
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import Store
+from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
 from hierchat.texts import importing as cutting
 from hierchat.texts import importing as giving
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import NAMED, Import
+from tests.testing.deleting import delete_for_good
 
 from .files import (
+    BEGAN,
     branches,
     gpt_chat,
     gpt_node,
@@ -29,8 +34,264 @@ from .files import (
     open_branch,
     saved,
     studio_chat,
+    studio_version,
     webui_chat,
 )
+
+
+def without_id(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: inside for key, inside in value.items() if key not in ("id", "conversation_id", "createdAt")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file of a program, and what is in it."""
+
+    kind: str
+    value: Any
+    branches: set[tuple[str, ...]]
+    open: list[str]
+    title: str
+    times: tuple[float, float]
+    writer: dict[str, Any]
+
+
+OWN = {
+    "hierchat": 1, "id": "hierchat:1-2", "title": "t", "current": "2", "created_at": 1.5, "updated_at": 3.5,
+    "messages": [
+        {"id": "1", "parent": None, "role": "user", "text": "q", "created_at": 2.5, "state": "complete"},
+        {
+            "id": "2", "parent": "1", "role": "assistant", "text": "a",
+            "written_by": {"model": "m", "settings": {"temperature": 0.5}, "seed": 1},
+        },
+    ],
+}  # fmt: skip
+CASES = [
+    Case(
+        "ChatGPT", gpt_sums(),
+        {("What is 1 + 1?", "2", "And 2 + 2?", "4"), ("What is 1 + 1?", "2", "And 2 + 2?", "Four.")},
+        ["What is 1 + 1?", "2", "And 2 + 2?", "4"], "Sums", (BEGAN, BEGAN + 60), {"model": "gpt-4o"},
+    ),
+    Case(
+        "Open WebUI", webui_chat(), {("Name a colour", "Red"), ("Name a colour", "Blue")},
+        ["Name a colour", "Blue"], "Colours", (int(BEGAN), int(BEGAN) + 5), {"model": "qwen2.5"},
+    ),
+    Case(
+        "LM Studio", studio_chat(), {("Tell a joke", "Knock knock", "Who is there?"), ("Tell a joke", "No")},
+        ["Tell a joke", "Knock knock", "Who is there?"], "Jokes", (BEGAN, BEGAN + 9), {"model": "qwen2.5-7b"},
+    ),
+    Case("hierchat", OWN, {("q", "a")}, ["q", "a"], "t", (1.5, 3.5), OWN["messages"][1]["written_by"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
+@pytest.mark.parametrize("known", [True, False], ids=["with an id", "without"])
+def test_a_chat_comes_in_whole_and_once(
+    store: Store, user: int, tmp_path: Path, case: Case, known: bool
+) -> None:
+    """The contract of every reader: branches, the open one, times, who wrote a reply; and nothing twice."""
+    value = case.value if known else without_id(case.value)
+    done = imported(store, user, saved(tmp_path / "any name", [value, value]))
+    assert (done.kinds, done.outcomes, done.bad, done.others) == ({case.kind: 2}, {"new": 1, "same": 1}, 0, 0)
+    (chat,) = store.chats.find(user)
+    assert branches(store, user, chat.id) == case.branches
+    assert [text for _, text in open_branch(store, user, chat.id)] == case.open
+    assert chat.title == case.title
+    if known:
+        assert (chat.created_at, chat.updated_at) == case.times
+    whole = store.transfer.export_chat(user, chat.id)
+    assert next(one for one in whole.messages if one.role == "assistant").written_by == case.writer
+    assert done.messages == len(whole.messages)
+    again = imported(store, user, saved(tmp_path / "again", value))
+    assert (again.outcomes, again.messages, again.characters) == ({"same": 1}, 0, 0)
+    assert store.transfer.export_chat(user, chat.id) == whole
+
+
+def only(store: Store, user: int) -> int:
+    (one,) = store.chats.find(user)
+    return one.id
+
+
+def test_what_chatgpt_hides_is_left_out_and_its_answers_stay(store: Store, user: int, tmp_path: Path) -> None:
+    code = {"content_type": "code", "language": "python", "text": "print(6 * 7)"}
+    thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "hm", "content": "let me see"}]}
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://file-1", "width": 10}
+    spoken = {"content_type": "audio_transcription", "text": "said aloud", "direction": "in"}
+    chat = gpt_chat(
+        gpt_node("context", None, "user", content={"content_type": "user_editable_context"}),
+        gpt_node(
+            "q",
+            "context",
+            "user",
+            content={"content_type": "multimodal_text", "parts": [picture, "What is this?", None, spoken]},
+        ),
+        gpt_node("think", "q", "assistant", content=thoughts),
+        gpt_node("search", "think", "assistant", ["search('x')"], recipient="web"),
+        gpt_node("found", "search", "tool", ["pages"]),
+        gpt_node("code", "found", "assistant", content=code, recipient="python"),
+        gpt_node("ran", "code", "tool", content={"content_type": "execution_output", "text": "42"}),
+        gpt_node("a", "ran", "assistant", ["It is ", "42."]),
+        gpt_node("after", "a", "tool", ["memory"]),
+        gpt_node("null", "a", "assistant", content=None),
+        current="after",
+    )
+    imported(store, user, saved(tmp_path / "c.json", [chat]))
+    assert open_branch(store, user, only(store, user)) == [
+        ("user", "[image]\n\nWhat is this?\n\nsaid aloud"),
+        ("assistant", "```python\nprint(6 * 7)\n```"),
+        ("assistant", "It is \n\n42."),
+    ]
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_open_webui_s_older_exports(store: Store, user: int, tmp_path: Path, bare: bool) -> None:
+    """Without what stands around the chat; with a list of messages alone."""
+    chat = webui_chat()["chat"]
+    if not bare:
+        del chat["history"]
+        chat = {"chat": chat}
+    imported(store, user, saved(tmp_path / "c.json", [chat]))
+    assert open_branch(store, user, only(store, user)) == [("user", "Name a colour"), ("assistant", "Blue")]
+    assert store.chats.find(user)[0].created_at == BEGAN
+
+
+def test_a_zip_as_chatgpt_gives_it(store: Store, user: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("chat.html", "<html>[{}]</html>")
+        packed.writestr("user.json", '{"id": "user-1", "email": "a@b.c"}')
+        packed.writestr("message_feedback.json", '[{"id": "1", "rating": "thumbsUp"}]')
+        packed.writestr("conversations.json", saved(tmp_path / "c", [gpt_sums()]).read_bytes())
+    done = imported(store, user, tmp_path / "export.zip")
+    assert len(store.messages.path(user, only(store, user))) == 4
+    assert (done.outcomes, done.bad, done.others) == ({"new": 1}, 0, 2)
+
+
+def test_a_folder_of_several_programs(store: Store, user: int, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    (folder / "deep").mkdir(parents=True)
+    saved(folder / "a.json", studio_chat())
+    saved(folder / "deep" / "b.json", [gpt_sums(), webui_chat()])
+    done = imported(store, user, folder)
+    assert done.kinds == {"ChatGPT": 1, "Open WebUI": 1, "LM Studio": 1}
+    assert {one.title for one in store.chats.find(user)} == {"Sums", "Colours", "Jokes"}
+
+
+def test_another_user_has_copies_of_his_own(store: Store, user: int, tmp_path: Path) -> None:
+    bob = store.users.ensure("bob")
+    file = saved(tmp_path / "c.json", [gpt_sums()])
+    for owner in (user, bob):
+        assert imported(store, owner, file).outcomes == {"new": 1}
+    (mine,), (his,) = store.chats.find(user), store.chats.find(bob)
+    delete_for_good(store, user, mine.id)
+    assert len(store.messages.path(bob, his.id)) == 4
+
+
+def grown() -> dict[str, Any]:
+    value = gpt_sums(update_time=1_700_009_999)
+    value["mapping"] |= [
+        gpt_node("q3", "a2", "user", ["And 3 + 3?"], create_time=1_700_009_000),
+        gpt_node("a4", "q3", "assistant", ["6"], create_time=1_700_009_001),
+    ]
+    return value | {"current_node": "a4"}
+
+
+def test_one_that_has_grown_gains_what_is_new(store: Store, user: int, tmp_path: Path) -> None:
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    (chat,) = store.chats.find(user)
+    store.chats.rename(user, chat.id, "mine")
+    done = imported(store, user, saved(tmp_path / "c.json", [grown()]))
+    assert (done.outcomes, done.messages, done.characters) == ({"grown": 1}, 2, 11)
+    assert [text for _, text in open_branch(store, user, chat.id)][-3:] == ["4", "And 3 + 3?", "6"]
+    (after,) = store.chats.find(user)
+    assert (after.title, after.updated_at) == ("mine", 1_700_009_999)
+    assert len(branches(store, user, chat.id)) == 2
+
+
+def test_what_was_said_here_since_stays_open(store: Store, user: int, tmp_path: Path) -> None:
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    (chat,) = store.chats.find(user)
+    leaf = store.messages.path(user, chat.id)[-1].id
+    store.messages.add(user, chat.id, NewMessage(leaf, "said here"))
+    imported(store, user, saved(tmp_path / "c.json", [grown()]))
+    assert open_branch(store, user, chat.id)[-1] == ("user", "said here")
+    assert len(branches(store, user, chat.id)) == 3
+
+
+def test_versions_that_lm_studio_adds(store: Store, user: int, tmp_path: Path) -> None:
+    value = studio_chat()
+    imported(store, user, saved(tmp_path / "c.json", value))
+    value["messages"][1]["versions"].append(studio_version("assistant", "Later"))
+    value["messages"][1]["currentlySelected"] = 2
+    value["messages"][2] = {"versions": [], "currentlySelected": 0}
+    assert imported(store, user, saved(tmp_path / "c.json", value)).outcomes == {"grown": 1}
+    (chat,) = store.chats.find(user)
+    assert ("Tell a joke", "Later") in branches(store, user, chat.id)
+
+
+def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path) -> None:
+    file = saved(tmp_path / "c.json", [gpt_sums()])
+    imported(store, user, file)
+    (chat,) = store.chats.find(user)
+    before = branches(store, user, chat.id)
+    delete_for_good(store, user, chat.id)
+    assert imported(store, user, file).outcomes == {"new": 1}
+    (again,) = store.chats.find(user)
+    assert branches(store, user, again.id) == before
+
+
+def test_one_whose_deletion_can_be_undone_comes_back(store: Store, user: int, tmp_path: Path) -> None:
+    file = saved(tmp_path / "c.json", [gpt_sums()])
+    imported(store, user, file)
+    (chat,) = store.chats.find(user)
+    before = branches(store, user, chat.id)
+    store.chats.hide(user, chat.id)
+    assert imported(store, user, file).outcomes == {"same": 1}
+    store.chats.delete_hidden()
+    (again,) = store.chats.find(user)
+    assert branches(store, user, again.id) == before
+
+
+def test_a_deleted_one_leaves_nothing_in_the_file(
+    store: Store, user: int, path: Path, tmp_path: Path
+) -> None:
+    words = [f"xylophone{number:03d}" for number in range(200)]
+    chat = gpt_chat(
+        *[
+            gpt_node(word, words[place - 1] if place else None, "user", [word])
+            for place, word in enumerate(words)
+        ],
+        current=words[-1],
+        title=words[7],
+        conversation_id="uniquesource",
+    )
+    imported(store, user, saved(tmp_path / "c.json", [chat]))
+    assert b"xylophone" in path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    delete_for_good(store, user, store.chats.find(user)[0].id)
+    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    assert b"xylophone" not in data
+    assert b"uniquesource" not in data
+
+
+def test_it_can_be_continued_here(store: Store, user: int, tmp_path: Path) -> None:
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    (chat,) = store.chats.find(user)
+    question = store.messages.add(
+        user, chat.id, NewMessage(store.messages.path(user, chat.id)[-1].id, "go on")
+    )
+    reply = store.replies.begin(user, chat.id, question, NewTurn("tiny", "k", {}, 7, True))
+    store.replies.append(reply, "gladly", [1], ["target"])
+    store.replies.finish(reply, "gladly", "complete", TurnFigures())
+    assert [text for _, text in open_branch(store, user, chat.id)][-3:] == ["4", "go on", "gladly"]
+    assert imported(store, user, saved(tmp_path / "c.json", [gpt_sums()])).outcomes == {"same": 1}
+
+
+def test_its_texts_draft_as_those_that_no_model_wrote_here(store: Store, user: int, tmp_path: Path) -> None:
+    imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
+    found = store.history.without_tokens(user, "k", 0, None, 100)
+    assert [text for _, text in found] == ["What is 1 + 1?", "2", "And 2 + 2?", "4", "Four."]
+    store.history.keep_tokens("k", [(id, [1, 2]) for id, _ in found])
+    assert [len(store.history.ids(user, "k", kind)) for kind in ("written", "asked")] == [3, 2]  # type: ignore[arg-type]
+
 
 NESTED = "[" * 100_000 + "]" * 100_000
 
@@ -372,27 +633,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, one in inside for found in places(one, (*path, key)))]
 
 
-OWN = {
-    "hierchat": 1,
-    "id": "hierchat:1-2",
-    "title": "t",
-    "current": "2",
-    "created_at": 1.5,
-    "messages": [
-        {"id": "1", "parent": None, "role": "user", "text": "q", "created_at": 2.5, "state": "complete"},
-        {
-            "id": "2",
-            "parent": "1",
-            "role": "assistant",
-            "text": "a",
-            "written_by": {"model": "m", "settings": {"temperature": 0.5}, "seed": 1},
-        },
-    ],
-}
-
-
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([gpt_sums(), webui_chat(), studio_chat(), OWN]), st.data())
+@given(st.sampled_from([case.value for case in CASES]), st.data())
 def test_wrong_types_anywhere(shared: tuple[Store, Path], value: Any, data: st.DataObject) -> None:
     """It is imported, left out with a reason, or no conversation at all; what is imported can be read again."""
     store, file = shared
@@ -409,3 +651,44 @@ def test_wrong_types_anywhere(shared: tuple[Store, Path], value: Any, data: st.D
     for one in store.chats.find(user, limit=3):
         assert store.messages.path(user, one.id)
         assert store.transfer.export_chat(user, one.id).current
+
+
+CHATS = 500
+
+
+IMPORT = """
+import sys
+from pathlib import Path
+from hierchat.store import Store
+from hierchat.texts.importing import Import
+with Store.open(Path(sys.argv[1])) as store:
+    importing = Import(store, store.users.ensure("local"), [Path(sys.argv[2])])
+    for _ in importing:
+        print(importing.outcomes.total(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 137])
+def test_a_killed_import(path: Path, tmp_path: Path, after: int) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps([gpt_sums(conversation_id=str(number)) for number in range(CHATS)]))
+    importer = subprocess.Popen(
+        [sys.executable, "-c", IMPORT, str(path), str(file)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert importer.stdout
+    while int(importer.stdout.readline()) < after:
+        pass
+    importer.kill()
+    importer.communicate()
+    assert importer.returncode != 0
+    with Store.open(path) as store:
+        user = store.users.ensure("local")
+        there = store.chats.find(user, limit=-1)
+        assert after <= len(there) < CHATS
+        assert {len(store.transfer.export_chat(user, one.id).messages) for one in there} == {5}
+        done = imported(store, user, file)
+        assert done.outcomes == {"same": len(there), "new": CHATS - len(there)}
+        assert len(store.chats.find(user, limit=-1)) == CHATS

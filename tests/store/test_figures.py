@@ -1,16 +1,23 @@
-"""Figures by day."""
+"""Figures by day, by model, and results of comparisons."""
 
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlite_utils import Database
 
-from hierchat.store import DraftingFigures, NewMessage, NewTurn, SourceCount, Store, TurnFigures, figures
+from hierchat.store import (
+    DraftingFigures,
+    NewMessage,
+    NewTurn,
+    NotFound,
+    SourceCount,
+    Store,
+    TurnFigures,
+    figures,
+)
 from tests.testing.deleting import delete_for_good
 
 
@@ -109,29 +116,6 @@ def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
     assert store.figures.over_time(user).days == {}
 
 
-def test_draft_time_comes_back_and_is_unknown_of_earlier_versions(
-    store: Store, user: int, path: Path
-) -> None:
-    reply = write(store, user, 0, measured(draft_ms=1.25))
-    turn = store.replies.turn(user, reply)
-    assert turn
-    assert turn.figures == measured(draft_ms=1.25)
-    with closing(Database(path)) as db:
-        db.execute("UPDATE turns SET draft_ms = NULL")
-        db.conn.commit()
-    turn = store.replies.turn(user, reply)
-    assert turn
-    assert turn.figures == measured(draft_ms=None)
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_deleted_conversation_counts_no_more(store: Store, user: int, gone: bool) -> None:
-    reply = write(store, user, 0, measured())
-    if gone:
-        delete_for_good(store, user, store.messages.get(user, reply).conversation_id)
-    assert len(store.figures.over_time(user).days) == (not gone)
-
-
 def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
     write(store, user, 2, measured(1.0))
     write(store, user, 1, measured(3.0))
@@ -197,3 +181,71 @@ def test_what_repeated_itself_counts_in_no_average(store: Store, user: int) -> N
     write(store, user, 0, measured(9.0, finish="loop"))
     found = store.figures.over_time(user).whole
     assert (found.replies, found.speedup) == (1, 2.0)
+
+
+def write_with(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    reply = store.replies.begin(user, conversation, question, NewTurn(model, "key", {}, 0, True))
+    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
+    store.replies.finish(reply, "answer", "complete", TurnFigures(seconds=seconds, forwards=tokens))
+    return conversation
+
+
+def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -> None:
+    assert store.figures.speeds(user) == {}
+    write_with(store, user, "old", 1000, 1.0)
+    for _ in range(20):
+        write_with(store, user, "old", 40, 4.0)
+    write_with(store, user, "new", 30, 1.0)
+    write_with(store, user, "new", 50, 3.0)
+    write_with(store, user, "short", 4, 0.1)
+    assert store.figures.speeds(user) == {"old": (10.0, 20), "new": (20.0, 2)}
+
+
+def test_replies_of_others_and_deleted_ones_do_not_count(store: Store, user: int) -> None:
+    write_with(store, store.users.ensure("another"), "model", 40, 1.0)
+    delete_for_good(store, user, write_with(store, user, "model", 40, 1.0))
+    assert store.figures.speeds(user) == {}
+
+
+def held(path: Path, word: bytes) -> bool:
+    return any(word in file.read_bytes() for file in path.parent.iterdir())
+
+
+def kept(store: Store, user: int, question: str = "why?", result: str = "{}") -> tuple[int, int]:
+    chat = store.chats.create(user)
+    return chat, store.comparisons.add(user, chat, question, 12.5, result)
+
+
+def test_the_newest_come_first_and_each_can_be_opened(store: Store, user: int) -> None:
+    ids = [kept(store, user, f"question {number}")[1] for number in range(3)]
+    assert [one.id for one in store.comparisons.all(user, 2)] == [ids[2], ids[1]]
+    one = store.comparisons.get(user, ids[0])
+    assert (one.question, one.created_at, one.result) == ("question 0", 12.5, "{}")
+
+
+def test_deleting_takes_them_from_the_file(store: Store, user: int, path: Path) -> None:
+    kept(store, user, result='"aaardvark"')
+    _, second = kept(store, user, result='"bbbadger"')
+    store.comparisons.delete(user, second)
+    assert (held(path, b"aaardvark"), held(path, b"bbbadger")) == (True, False)
+    assert store.comparisons.delete_all(user) == 1
+    assert (store.comparisons.all(user, 9), held(path, b"aaardvark")) == ([], False)
+
+
+def test_they_go_with_their_chat_and_come_back_with_it(store: Store, user: int, path: Path) -> None:
+    chat, one = kept(store, user, result='"cccaracal"')
+    store.chats.hide(user, chat)
+    with pytest.raises(NotFound):
+        store.comparisons.get(user, one)
+    store.chats.restore(user, chat)
+    assert store.comparisons.get(user, one).id == one
+    delete_for_good(store, user, chat)
+    assert (store.comparisons.all(user, 9), held(path, b"cccaracal")) == ([], False)
+
+
+def test_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
+    chat = store.chats.begin_incognito(user)
+    assert store.comparisons.add(user, chat, "why?", 0.0, "{}") == 0
+    assert store.comparisons.all(user, 9) == []

@@ -1,4 +1,4 @@
-"""Files as people attach them, and as somebody might who wishes the program ill."""
+"""Attached files as people send them, and as somebody might who wishes the program ill."""
 
 from __future__ import annotations
 
@@ -7,9 +7,36 @@ from typing import Any
 
 import pytest
 
-from hierchat.texts import attachments, pdf
-from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, read
+from hierchat.store import Attachment
+from hierchat.texts import attachments
+from hierchat.texts import pdf as reading
+from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, fenced, read, with_files
 from tests.testing.pdfs import bomb, encrypted, made, page, pdf
+
+
+def file(name: str, text: str) -> Attachment:
+    return Attachment(name, len(text), text)
+
+
+def test_files_stand_before_the_question() -> None:
+    files = [file("a.py", "x = 1\n"), file("Notes", "two\n\nlines\n\n")]
+    assert with_files("Why?", files) == (
+        "File: a.py\n```py\nx = 1\n```\n\nFile: Notes\n```\ntwo\n\nlines\n```\n\nWhy?"
+    )
+    assert with_files("Why?", []) == "Why?"
+    assert with_files("", files[:1]) == "File: a.py\n```py\nx = 1\n```"
+
+
+@pytest.mark.parametrize("ticks", [2, 3, 7])
+def test_nothing_in_a_file_ends_its_fence(ticks: int) -> None:
+    lines = fenced(file("a.md", f"{'`' * ticks}\nFile: b\n{'`' * ticks}")).split("\n")
+    fence = "`" * max(3, ticks + 1)
+    assert (lines[1], lines[-1]) == (fence + "md", fence)
+    assert fence not in lines[2:-1]
+
+
+def test_a_name_that_is_no_language() -> None:
+    assert fenced(file("a.b`c", "x")).split("\n")[1] == "```"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +133,7 @@ def test_a_pdf_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*given: Any, **named: Any) -> Any:
         raise subprocess.TimeoutExpired("python", named["timeout"])
 
-    monkeypatch.setattr(pdf.subprocess, "run", hang)
+    monkeypatch.setattr(reading.subprocess, "run", hang)
     with pytest.raises(Unreadable, match="could not be read in 60 seconds"):
         read("slow.pdf", pdf("text"))
 
