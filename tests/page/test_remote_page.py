@@ -7,8 +7,8 @@ from playwright.sync_api import Browser, expect
 
 from hierchat.chat.service import ChatService
 from hierchat.store import Store
-from tests.chat.remote import load
 from tests.testing import browser as driving
+from tests.testing.scripted_engine import load
 from tests.testing.tiny_chat import ready_slot
 
 
