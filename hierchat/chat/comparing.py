@@ -161,8 +161,12 @@ class Comparing:
                     self._moments[arm].append(moment)
                     yield self._frame(arm)
             self._others = max(self._others, others.share())
-            if engine:
-                _set_baselines(list(replies.values()))
+            for one in replies.values() if engine else ():
+                plain = one.statistics
+                if one.drafter is None and plain.tokens and plain.finish != "stopped":
+                    # A whole plain reply is the better baseline than a few plain forwards.
+                    for reply in replies.values():
+                        reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
         for arm, reply in replies.items():
             self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
         if self._replies.keys() == set(ARMS):
@@ -227,15 +231,6 @@ def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
         )
 
 
-def _set_baselines(replies: list[ReplyStream]) -> None:
-    """A whole plain reply is the better baseline than a few plain forwards."""
-    for one in replies:
-        plain = one.statistics
-        if one.drafter is None and plain.tokens and plain.finish != "stopped":
-            for reply in replies:
-                reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
-
-
 def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> CompareFrame:
     """The last frame, its result kept. Where the store cannot be written, it is only shown."""
     result = frame.result
@@ -285,7 +280,7 @@ def verdict(
         return Verdict(
             True, same, None, speedup, _("Word for word the same.{pace}").format(pace=tempo), precise=precise
         )
-    word = first_difference(left.text, right.text) + 1
+    word = common_prefix(left.text.split(), right.text.split()) + 1
     reason = _reason(first, second)
     if reason:
         sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
@@ -309,11 +304,6 @@ def verdict(
         _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo),
         precise=precise,
     )
-
-
-def first_difference(first: str, second: str) -> int:
-    """The number of words that two texts begin with in common."""
-    return common_prefix(first.split(), second.split())
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:

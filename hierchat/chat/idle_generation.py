@@ -239,7 +239,7 @@ class IdleGeneration:
     """A thread that lives while some user allows it. Whoever asks for a reply gets the model after one step at most;
     then it waits anew until nobody has asked for as long as the user chose."""
 
-    def __init__(self, store: Store, slot: ModelSlot, index: Callable[[int, ServedModel], None]) -> None:
+    def __init__(self, store: Store, slot: ModelSlot, index: Callable[[int, ServedModel], object]) -> None:
         """`index`: has what is kept of a user draft; called while no reply is being written."""
         self._store = store
         self._slot = slot

@@ -224,7 +224,11 @@ class InProgress:
         """
         place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
         if reply.asks and (waits or self.of(*place) is None):
-            self._hold(reply, at_end=waits)
+            try:
+                message = NewMessage(reply.below, reply.text, files=reply.files)
+                reply.held = self._store.messages.enqueue(*place, message, at_end=waits)
+            except Exception as error:
+                self._in_trouble(reply, error)
         with self._lock:
             if busy := place in self._replies:
                 if waits:
@@ -298,15 +302,6 @@ class InProgress:
             reply.wait(PATIENCE_SECONDS)
         return dropped
 
-    def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
-        try:
-            message = NewMessage(reply.below, reply.text, files=reply.files)
-            reply.held = self._store.messages.enqueue(
-                reply.user_id, reply.conversation_id, message, at_end=at_end
-            )
-        except Exception as error:
-            self._in_trouble(reply, error)
-
     def _drop(self, reply: ReplyInProgress) -> None:
         """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
         if reply.held is not None:
@@ -343,8 +338,8 @@ class InProgress:
         except Exception as error:
             self._in_trouble(reply, error)
         try:
-            if reply.begun:
-                self._mark(reply)
+            if reply.begun and not reply.on_screen():
+                self._store.chats.mark_unread(*place, True)
             self._put_back(work)
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
@@ -373,11 +368,6 @@ class InProgress:
             if error is not None:
                 self._in_trouble(reply, error)
         return following
-
-    def _mark(self, reply: ReplyInProgress) -> None:
-        """A reply that comes while its conversation is not open is marked in the list."""
-        if not reply.on_screen():
-            self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
 
     def _put_back(self, work: _Work) -> None:
         """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""

@@ -135,7 +135,10 @@ class ReplyStream:
         ):
             plain.append(baseline.measure_vanilla(self.settings, forwards=1))
             self._compare(plain)
-        self._say_if_nearly_full()
+        tokens = self.prompt_tokens + len(statistics.tokens)
+        if self.limit and tokens >= NEARLY_FULL * self.limit:
+            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
+            self.notice = " ".join(filter(None, (self.notice, said)))
         yield self.frame("done")
 
     @property
@@ -143,12 +146,6 @@ class ReplyStream:
         """Of the prompt; 0 until a server that alone can count them has done so."""
         knows = self.model.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
-
-    def _say_if_nearly_full(self) -> None:
-        tokens = self.prompt_tokens + len(self.statistics.tokens)
-        if self.limit and tokens >= NEARLY_FULL * self.limit:
-            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
-            self.notice = " ".join(filter(None, (self.notice, said)))
 
     def _compare(self, plain: Sequence[float]) -> None:
         """Take plain forwards as the baseline, once there are enough that agree."""

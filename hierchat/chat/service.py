@@ -77,7 +77,9 @@ class ChatService:
         self.titles = TitleWriter(store, slot, self._said_in_chat)
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
-        self.idle = IdleGeneration(store, slot, self._index)
+        self.idle = IdleGeneration(
+            store, slot, lambda user, served: self._histories.held(user, served.model_key)
+        )
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
@@ -320,10 +322,6 @@ class ChatService:
                 prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
                 yield prompt.ids, self.store.replies.tokens(user_id, id)
 
-    def _index(self, user_id: int, served: ServedModel) -> None:
-        """Have what the model wrote for itself draft; while no reply is being written."""
-        self._histories.held(user_id, served.model_key)
-
     def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
@@ -387,9 +385,9 @@ class ChatService:
         reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
-        reply.statistics.resume(
-            tokens, self._sources(user_id, message.id), turn.figures, message.text if by_text else None
-        )
+        spans = self.store.replies.spans(user_id, message.id)
+        sources = [span.source for span in spans for _ in range(span.length)]
+        reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
         return ReplyRecorder(
             self.store, reply, user_id, message.conversation_id, question, resumed=message.id
         )
@@ -424,9 +422,3 @@ class ChatService:
             if (text := with_files(message.text, files)) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))
         return said
-
-    def _sources(self, user_id: int, message_id: int) -> list[str]:
-        """The source of each token of a stored reply."""
-        return [
-            span.source for span in self.store.replies.spans(user_id, message_id) for _ in range(span.length)
-        ]

@@ -177,6 +177,7 @@ class ReplyStatistics:
         )
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
+        """Compare with plain decoding of so many milliseconds per token."""
         self.vanilla_ms, self.baseline = vanilla_ms, kind
 
     @property
@@ -202,12 +203,8 @@ class ReplyStatistics:
         ]
         return (min(found)[0], min(found)[2]) if found else None
 
-    @property
-    def _prompt_read(self) -> int | None:
-        """None where an engine elsewhere read it: it may have known a part."""
-        return self.prompt_new if self._said is None else None
-
     def figures(self) -> Figures:
+        """Return the figures so far, as a view shows them."""
         if not self.tokens:
             return Figures()
         sampled = self._settings.seed if self._settings.temperature else None
@@ -233,7 +230,9 @@ class ReplyStatistics:
             forward_ms=self.forward_ms,
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
-            prompt_read=self._prompt_read,
+            prompt_read=self.prompt_new
+            if self._said is None
+            else None,  # an engine elsewhere may have known a part
             thought_ms=self.thought_ms,
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,

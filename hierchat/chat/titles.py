@@ -23,7 +23,6 @@ from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Message, Store
-from hierchat.store.chats import Untitled
 from hierchat.store.connection import TITLE_CHARACTERS
 
 IDLE_SECONDS = 4.0
@@ -102,15 +101,13 @@ class TitleWriter:
             return False
         with self._slot.scheduler.spare() as wanted:
             if wanted is not None and self._slot.model is served:
-                self._name(served, chats[0], wanted)
+                chat, messages = chats[0], self._store.messages
+                path = [one for one in messages.path(chat.user_id, chat.id) if one.role != "system"]
+                prompt = self._prompt(served, chat.user_id, path)
+                title = _written(served, prompt, wanted, chat.user_id) if prompt else None
+                if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
+                    self._came[chat.user_id] += 1
         return True
-
-    def _name(self, served: ServedModel, chat: Untitled, wanted: threading.Event) -> None:
-        path = [one for one in self._store.messages.path(chat.user_id, chat.id) if one.role != "system"]
-        prompt = self._prompt(served, chat.user_id, path)
-        title = _written(served, prompt, wanted, chat.user_id) if prompt else None
-        if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
-            self._came[chat.user_id] += 1
 
     def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
         """The chat as it is in the slots, and the question behind it; where that is too long, the beginnings of its

@@ -103,17 +103,14 @@ def time_words(figures: Figures) -> list[str]:
     if not figures.tokens:
         return []
     written, whole = tokens(figures.tokens), figures.whole_seconds
-    return [
-        _("{tokens} in {time}").format(tokens=written, time=seconds_words(whole)) if whole else written,
-        *(_(words).format(time=seconds_words(spent)) for words, spent in _besides(figures) if spent >= 1),
-    ]
-
-
-def _besides(figures: Figures) -> list[tuple[str, float]]:
-    return [
+    besides = (
         (later("waited {time} for other replies"), figures.waited_seconds or 0.0),
         (later("waited {time} for the model to load"), figures.loading_seconds or 0.0),
         (later("read the prompt for {time}"), figures.read_seconds or 0.0),
+    )
+    return [
+        _("{tokens} in {time}").format(tokens=written, time=seconds_words(whole)) if whole else written,
+        *(_(words).format(time=seconds_words(spent)) for words, spent in besides if spent >= 1),
     ]
 
 
@@ -138,7 +135,10 @@ def slot_sentence(status: SlotStatus) -> str:
     """What the model slot is doing now."""
     if status.phase == "ready":
         ready = _("{name} is ready.").format(name=status.name)
-        return ready if status.exact is None else f"{ready} {_exactness(status.exact)}"
+        if status.exact is None:
+            return ready
+        which = _(SAME_WORDS if status.exact else UP_TO_TIES)
+        return ready + " " + _("Replies with drafts have {which}.").format(which=which)
     if status.phase == "failed":
         return status.message or _("{name} could not be loaded.").format(name=status.name)
     if waits := _WAITS.get(status.phase):
@@ -153,7 +153,3 @@ def slot_sentence(status: SlotStatus) -> str:
         done, total = status.done / _MEGABYTE, status.total / _MEGABYTE
         return _("{doing}: {done:,.0f} of {total:,.0f} MB").format(doing=doing, done=done, total=total)
     return _("{doing}: {done:,} of {total:,}").format(doing=doing, done=status.done, total=status.total)
-
-
-def _exactness(exact: bool) -> str:
-    return _("Replies with drafts have {which}.").format(which=_(SAME_WORDS if exact else UP_TO_TIES))

@@ -93,21 +93,16 @@ def _markdown(chat: Chat) -> str:
     if chat.tags:
         parts.append(f"Tags: {', '.join(chat.tags)}")
     for message in branch:
+        said, text = split_reasoning(message.text), message.text
+        if message.role == "assistant" and said.thought:  # becomes a part that can be opened
+            text = f"<details>\n<summary>Thoughts</summary>\n\n{said.thought}\n\n</details>\n\n{said.answer}"
         parts += [
             f"## {_writer(message)}, {_time(message.created_at)}",
-            with_files(_text(message).strip(), message.attachments),
+            with_files(text.strip(), message.attachments),
         ]
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"
-
-
-def _text(message: ChatMessage) -> str:
-    """Return the text of a message; the reasoning before an answer becomes a part that can be opened."""
-    parts = split_reasoning(message.text)
-    if message.role != "assistant" or not parts.thought:
-        return message.text
-    return f"<details>\n<summary>Thoughts</summary>\n\n{parts.thought}\n\n</details>\n\n{parts.answer}"
 
 
 def open_branch(chat: Chat) -> list[ChatMessage]:

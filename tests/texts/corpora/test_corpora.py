@@ -23,6 +23,7 @@ from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer, tokens_sha256
 from hierchat.texts import corpora
 from hierchat.texts import corpora as module
+from hierchat.texts.build import Recipe
 from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, statistics, stored_for
 from hierchat.texts.previews import preview, sample
 from hierchat.texts.text_files import CorpusError, Reader
@@ -402,7 +403,7 @@ def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the texts lie that ship."""
     folder = tmp_path / "seeds"
     monkeypatch.setattr(corpora, "seeds_dir", lambda: folder)
-    module._warn.cache_clear()
+    module.warn_once.cache_clear()
     return folder
 
 
@@ -421,7 +422,7 @@ def texts_of(tokenizer: Any, found: Any) -> list[str]:
 
 def store(tmp_path: Path, tokenizer: Any, name: str, text: str) -> None:
     (tmp_path / f"{name}.txt").write_text(text)
-    add(name, Reader([tmp_path / f"{name}.txt"]), tokenizer, "tiny", [f"{name}.txt"])
+    add(Recipe(name, Reader([tmp_path / f"{name}.txt"]), tokenizer, "tiny", [f"{name}.txt"]))
 
 
 def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokenizer: Any) -> None:
@@ -575,7 +576,7 @@ def test_every_token_tells_the_file_that_it_is_of(tmp_path: Path, tokenizer: Any
     files[0].write_text("the first file")
     files[1].write_text('{"text": "one"}\n{"text": "two"}\n')
     files[2].write_text("the last file")
-    add("mine", Reader(files), tokenizer, "tiny", ["."])
+    add(Recipe("mine", Reader(files), tokenizer, "tiny", ["."]))
     (found,) = statistics(entry(), tokenizer)
     of = {"the first file": files[0], "one": files[1], "two": files[1], "the last file": files[2]}
     start = 0
