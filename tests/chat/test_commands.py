@@ -15,7 +15,6 @@ from .conftest import Talk
 def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     last = talk.send("hello hello hello hello hello", max_new_tokens=60)
     turn = talk.store.replies.turn(talk.user, last.message_id)
-    assert turn
     assert turn.figures
     assert main(["stats", "--db", str(talk.store.path)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

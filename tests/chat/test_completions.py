@@ -231,7 +231,6 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
     other = talk.again(question)
     assert other.text != first.text
     figures = talk.service.figures(talk.user, other.message_id)
-    assert figures
     assert figures.seed == talk.store.replies.turn(talk.user, other.message_id).begun.seed
     for earlier in (first, other):
         again = list(
@@ -255,8 +254,6 @@ def test_the_figures_tell_which_stop_string_ended_the_reply(talk: Talk) -> None:
     assert last.text == first.text[: first.text.index(stop)]
     assert last.figures.stop_string == stop
     stored = talk.service.figures(talk.user, last.message_id)
-    assert stored
     assert stored.stop_string == stop
     turn = talk.store.replies.turn(talk.user, last.message_id)
-    assert turn
     assert turn.begun.settings["stop"] == ["never there", stop]

@@ -81,11 +81,8 @@ def test_figures_are_those_of_the_drafter(talk: Talk) -> None:
     assert figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
     assert figures.acceptance_rate == 0.75
     assert figures.speedup is None
-    assert last.message_id is not None
     stored = talk.service.figures(talk.user, last.message_id)
-    assert stored is not None
     assert (stored.shares, stored.tokens_per_forward) == (figures.shares, 2.0)
-    assert stored.written is not None
     assert stored.written.drafted
 
 
@@ -208,10 +205,8 @@ def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(talk: Talk, script: Sc
 
 def test_greedy_replies_are_compared_token_by_token(talk: Talk) -> None:
     last = compared(talk, temperature=0)
-    assert last.verdict is not None
     assert (last.verdict.identical, last.verdict.precise) == (True, "Identical, 6 of 6 tokens.")
     assert last.verdict.speedup is not None
-    assert last.result is not None
     assert last.result.id > 0
     assert repeated(last.result) is None  # no command measures a server
 
@@ -222,14 +217,12 @@ def test_sampled_replies_may_have_other_words(talk: Talk, script: Script, drafte
         ("Hello ", "you.") if "hierchat_drafts" in asked["vllm_xargs"] else ("Hello ", "there.")
     )
     verdict = compared(talk, temperature=1.0).verdict
-    assert verdict is not None
     assert verdict.sentence == (
         "Other words from word 2 on, as expected: the server draws anew where a draft is refused, each word as likely "
         "as without drafts."
     )
     assert verdict.precise == "First difference at token 3."
     greedy = compared(talk.other(), temperature=0).verdict
-    assert greedy is not None
     assert greedy.sentence == "The words differ from word 2 on."
 
 
@@ -243,14 +236,12 @@ def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
     assert first["hierchat_user"] == second["hierchat_user"]
     assert (first["hierchat_learn"], second.get("hierchat_learn")) == (0, None)
     assert second["hierchat_reply"] == f"m{talk.messages()[-1].id}" != first["hierchat_reply"]
-    assert last.verdict is not None
     assert last.verdict.identical
 
 
 def test_without_the_drafters_tokens_texts_are_compared(talk: Talk, drafter: Drafter) -> None:
     drafter.hangs_up = True
     verdict = compared(talk, temperature=0).verdict
-    assert verdict is not None
     assert verdict.precise == "Both texts have the same characters."
 
 
@@ -276,11 +267,9 @@ def test_without_our_drafter_temperatures_can_be_and_speeds_tell_nothing(
     script.usage = {"prompt_tokens": 7, "completion_tokens": 200}
     last = compared(undrafted, TEMPERATURES)
     assert sorted(asked["temperature"] for asked in script.asked) == [0.5, 1.0]
-    assert last.verdict is not None
     assert (last.verdict.sentence, last.verdict.speedup) == ("Word for word the same.", None)
     script.answers = lambda asked: (f"At {asked['temperature']}.",)
     said = compared(undrafted.other(), TEMPERATURES).verdict
-    assert said is not None
     assert said.sentence == "Other words from word 2 on, as expected: the temperatures differ."
 
 

@@ -268,7 +268,6 @@ def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> N
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout
     fresh, busy, edited = map(int, process.stdout.readline().split())
     with Store.open(path) as beside:  # it still runs: they are its own
         user = beside.users.ensure("ann")
@@ -305,7 +304,6 @@ def test_closing_makes_messages_of_what_this_store_holds(store: Store, user: int
 def test_it_becomes_a_message_once(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
     held = store.messages.enqueue(user, conversation, NewMessage(None, "question"), at_end=True)
-    assert held is not None
     store.messages.add(user, conversation, NewMessage(None, "question"), [held])
     with pytest.raises(NotFound):
         store.messages.add(user, conversation, NewMessage(None, "question"), [held])
@@ -318,7 +316,6 @@ def test_it_becomes_a_message_once(store: Store, user: int) -> None:
 def test_a_chat_in_which_one_waits_is_not_empty(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
     held = store.messages.enqueue(user, conversation, NewMessage(None, "question"), at_end=True)
-    assert held is not None
     assert not store.chats.discard(user, conversation)
     store.messages.dequeue(held)
     assert store.chats.discard(user, conversation)
@@ -330,7 +327,6 @@ def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) 
     held = store.messages.enqueue(
         user, conversation, NewMessage(None, "about an okapi", files=[file]), at_end=True
     )
-    assert held is not None
     assert b"okapi" in files(path)
     store.messages.dequeue(held)
     store.chats.discard(user, conversation)

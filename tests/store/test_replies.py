@@ -72,7 +72,6 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
     )
     store.replies.append(message, "one two", [5, -1], ["target", "history"])
     turn = store.replies.turn(user, message)
-    assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
     store.replies.append(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
     store.replies.finish(message, "one two three", "stopped", FIGURES)
@@ -81,13 +80,11 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
         "stopped",
     )
     turn = store.replies.turn(user, message)
-    assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 4, FIGURES)
     assert store.replies.tokens(user, message) == [5, -1, 2**31 - 1, 0]
     spans = [SourceSpan(0, 1, "target"), SourceSpan(1, 2, "history"), SourceSpan(3, 1, "target")]
     assert store.replies.spans(user, message) == spans
     question = store.messages.get(user, message).parent_id
-    assert question is not None
     assert store.replies.turn(user, question) is None
     assert store.replies.tokens(user, question) == store.replies.spans(user, question) == []
 
@@ -321,14 +318,12 @@ def start(path: Path) -> tuple[subprocess.Popen[str], int]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert writer.stdout
     return writer, int(writer.stdout.readline())
 
 
 def kill(writer: subprocess.Popen[str]) -> int:
     """SIGKILL; how many appends were acknowledged and not read yet."""
     writer.kill()
-    assert writer.stdout
     # Until it is a zombie, but do not reap it: a zombie must count as dead.
     os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
     return len([line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")])
@@ -337,7 +332,6 @@ def kill(writer: subprocess.Popen[str]) -> int:
 def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> None:
     for acknowledged in (1, 50, 123):
         writer, reply = start(path)
-        assert writer.stdout
         for _ in range(acknowledged):
             writer.stdout.readline()
         acknowledged += kill(writer)

@@ -294,7 +294,6 @@ def test_a_dataset_is_fetched_and_added(hub: FakeHub, capsys: pytest.CaptureFixt
     assert main(["corpus", "add", f"hub:{REPO}"]) == 0
     (corpus,) = listed()
     assert (corpus.name, corpus.meta and corpus.meta.texts) == ("org-tiny", 3)
-    assert corpus.meta
     assert corpus.meta.sources == (f"hub:{REPO}",)
     assert not any("README" in path or "csv" in path for method, path, _ in hub.asked if method == "GET")
     asked = len(hub.asked)

@@ -678,7 +678,6 @@ def test_a_killed_import(path: Path, tmp_path: Path, after: int) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert importer.stdout
     while int(importer.stdout.readline()) < after:
         pass
     importer.kill()
