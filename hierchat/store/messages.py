@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
@@ -53,6 +53,10 @@ _MODELS = """
     UNION ALL
     SELECT message_id, json_extract(written_by, '$.model') FROM asked JOIN imported_messages ON message_id = id
     WHERE written_by IS NOT NULL
+"""
+_HEADS = """
+    SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id
+    WHERE conversation_id = ? ORDER BY attachments.id
 """
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
@@ -218,14 +222,16 @@ class Messages(Repository):
             "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
         ):
             children[parent_id].append(id)
-        attached = heads(db, conversation_id)
+        attached: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
+        for message_id, *head in db.execute(_HEADS, [conversation_id]).fetchall():
+            attached[message_id] += (AttachmentHead(*head),)
         models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
         return [
             Message(
                 **{name: row[name] for name in _COLUMNS if name != "state"},
                 state="interrupted" if row["id"] in self._connection.ended else row["state"],
                 siblings=tuple(children[row["parent_id"]]),
-                attachments=attached.get(row["id"], ()),
+                attachments=attached[row["id"]],
                 edited=bool(row["edited"]),
                 model=models.get(row["id"], ""),
             )
@@ -291,19 +297,6 @@ def attachments_of(db: Database, message_id: int) -> list[Attachment]:
         "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
     )
     return [Attachment(*row) for row in rows.fetchall()]
-
-
-def heads(db: Database, conversation_id: int) -> Mapping[int, tuple[AttachmentHead, ...]]:
-    """Return the attachments of a conversation without their texts, by message."""
-    found: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
-    rows = db.execute(
-        "SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id"
-        " WHERE conversation_id = ? ORDER BY attachments.id",
-        [conversation_id],
-    )
-    for message_id, *head in rows.fetchall():
-        found[message_id] += (AttachmentHead(*head),)
-    return found
 
 
 def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
