@@ -41,7 +41,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import DraftsFrom, Message, NewMessage, NotFound, SourceSpan, Store, Turn
+from hierchat.store import Message, NewMessage, NotFound, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
 from hierchat.texts.attachments import with_files
 
@@ -213,17 +213,6 @@ class ChatService:
         finally:
             self.titles.wake()
 
-    def complete(
-        self,
-        messages: Sequence[PromptMessage],
-        settings: GenerationSettings,
-        user_id: int,
-        stop: threading.Event,
-        drafts_from: DraftsFrom = "all",
-    ) -> Generator[Frame, None, None]:
-        """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
-        yield from self.completions.complete(messages, settings, user_id, stop, drafts_from)
-
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
         a server can count them. Takes no turn: a reply goes on beside it."""
@@ -301,13 +290,11 @@ class ChatService:
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force; None where the model has no draft models."""
-        served = self.slot.model
-        return plan_view(served) if served else None
+        return plan_view(self.slot.model)
 
     def costs(self) -> ForwardCosts | None:
         """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
-        served = self.slot.model
-        return forward_costs(served) if served else None
+        return forward_costs(self.slot.model)
 
     def index_memory(self, user_id: int) -> IndexMemory:
         """What this user's texts take in memory to draft from, and those that all share."""

@@ -350,9 +350,9 @@ class IndexMemory:
     """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
 
 
-def forward_costs(served: ServedModel) -> ForwardCosts | None:
-    """As measured by now; None where it is computed elsewhere."""
-    if not served.is_local:
+def forward_costs(served: ServedModel | None) -> ForwardCosts | None:
+    """Return the costs as measured by now; None where no model is loaded, or it is computed elsewhere."""
+    if served is None or not served.is_local:
         return None
     context = min(CONTEXT, served.local.context_length)
     return ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
@@ -388,10 +388,10 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(served: ServedModel) -> PlanView | None:
-    """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
-    left out."""
-    if served.levels is None or not (served.levels.sequences or served.levels.left_out):
+def plan_view(served: ServedModel | None) -> PlanView | None:
+    """Return the plan behind CONTEXT tokens; None where the model has no draft models, not even such as are left
+    out."""
+    if served is None or served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
     hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
     found = hierarchy.found(context)

@@ -93,7 +93,7 @@ class OwnModel:
     ) -> Generator[Frame, None, None]:
         """Yield a reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
-        yield from self._service.complete(messages, reply_settings(sampling), user, stop, allowed)
+        yield from self._service.completions.complete(messages, reply_settings(sampling), user, stop, allowed)
 
 
 # A server that answers

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self, cast
 
 from hierchat.store import Store
 from hierchat.store.portable import Outcome
-from hierchat.texts.importers import own, read, recognised
+from hierchat.texts.importers import own, reader_of
 from hierchat.texts.importers.tree import BadChat, TransferError, record, text
 
 # The objects of a JSON file, one by one: those of its array, or those that stand behind each other. Whole
@@ -310,16 +310,16 @@ class Import:
                     self._user, name, settings, is_default=is_default
                 )
                 return
-            kind = recognised(value)
-            if kind is None:
+            reader = reader_of(value)
+            if reader is None:
                 self.others += 1
                 return
             which = text(record(value).get("title") or record(value).get("name")) or which
-            outcome, added = self._store.transfer.import_chat(self._user, read(value))
+            outcome, added = self._store.transfer.import_chat(self._user, reader.read(value))
         except BadChat as reason:
             self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
             return
-        self.kinds[kind] += 1
+        self.kinds[reader.NAME] += 1
         self.outcomes[outcome] += 1
         self.messages += len(added)
         self.characters += sum(len(message.text) for message in added)

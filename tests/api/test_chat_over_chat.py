@@ -27,7 +27,9 @@ def test_the_words_are_those_that_the_other_one_writes(tiny_served: Served, tmp_
     slot.start("far")
     assert settle(slot).status.message == ""
     near = list(
-        tiny_served.service.complete([PromptMessage("user", "hello")], SETTINGS, 1, threading.Event())
+        tiny_served.service.completions.complete(
+            [PromptMessage("user", "hello")], SETTINGS, 1, threading.Event()
+        )
     )[-1]
     with Store.open(tmp_path / "far.db") as store:
         user = store.users.ensure("ann")

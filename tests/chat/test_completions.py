@@ -21,7 +21,7 @@ from .test_service import LONG
 
 
 def complete(talk: Talk, *said: PromptMessage, **settings: object) -> list:
-    return list(talk.service.complete(said, talk._settings(settings), talk.user, talk.stop))
+    return list(talk.service.completions.complete(said, talk._settings(settings), talk.user, talk.stop))
 
 
 @pytest.mark.usefixtures("every_frame")
@@ -55,7 +55,9 @@ def test_it_waits_in_the_same_queue_and_leaves_it(talk: Talk) -> None:
             if frame.phase == "writing":
                 break
         stop = threading.Event()
-        frames = talk.service.complete([PromptMessage("user", "x")], talk._settings({}), talk.user, stop)
+        frames = talk.service.completions.complete(
+            [PromptMessage("user", "x")], talk._settings({}), talk.user, stop
+        )
         assert [next(frames).ahead for _ in range(2)] == [1, 1]
         stop.set()
         assert list(frames) == []

@@ -166,7 +166,11 @@ def test_an_incognito_chat_is_not_named(talk: Talk, script: Script) -> None:
 
 
 def test_what_is_not_stored_is_not_named(talk: Talk, script: Script) -> None:
-    list(talk.service.complete([PromptMessage("user", "hello")], GenerationSettings(), talk.user, talk.stop))
+    list(
+        talk.service.completions.complete(
+            [PromptMessage("user", "hello")], GenerationSettings(), talk.user, talk.stop
+        )
+    )
     assert named(script)[0] == ""
 
 

@@ -91,6 +91,7 @@ def test_list_says_for_which_models(said: Any, replies: Path, monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "300")
     assert "There are none yet" in said("list")[1]
     said("add", replies)
+    assert "There is a corpus replies for this tokenizer." in said("add", replies, "--model", "twin")[1]
     said("add", replies, "--model", "other")
     said("add", replies, "--model", "twin", "--name", "again")
     code, text = said("list")
@@ -103,15 +104,6 @@ def test_list_says_for_which_models(said: Any, replies: Path, monkeypatch: pytes
     ]
     assert "tiny, twin" in text
     assert str(replies) in text
-
-
-def test_models_with_the_same_tokens_share_a_corpus(said: Any, replies: Path) -> None:
-    said("add", replies)
-    code, text = said("add", replies, "--model", "twin")
-    assert code == 1
-    assert "There is a corpus replies for this tokenizer. Give another --name, or --replace" in text
-    assert said("add", replies, "--model", "other")[0] == 0
-    assert len({path.name for path in corpora_dir().glob("replies/*/")}) == 2
 
 
 def test_replace_builds_anew(said: Any, replies: Path, tokenizer: Any) -> None:
@@ -160,14 +152,6 @@ def test_nothing_usable_is_one_line_and_leaves_nothing(
     assert left() == []
 
 
-def test_a_folder_with_nothing_readable(said: Any, tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "a.png").write_bytes(b"\x89PNG")
-    code, text = said("add", tmp_path / "pictures")
-    assert code == 1
-    assert "There are no files of text in it. Name the files if their kind is unusual." in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -190,23 +174,29 @@ def test_wrong_arguments(said: Any, replies: Path, arguments: list[str], reason:
         assert "replies" in text
 
 
-def test_a_full_disk_is_noticed_before_it_is_full(
-    said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "found", "reason"),
+    [
+        (
+            "shutil.disk_usage",
+            shutil.disk_usage("/")._replace(free=2**26),
+            "has only 67 MB free. Free some space, or add less.",
+        ),
+        (
+            "psutil.virtual_memory",
+            psutil.virtual_memory()._replace(available=100),
+            "more text than fits into memory",
+        ),
+    ],
+    ids=["disk", "memory"],
+)
+def test_a_full_disk_or_memory_is_noticed_before_it_is_full(
+    said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch, place: str, found: Any, reason: str
 ) -> None:
-    usage = shutil.disk_usage("/")._replace(free=2**26)
-    monkeypatch.setattr("hierchat.texts.build.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr(f"hierchat.texts.build.{place}", lambda *path: found)
     code, text = said("add", replies)
     assert code == 1
-    assert "has only 67 MB free. Free some space, or add less." in text
-    assert left() == []
-
-
-def test_too_much_for_memory(said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = psutil.virtual_memory()._replace(available=100)
-    monkeypatch.setattr("hierchat.texts.build.psutil.virtual_memory", lambda: memory)
-    code, text = said("add", replies)
-    assert code == 1
-    assert "more text than fits into memory" in text
+    assert reason in text
     assert left() == []
 
 
@@ -436,10 +426,6 @@ def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokeni
     assert [one.name for one in without] == ["seed", "extra"]
 
 
-def test_nothing_at_all(tokenizer: Any) -> None:
-    assert statistics(entry(), tokenizer) == []
-
-
 def test_texts_that_ship_draft_for_every_model_its_own_ones_last(seeds: Path, tokenizer: Any) -> None:
     pack(seeds, "tiny", ["by tiny", " ", "abab"])
     pack(seeds, "twin", ["by twin"])
@@ -549,14 +535,6 @@ def test_an_extra_file_is_built_once_for_its_content(
     extra.write_text("abab")
     assert statistics(entry(), tokenizer, extra)[0].order.size == 4
     assert statistics(entry("other"), other, extra)[0].tokens.max() <= len(other)
-
-
-def test_an_extra_folder(tmp_path: Path, tokenizer: Any) -> None:
-    (tmp_path / "folder").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / "folder" / f"{name}.json").write_text(json.dumps([{"text": name}]))
-    (found,) = statistics(entry(), tokenizer, tmp_path / "folder")
-    assert texts_of(tokenizer, found) == ["a", "b"]
 
 
 def test_an_extra_that_cannot_be_read_is_an_error(tmp_path: Path, tokenizer: Any) -> None:

@@ -28,8 +28,19 @@ def read(path: Path, content: bytes | str) -> tuple[list[str], Reader]:
     return texts, reader
 
 
-def test_text_is_one_text(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.txt", "one\r\ntwo\nthree")[0] == ["one\ntwo\nthree"]
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("a.txt", b"one\r\ntwo\nthree", ["one\ntwo\nthree"]),
+        ("a.txt", b"\xef\xbb\xbfone", ["one"]),
+        ("a.jsonl.xz", lzma.compress(b'{"text": "one"}\n"two"'), ["one", "two"]),
+        ("a.jsonl", rb'{"text": "smile \ud83d!"}', ["smile ?!"]),
+        ("a.json", b'{"data": [{"text": "one"}]}\n', ["one"]),
+        ("a.json", b'{"text": "one"}\n{"text": "two"}', ["one", "two"]),
+    ],
+)
+def test_a_whole_file_gives_its_texts(tmp_path: Path, name: str, content: bytes, texts: list[str]) -> None:
+    assert read(tmp_path / name, content)[0] == texts
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md.gz"])
@@ -67,11 +78,6 @@ def test_json_lines_without_the_broken_ones(tmp_path: Path) -> None:
     assert reader.passed_over == [f"{tmp_path / 'a.jsonl'}: 2 lines not JSON"]
 
 
-def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
-    texts, _ = read(tmp_path / "a.jsonl", r'{"text": "smile \ud83d!"}')
-    assert texts == ["smile ?!"]
-
-
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 18])
 def test_a_json_list_is_read_element_by_element(
@@ -83,11 +89,6 @@ def test_a_json_list_is_read_element_by_element(
     found, reader = read(tmp_path / "a.json", json.dumps([{"text": text} for text in texts], indent=indent))
     assert found == texts
     assert reader.passed_over == []
-
-
-def test_a_json_object_and_one_behind_the_other(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.json", '{"data": [{"text": "one"}]}\n')[0] == ["one"]
-    assert read(tmp_path / "b.json", '{"text": "one"}\n{"text": "two"}')[0] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -154,27 +155,14 @@ def test_utf_8_with_a_byte_spoilt_stays_utf_8(tmp_path: Path) -> None:
     assert reader.notes == [f"{tmp_path / 'a.txt'}: a few bytes are not UTF-8"]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.txt", b"\xef\xbb\xbfone")[0] == ["one"]
-
-
-def test_what_is_packed_by_xz(tmp_path: Path) -> None:
-    assert read(tmp_path / "a.jsonl.xz", lzma.compress(b'{"text": "one"}\n"two"'))[0] == ["one", "two"]
-
-
-@pytest.mark.parametrize("cut", [10, -3])
+@pytest.mark.parametrize("cut", [10, -3, None], ids=["begun", "cut off", "not packed"])
 @pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress)])
 def test_a_packed_file_cut_off_is_named(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], cut: int
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], cut: int | None
 ) -> None:
-    texts, reader = read(tmp_path / f"a.txt.{suffix}", compress(b"one two three four\n" * 99)[:cut])
+    packed = compress(b"one two three four\n" * 99)[:cut] if cut else b"plain"
+    texts, reader = read(tmp_path / f"a.txt.{suffix}", packed)
     assert texts == []
-    assert f"no whole {suffix} file" in reader.passed_over[0]
-
-
-@pytest.mark.parametrize("suffix", ["gz", "xz"])
-def test_what_is_not_packed_at_all_is_named(tmp_path: Path, suffix: str) -> None:
-    _, reader = read(tmp_path / f"a.txt.{suffix}", "plain")
     assert f"no whole {suffix} file" in reader.passed_over[0]
 
 
