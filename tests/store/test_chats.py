@@ -246,7 +246,7 @@ def test_the_index_follows_every_change(store: Store, user: int) -> None:
             db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     query=st.text(st.characters(exclude_categories=())) | st.text("ab \"'*-+:^(){}[]\0\ud800AND OR NOT NEAR")
 )

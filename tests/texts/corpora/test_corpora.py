@@ -157,6 +157,7 @@ def test_nothing_usable_is_one_line_and_leaves_nothing(
     [
         (["nowhere.txt"], "nowhere.txt: there is no such file or folder. Check the path."),
         (["REPLIES", "--name", "../x"], "'../x' is no name"),
+        (["EMPTY"], "There are no files of text in it. Name the files if their kind is unusual."),
         (["REPLIES", "--name", "seed"], "Give another --name."),
         (["REPLIES", "--name", ""], ""),
         (["REPLIES", "--model", "othre"], "No model is called 'othre'. Did you mean other?"),
@@ -164,7 +165,11 @@ def test_nothing_usable_is_one_line_and_leaves_nothing(
     ],
 )
 def test_wrong_arguments(said: Any, replies: Path, arguments: list[str], reason: str) -> None:
-    code, text = said("add", *[str(replies) if word == "REPLIES" else word for word in arguments])
+    empty = replies.with_name("pictures")
+    empty.mkdir()
+    (empty / "a.png").write_bytes(b"\x89PNG")
+    paths = {"REPLIES": str(replies), "EMPTY": str(empty)}
+    code, text = said("add", *[paths.get(word, word) for word in arguments])
     if reason:
         assert code == 1
         assert reason in text

@@ -578,7 +578,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Path]:
     return Store.open(folder / "history.db"), folder / "c.json"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=300) | st.text('[]{}",\\:a1 ', max_size=80).map(str.encode))
 def test_any_bytes(shared: tuple[Store, Path], content: bytes) -> None:
     store, file = shared
@@ -633,7 +633,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, one in inside for found in places(one, (*path, key)))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([case.value for case in CASES]), st.data())
 def test_wrong_types_anywhere(shared: tuple[Store, Path], value: Any, data: st.DataObject) -> None:
     """It is imported, left out with a reason, or no conversation at all; what is imported can be read again."""
