@@ -18,7 +18,17 @@ def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     assert turn.figures
     assert main(["stats", "--db", str(talk.store.path)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0][:9] == "day replies tokens T speed-up draft ms proposed accepted".split()
+    assert lines[0][:9] == [
+        "day",
+        "replies",
+        "tokens",
+        "T",
+        "speed-up",
+        "draft",
+        "ms",
+        "proposed",
+        "accepted",
+    ]
     assert lines[1][1:4] == ["1", "60", f"{turn.figures.tokens_per_forward:.2f}"]
     assert lines[1][5] == f"{turn.figures.draft_ms / turn.figures.forwards:.2f}"
     assert lines[1][6] == str(turn.figures.proposed)

@@ -177,7 +177,16 @@ def test_parquet_without_pyarrow_says_what_to_install(
 def test_a_folder_gives_its_known_files_once(tmp_path: Path) -> None:
     tmp_path = tmp_path / "corpus"
     tmp_path.mkdir()
-    names = "b.txt a.py deep/c.md .hidden/d.txt node_modules/e.js f.png .g.txt h.JSONL.gz".split()
+    names = [
+        "b.txt",
+        "a.py",
+        "deep/c.md",
+        ".hidden/d.txt",
+        "node_modules/e.js",
+        "f.png",
+        ".g.txt",
+        "h.JSONL.gz",
+    ]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
