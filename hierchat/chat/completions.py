@@ -181,10 +181,14 @@ class Completions:
         settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
         drafter = memory = None
         notices = []
-        if left_out := prompt.dropped_turns:
-            one = "The oldest turn no longer fits the context window and was left out."
-            many = "The {n:,} oldest turns no longer fit the context window and were left out."
-            notices.append(plural(one, many, left_out))
+        if prompt.dropped_turns:
+            notices.append(
+                plural(
+                    "The oldest turn no longer fits the context window and was left out.",
+                    "The {n:,} oldest turns no longer fit the context window and were left out.",
+                    prompt.dropped_turns,
+                )
+            )
         if isinstance(served.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
             # vLLM refuses them where anything may draft.
             settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
