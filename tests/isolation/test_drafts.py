@@ -74,7 +74,7 @@ def test_a_reply_is_the_same_and_drafted_by_nothing_of_another_user(ann: Talk) -
 
 def test_what_one_user_taught_drafting_is_not_in_the_other_s_tables(ann: Talk) -> None:
     ann.send(SECRET)
-    ann.service._completions.keep(ann.model, now=True)
+    ann.service.completions.keep(ann.model, now=True)
     key = ann.model.model_key
     assert ann.store.learned.get(ann.user, key, "successors")
     theirs = ann.other("ben")
