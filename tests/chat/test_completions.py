@@ -94,12 +94,6 @@ def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) 
     assert f"user\n{FENCED}" in read_by(talk)
 
 
-def test_a_file_alone_is_a_message(talk: Talk) -> None:
-    assert talk.send("", files=[FILE]).finish == "length"
-    assert f"```txt\n{FILE.text}```<|im_end|>" in read_by(talk)
-    assert talk.store.chats.get(talk.user, talk.conversation).title == "harbour.txt"
-
-
 def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
     """What the chat's own text proposes, and nothing else, where the model has begun to quote the file."""
     service, served = talk.service, talk.model
@@ -135,12 +129,6 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Tal
         talk.send("Why?", files=[long])
     assert talk.messages() == []
     talk.service.require_room(with_files("Why?", [FILE]), settings)
-
-
-def test_tokens_are_counted_as_the_model_reads_them(talk: Talk) -> None:
-    most = talk.model.prompts.most_counted
-    assert talk.service.tokens("") == (0, most)
-    assert talk.service.tokens(FILE.text) == (len(talk.model.prompts.tokens(FILE.text)), most)
 
 
 @pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])
@@ -242,20 +230,3 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
         )[-1]
         tokens = [talk.store.replies.tokens(talk.user, reply.message_id) for reply in (earlier, again)]
         assert tokens[0] == tokens[1]
-
-
-def test_the_figures_tell_which_stop_string_ended_the_reply(talk: Talk) -> None:
-    first = talk.send("hello")
-    assert first.figures.stop_string is None
-    stop = first.text[8:11]
-    settings = talk._settings({"stop": ("never there", stop)})
-    question = talk.messages()[0].id
-    again = talk.service.regenerate(talk.user, question, settings, talk.stop, seed_of=first.message_id)
-    last = list(again)[-1]
-    assert last.finish == "stop"
-    assert last.text == first.text[: first.text.index(stop)]
-    assert last.figures.stop_string == stop
-    stored = talk.service.figures(talk.user, last.message_id)
-    assert stored.stop_string == stop
-    turn = talk.store.replies.turn(talk.user, last.message_id)
-    assert turn.begun.settings["stop"] == ["never there", stop]

@@ -111,17 +111,6 @@ def take_in(talk: Talk, *said: tuple[str, str], source: str = "chatgpt:1") -> No
     talk.conversation = talk.store.chats.find(talk.user, "Imported")[0].id
 
 
-def test_it_is_continued_with_its_text_as_context(talk: Talk) -> None:
-    take_in(talk, ("user", "Where does it end?"), ("assistant", SENTENCES[0]))
-    last = talk.send("And where does it begin?", talk.messages()[-1].id)
-    assert [message.role for message in talk.messages()] == ["user", "assistant", "user", "assistant"]
-    assert last.finish == "length"
-    read = tokenizer().decode(talk.sequence.tokens)
-    assert (
-        read.index("Where does it end?") < read.index(SENTENCES[0]) < read.index("And where does it begin?")
-    )
-
-
 def test_a_reply_of_another_program_is_regenerated_and_not_resumed(talk: Talk) -> None:
     take_in(talk, ("user", "Where does it end?"), ("assistant", SENTENCES[0]))
     question, reply = talk.messages()

@@ -77,13 +77,6 @@ def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: st
     service.close()
 
 
-def test_another_reply_has_another_seed(talk: Talk, script: Script) -> None:
-    talk.send("hello")
-    talk.again(talk.messages()[0].id)
-    first, second = (asked["seed"] for asked in script.asked)
-    assert first != second
-
-
 def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: Talk, script: Script) -> None:
     script.breaks = True
     last = talk.send("hello")
