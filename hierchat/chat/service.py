@@ -17,7 +17,7 @@ from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
-from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, reply_text
+from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import (
     ForwardCosts,
     IndexMemory,
@@ -65,7 +65,7 @@ class ChatService:
         self.slot = slot
         self.changes = ChangeEvents()
         self.in_progress = InProgress(store, self.changes)
-        self.chats = Conversations(store, self.changes, self.in_progress, self._sampling_of)
+        self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.presets = Presets(store.connection, self.changes.notify_settings)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
@@ -90,15 +90,15 @@ class ChatService:
         return self.slot.status
 
     @property
-    def model_loaded(self) -> bool:
-        """Return whether a model is there that can answer now."""
-        return self.slot.model is not None
+    def served(self) -> ServedModel | None:
+        """Return the model that can answer now; None while none is loaded."""
+        return self.slot.model
 
     def dismiss_model_message(self) -> None:
         """Forget why another model that was asked for did not come."""
         self.slot.hush()
 
-    def _sampling_of(self, model: str) -> GenerationSettings:
+    def sampling_of(self, model: str) -> GenerationSettings:
         """Return a model's default sampling; that of the loaded one, or else the first, for an empty name."""
         name = model or self.slot.status.name or next(iter(self.slot.names), "")
         return self.slot.settings(name) if name in self.slot.names else GenerationSettings()
@@ -212,6 +212,12 @@ class ChatService:
                     yield with_id(frame, kept)
         finally:
             self.titles.wake()
+
+    def record(self, reply: ReplyStream, user_id: int, question: str) -> ReplyRecorder:
+        """Have a reply of `completions` stored as it is written, in a chat of its own that begins with the question."""
+        chat = self.store.chats.create(user_id)
+        asked = self.store.messages.add(user_id, chat, NewMessage(None, question))
+        return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only

@@ -34,7 +34,7 @@ class ScriptedEngine:
         self.stops_at: int | None = None
         """The reader presses Stop before this token."""
         self.go = threading.Event()
-        self.stopped = threading.Event()
+        self.began, self.stopped = threading.Event(), threading.Event()
         self.asked: list[tuple[list[int], GenerationSettings]] = []
 
     @property
@@ -55,6 +55,7 @@ class ScriptedEngine:
     ) -> Generator[Step, None, None]:
         assert drafter is None  # it drafts for itself, if at all
         self.asked.append((list(prompt_ids), settings))
+        self.began.set()
         yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids) - begun)
         ids = [*self.words(self.text, add_special_tokens=False)["input_ids"], END][: settings.max_new_tokens]
         for at in range(begun, len(ids), self.at_once):
