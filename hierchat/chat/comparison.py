@@ -42,7 +42,7 @@ class Configuration:
     seed: int | None = None
 
     def settings(self, now: GenerationSettings) -> GenerationSettings:
-        """Those in force with what this side changes. Raises WrongConfiguration."""
+        """Return the settings in force with what this side changes. Raises WrongConfiguration."""
         changed = {"temperature": self.temperature, "seed": self.seed}
         given = {name: value for name, value in changed.items() if value is not None}
         try:
@@ -200,7 +200,7 @@ class Comparison:
 
     @property
     def deserved_speedup(self) -> float | None:
-        """Of the second side over the first, where both are long enough for it to be told."""
+        """Return the second side's speed-up over the first, where both are long enough for it to be told."""
         long = all(side.figures.tokens >= DESERVED_TOKENS for side in self.sides.values())
         return self.verdict.speedup if long else None
 

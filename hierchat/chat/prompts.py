@@ -177,7 +177,7 @@ VARIATIONS = (
 
 @cache
 def shipped_scripts() -> Sequence[Script]:
-    """Those that come with hierchat; the first call takes some seconds."""
+    """Return the prompts that come with hierchat; the first call takes some seconds."""
     return tuple(scripts())
 
 

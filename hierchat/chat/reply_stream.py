@@ -143,7 +143,7 @@ class ReplyStream:
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompt; 0 until a server that alone can count them has done so."""
+        """Return the tokens of the prompt; 0 until a server that alone can count them has done so."""
         knows = self.model.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
 
@@ -153,7 +153,7 @@ class ReplyStream:
             self.statistics.set_baseline(fmean(plain), "measured")
 
     def frame(self, phase: Phase = "done") -> Frame:
-        """All of it so far."""
+        """Return all of it so far."""
         statistics = self.statistics
         prompt = self.prompt_tokens
         text = statistics.text

@@ -393,7 +393,7 @@ class ChatService:
     def _said_in_chat(
         self, served: ServedModel, user_id: int, path: Sequence[Message]
     ) -> list[PromptMessage]:
-        """The same with the system prompt of the messages' chat."""
+        """Return messages as the prompt takes them, under the system prompt of their chat."""
         return self._said(served, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
 
     def _said(

@@ -19,7 +19,7 @@ class PdfError(ValueError):
 
 
 def text_of(raw: bytes, most: int, seconds: int) -> str:
-    """Up to `most` characters of a PDF; in up to so many seconds. Raises PdfError."""
+    """Return up to `most` characters of a PDF; in up to so many seconds. Raises PdfError."""
     package = str(Path(__file__).parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     too_much = PdfError(
