@@ -61,7 +61,7 @@ class Comparing:
         self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
-        """Yield frames until both have ended, or one cannot be answered; the model that answered before does so again."""
+        """Yield frames until both have ended or one cannot be answered; then bring the model of before back."""
         home = self._slot.status.name
         models = {arm: self._pair[arm].model or home for arm in ARMS}
         order: list[Arm] = list(ARMS)
@@ -83,7 +83,7 @@ class Comparing:
                 self._slot.start(home)
 
     def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """Wait until that model is there. Raises NoModel; where the other side is written already, its frame says so."""
+        """Wait for that model. Raises NoModel; where the other side is written already, its frame says so."""
         slot = self._slot
         if slot.status.name == name:  # it is loaded, or its turn waits for it
             return
