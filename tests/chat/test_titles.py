@@ -86,7 +86,7 @@ class Scripted(ScriptedEngine):
 def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
     monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
-    made = served(Scripted(WORDS, at_once=2))
+    made = served(Scripted(WORDS, at_once=2, places=2))
     return talk_on(store, ready_slot(lambda name, report: made))
 
 

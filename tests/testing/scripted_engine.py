@@ -21,14 +21,17 @@ class ScriptedEngine:
     """Writes `text` and ends, `at_once` tokens a step, whatever is asked."""
 
     context_length = CONTEXT
-    places = 2
     exact: bool | None = None
     backend = "scripted"
 
-    def __init__(self, text: str = "Hello there.", words: Any = None, at_once: int = 1) -> None:
+    def __init__(
+        self, text: str = "Hello there.", words: Any = None, at_once: int = 1, places: int = 1
+    ) -> None:
+        """`places`: replies that may be written at the same time."""
         self.text = text
         self.words = words or tokenizer()
         self.at_once = at_once
+        self.places = places
         self.holds_at: int | None = None
         """It waits before this token until `go` is set."""
         self.stops_at: int | None = None
@@ -82,7 +85,7 @@ class ScriptedEngine:
 
 def served(engine: ScriptedEngine | None = None, name: str = "elsewhere") -> ServedModel:
     """Ready to answer, with WORDS where nothing else is said."""
-    engine = engine or ScriptedEngine(WORDS, at_once=2)
+    engine = engine or ScriptedEngine(WORDS, at_once=2, places=2)
     return ServedModel(
         name, f"scripted {name}", engine, PromptBuilder(engine.words, CONTEXT, SYSTEM), vanilla_ms=None
     )
