@@ -324,6 +324,8 @@ class Connection:
             with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
                 with self.write() as db:
                     db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
+                    # Of one that was killed beside this one nothing is left out: the log goes into the file now.
+                    _close_abandoned(db, None)
                 self.fold()
         with self._pool:
             self._closed = True

@@ -527,6 +527,14 @@ def test_a_copy_without_its_log_is_told(path: Path) -> None:
             assert store.notice == ""
 
 
+def test_after_a_kill_beside_one_that_closes_in_order_the_file_is_whole(path: Path) -> None:
+    with Store.open(path):
+        killed(path, 0)
+    assert not path.with_name(path.name + "-wal").exists()
+    with Store.open(copy_of(path)) as copy, Store.open(path) as store:
+        assert copy.notice == store.notice == ""
+
+
 def test_a_copy_of_a_file_in_use_is_told_and_a_backup_is_whole(
     store: Store, user: int, path: Path, tmp_path: Path
 ) -> None:
