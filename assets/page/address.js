@@ -89,7 +89,8 @@ acts.hc_panel = ({ text }) => {
 };
 
 watch('value', () => {
-  const place = asked.findIndex((one) => one === ANY || one === props.value || `gone ${one}` === props.value);
+  const shows = (one) => one === props.value || `gone ${one}` === props.value;
+  const place = asked.some(shows) ? asked.findLastIndex(shows) : asked.indexOf(ANY);
   if (place < 0 && asked.length && passed.includes(props.value)) return; // drawn once more, as news come between two answers
   passed.push(...asked.slice(0, place + 1));
   asked = place < 0 ? [] : asked.slice(place + 1);
