@@ -20,8 +20,7 @@ from benchmarks.record import append
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FITTED, sampling_features
-from hierchat.drafting.growing.acceptance_model import score
-from hierchat.drafting.growing.gumbel_noise import gumbel
+from hierchat.drafting.growing.acceptance_model import gumbel, score
 from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner

@@ -93,7 +93,7 @@ def test_a_model_without_draft_models(arm: str) -> None:
     with pytest.raises(ArmError, match=r"models\.yaml names none"):
         OwnArm(arm, bare)
     hierarchy = Hierarchy(["tiny"], [bare.engine.latency])
-    left = replace(bare, levels=Levels((), (), hierarchy, (LeftOut("small", "not on this machine"),)))
+    left = replace(bare, levels=Levels((), hierarchy, (LeftOut("small", "not on this machine"),)))
     with pytest.raises(ArmError, match="small: not on this machine"):
         OwnArm(arm, left)
 

@@ -20,6 +20,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
+from tests.drafting.databases import followers
 from tests.drafting.test_draft_tree import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
@@ -95,8 +96,8 @@ def test_the_target_teaches_its_successors() -> None:
     assert (drafter.top, Drafter().top) == (TOP, 0)
     drafter.begin([4, 5])
     drafter.observe([6, 7], top)
-    assert table.after(5) == table.after_pair(4, 5) == top[0].tolist()
-    assert table.after(6) == table.after_pair(5, 6) == top[1].tolist()
+    assert followers(table, 5) == followers(table, 4, 5) == top[0].tolist()
+    assert followers(table, 6) == followers(table, 5, 6) == top[1].tolist()
     drafter.begin([4, 5])
     tree = drafter.propose()
     assert tree.tokens[0] == top[0, 0]
@@ -124,7 +125,7 @@ def test_the_first_token_of_all_has_successors() -> None:
     drafter = Drafter(successors=table)
     drafter.begin([5])
     drafter.observe([6], np.full((1, TOP), 3, np.int32))
-    assert table.after(5) == [3] * TOP
+    assert followers(table, 5) == [3] * TOP
 
 
 def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:

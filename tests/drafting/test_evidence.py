@@ -43,10 +43,9 @@ from hierchat.drafting.growing.kernel_arrays import (
     VOTES,
     Places,
 )
-from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.source import Source
-from hierchat.drafting.suffix_index import SuffixIndex
-from tests.drafting.databases import World, at_the_edge, source, worlds
+from hierchat.drafting.suffix_index import SuffixIndex, suffix_order
+from tests.drafting.databases import World, at_the_edge, followers, source, worlds
 
 Row = tuple[NDArray[np.float32], dict[int, NDArray[np.float32]]]
 
@@ -138,8 +137,8 @@ class Plain:
             self.count(slot, [token for token in sampled if token != BREAK], suffix, len(population))
 
     def look_up(self, world: World) -> None:
-        pair = world.successors.after_pair(*self.text[-2:]) if len(self.text) > 1 else []
-        single = world.successors.after(self.text[-1])
+        pair = followers(world.successors, *self.text[-2:]) if len(self.text) > 1 else []
+        single = followers(world.successors, self.text[-1])
         self.known[SUCCESSORS, :2] = bool(pair), bool(single)
         for rank, token in enumerate(pair):
             self.of(token)[SUCCESSORS, :2] = 1, np.log(1 + rank)

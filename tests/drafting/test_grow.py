@@ -27,8 +27,9 @@ from hierchat.drafting.growing.kernel_arrays import (
     SLOTS,
     SOURCES,
     SUCCESSORS,
-    make_places,
-    make_tree,
+    Prices,
+    Scorer,
+    make_growth,
 )
 from tests.drafting.databases import World, source, worlds
 
@@ -54,23 +55,11 @@ def grown(
 ) -> list[Node]:
     """Of all rows free and a token worth a millisecond, unless costs are given."""
     known = world.databases()
-    tree = make_tree()
-    considered = np.full(NODES + 1, -2)
-    size, looked = grow(
-        known,
-        make_places(len(known.runs)),
-        fitted(),
-        chosen(None).noise,
-        RECENTLY,
-        known.tokens[-TAIL:],
-        limit,
-        np.array(extra),
-        np.array(onward),
-        1.0,
-        lookup,
-        tree,
-        considered,
-    )
+    growth = make_growth(len(known.runs))
+    tree = growth.tree
+    scorer = Scorer(fitted(), chosen(None).noise, RECENTLY)
+    prices = Prices(limit, np.array(extra, float), np.array(onward, float), 1.0, lookup)
+    size, looked = grow(known, growth, scorer, prices, known.tokens[-TAIL:])
     assert 0 <= size <= limit
     assert 1 <= looked <= limit + 1
     nodes: list[Node] = []

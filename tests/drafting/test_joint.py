@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
-from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, matched, merge
+from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, merge, path_of
 
 FREE = np.zeros(64)
 
@@ -113,9 +113,15 @@ def test_a_node_has_the_source_that_believed_in_it_most() -> None:
     assert dict(zip(tree.tokens, tree.sources, strict=True)) == {1: "b", 3: "b", 2: "a"}
 
 
-def test_matched() -> None:
+def test_the_path_that_tokens_begin_with() -> None:
     tree = merge([chain(1, 2, 3), chain(1, 4, 5)], FREE, 1.0, 9)
-    assert [matched(tree, tokens) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])] == [3, 2, 1, 0, 0]
+    assert [len(path_of(tree, tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])] == [
+        3,
+        2,
+        1,
+        0,
+        0,
+    ]
 
 
 def test_each_is_told_what_it_asked_for() -> None:

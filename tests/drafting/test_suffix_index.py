@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.growing.evidence import occurrences
-from hierchat.drafting.growing.suffix_sort import DEPTH, merged, suffix_order
-from hierchat.drafting.suffix_index import BREAK, Arrays, SuffixIndex
+from hierchat.drafting.suffix_index import BREAK, DEPTH, Arrays, SuffixIndex, merged, suffix_order
 
 UNHURRIED = settings(deadline=None, max_examples=60)
 """The first example may have to wait for the compiler."""

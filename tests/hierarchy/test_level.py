@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_tree import DraftTree
-from hierchat.hierarchy.level import Ending, Level, Provenance
+from hierchat.hierarchy.hierarchical_drafter import Ending, Level
+from hierchat.hierarchy.plan import Provenance
 
 END = 0
 

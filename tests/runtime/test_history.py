@@ -11,8 +11,7 @@ import pytest
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.suffix_sort import suffix_order
-from hierchat.drafting.suffix_index import BREAK
+from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
 from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
-from hierchat.drafting.growing.suffix_sort import ordered, suffix_order
+from hierchat.drafting.suffix_index import ordered, suffix_order
 from hierchat.engine.cpu.trial import trial_product, trial_runner
 from hierchat.jit import Kernels
 from hierchat.models.formats.layouts import LAYOUTS

@@ -15,7 +15,7 @@ import pytest
 from hierchat.drafting.vllm import channel
 from hierchat.drafting.vllm.channel import LONGEST_LINE, ChannelServer
 from hierchat.drafting.vllm.drafter_settings import DrafterSettingsError
-from hierchat.drafting.vllm.user_state_file import UserStateFile
+from hierchat.drafting.vllm.user_state import UserStateFile
 from tests.drafting.vllm.conftest import TOKEN
 from tests.drafting.vllm.fake_runner import END, Engine, recites
 from tests.drafting.vllm.test_proposer import OTHER, POEM, steps_of

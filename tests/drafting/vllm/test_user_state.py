@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm.user_state import UserState, UserStates
-from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
+from hierchat.drafting.vllm.user_state import UserState, UserStateFile, UserStateFileError, UserStates
 
 Make = Callable[..., UserStates]
 
