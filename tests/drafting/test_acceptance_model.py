@@ -174,20 +174,6 @@ def test_what_is_not_taught_again_is_forgotten() -> None:
     np.testing.assert_allclose(model.none, prior.none, atol=1e-4)
 
 
-def test_who_lies_loses_trust_and_who_is_right_gains_it() -> None:
-    """History names 3, the corpus 8."""
-    world = World([1, 2], [source(HISTORY, [[1, 2, 3]]), source(CORPUS, [[1, 2, 8]])])
-    acceptance = Acceptance()
-    before = chances(scored(world, acceptance.model))
-    for _ in range(300):
-        places = scored(world, acceptance.model)
-        assert sum(chances(places).values()) <= 1 + 1e-6
-        learn(places, 0, acceptance.lessons(NONE), 8)
-    after = chances(scored(world, acceptance.model))
-    assert after[3] < before[3] / 3
-    assert after[8] > max(2 / 3, before[8])
-
-
 def test_estimates_come_close_to_how_often_they_are_right() -> None:
     """Two sources whose words come true 8 and 3 times out of 10."""
     acceptance, random = Acceptance(), np.random.default_rng(1)
@@ -209,10 +195,3 @@ def test_estimates_come_close_to_how_often_they_are_right() -> None:
         assert number == 1500
         assert share == pytest.approx(often, abs=0.03)
         assert estimated == pytest.approx(share, abs=0.07)
-
-
-def test_hidden_units_take_part() -> None:
-    """Otherwise the reimplementation above would show nothing of them."""
-    places = scored(example(), Acceptance().model)
-    assert (places.hidden[0, : places.candidates[0]] > 0).any()
-    assert (places.none[0] > 0).any()

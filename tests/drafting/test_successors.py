@@ -97,20 +97,6 @@ def test_the_oldest_of_a_full_set_goes() -> None:
         assert followers(successors, 0, token) == rows(1, token)[0].tolist()
 
 
-def test_much_more_than_it_holds() -> None:
-    successors, model = taught([np.random.default_rng(1).integers(0, 3000, 100_000).tolist()])
-    assert (successors.pair_keys >= 0).mean() > 0.85
-    same(successors, model)
-
-
-def test_what_is_not_known() -> None:
-    successors = Successors()
-    assert followers(successors, 5) == followers(successors, 1, 5) == []
-    successors.update([-1, 5], rows(1, known=3))
-    assert followers(successors, 5) == rows(1, known=3)[0, :3].tolist()
-    assert followers(successors, 4) == followers(successors, 10**6) == followers(successors, -1, 5) == []
-
-
 def test_a_row_for_every_token() -> None:
     for path, top in (([1, 2], rows(2)), ([1, 2, 3], rows(1)), ([1, 2], rows(1)[:, :4])):
         with pytest.raises(ValueError, match="need"):

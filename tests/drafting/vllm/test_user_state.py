@@ -54,15 +54,6 @@ def test_what_was_kept_is_there_at_the_next_start(make: Make) -> None:
     assert texts(write(make(model="another"), "ann")) == []
 
 
-def test_what_was_learned_is_there_at_the_next_start(make: Make) -> None:
-    books = make()
-    user = books.begin("ann")
-    user.acceptance.curve[0, 0, 0] = 7
-    books.keep(user, "1", [1, 2])
-    books.wait()
-    assert write(make(), "ann").acceptance.curve[0, 0, 0] == 7
-
-
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(1, 60), max_size=12), most=st.integers(1, 120), again=st.integers(0, 12))
 def test_no_more_is_held_than_there_is_room_for(
