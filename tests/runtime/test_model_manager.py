@@ -206,7 +206,7 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
 def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [1.0, 2.0, *[1.5] * (costs.LOOKS - 2)]
     rates = iter([*first, 2.9, 1.0, 3.1])
-    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", lambda *asked: next(rates))
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", lambda *asked: next(rates))
     manager, kept = manager_of(on_hub("tiny")), []
     for _ in range(4):
         manager.measure()
@@ -222,7 +222,7 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         alone.append(not written)
         return 1.0
 
-    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", look)
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", look)
     manager = manager_of(on_hub("tiny"))
     with manager._slot.scheduler.turn():
         manager.measure()
