@@ -70,7 +70,7 @@ AREAS = {
     "verify": Area(
         ("hierchat/engine/verif*.py", "hierchat/checks/verify.py", "hierchat/checks/exactness.py"),
         (
-            "tests/checks/test_check*.py",
+            "tests/checks/test_exactness*.py",
             "tests/checks/test_verif*.py",
             *_names("exact engine top hidden rows"),
         ),
