@@ -85,8 +85,6 @@ def test_a_report_that_raises_ends_it(started: list[subprocess.Popen[bytes]]) ->
     assert started[1].poll() is not None
 
 
-
-
 def test_one_core_compiles_by_itself(
     started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,5 +134,3 @@ def test_what_cannot_be_written_is_sorted_by_the_same_code() -> None:
     tokens.flags.writeable = False
     assert suffix_order(tokens).tolist() == expected
     assert len(ordered.signatures) == known  # type: ignore[attr-defined]
-
-
