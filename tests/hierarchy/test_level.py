@@ -124,23 +124,6 @@ def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() ->
     assert watches[1].looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
 
 
-def test_a_wrong_draft_is_corrected() -> None:
-    levels, watches = stack([60, 0], [1, 3])
-    levels[-1].begin([5, 6])
-    for _ in range(20):
-        levels[-1].observe(levels[-1].propose().tokens)
-    kinds = {kind for looked, _ in watches[1].looks for kind in looked}
-    assert kinds == {"kept", "corrected", "bonus"}
-    assert any(not bonus for _, bonus in watches[1].runs)
-
-
-def test_what_was_committed_without_a_block_is_followed() -> None:
-    levels, _ = stack([0, 3], [2, 4])
-    levels[-1].begin([5, 6])
-    levels[-1].follow(2, [7, 8, 9])
-    assert [level.model.length for level in levels] == [5, 5]
-
-
 def test_a_block_ends_with_the_reply() -> None:
     class Finite(Scripted):
         def choice(self, text: Sequence[int]) -> int:

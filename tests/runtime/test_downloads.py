@@ -58,20 +58,6 @@ def test_one_after_another() -> None:
     assert phase(downloads, "one") == phase(downloads, "two") == "done"
 
 
-def test_how_far_it_is_and_what_it_does() -> None:
-    bringing = Bringing()
-    downloads = Downloads(bringing)
-    downloads.start(ENTRIES["one"])
-    for count in range(3):
-        wait(lambda count=count: (one := downloads.of("one")) and (one.done, one.total) == (100 * count, 300))
-        bringing.go.release()
-    wait(lambda: phase(downloads, "one") == "converting")
-    bringing.go.release()
-    wait(lambda: phase(downloads, "one") == "done")
-    downloads.forget("one")
-    assert downloads.of("one") is None
-
-
 def test_what_was_stopped_goes_on_where_it_stopped() -> None:
     bringing = Bringing()
     downloads = Downloads(bringing)
