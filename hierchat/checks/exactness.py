@@ -178,7 +178,6 @@ class Compared:
 
     @property
     def mismatches(self) -> int:
-        """Count the replies with another token than plain decoding's, of all drafters."""
         return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
@@ -288,7 +287,6 @@ def _draft(
     turns: Sequence[PlainTurn],
     user: int,
 ) -> tuple[int, list[list[int]]]:
-    """Decode speculatively, and return the forwards and the reply to each turn."""
     engine = served.local
     if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)

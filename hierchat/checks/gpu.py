@@ -151,7 +151,6 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 
 
 def _device(device: str) -> list[str]:
-    """Describe the device in lines."""
     there = {name: version_of(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
     lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]

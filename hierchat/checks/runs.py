@@ -219,7 +219,6 @@ class MeasuredRun:
 
 
 def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    """Read the questions of the file, or make those of the workload."""
     if options.prompt_tokens and options.workload != LONG_CONTEXT:
         raise RequestError(
             f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."

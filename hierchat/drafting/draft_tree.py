@@ -148,7 +148,6 @@ class DraftCost:
 
     @property
     def token_ms(self) -> float:
-        """What a token is worth."""
         return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
@@ -157,7 +156,6 @@ class DraftCost:
 
     @property
     def most(self) -> int:
-        """Drafts whose costs are known."""
         return self.onward.size
 
 

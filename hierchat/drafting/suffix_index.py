@@ -164,7 +164,6 @@ class SuffixIndex:
         )
 
     def _add(self, tokens: Tokens) -> None:
-        """A new run at the end."""
         start, end = self._length, self._length + tokens.size
         if end > self._tokens.size:
             self._tokens, self._order = (_roomier(old, start, end) for old in (self._tokens, self._order))
@@ -234,7 +233,6 @@ class SuffixIndex:
             _log.warning("Too little memory to tidy up the history's index: it goes on with more runs.")
 
     def _step(self) -> bool:
-        """One piece of work; False when there is none."""
         with self.lock:
             runs = None if self._closed else self._work()
             if runs is None:

@@ -55,7 +55,6 @@ class Yield:
 
     @property
     def tokens(self) -> float:
-        """Tokens on average."""
         return float((self.corrected + self.bonus) @ np.arange(1, len(self.bonus) + 1))
 
 

@@ -43,7 +43,6 @@ class Download:
 
     @property
     def under_way(self) -> bool:
-        """Whether it waits or works."""
         return self.phase in UNDER_WAY
 
 
@@ -103,12 +102,10 @@ class Downloads:
 
     @property
     def failed(self) -> tuple[Download, ...]:
-        """Those that went wrong, and were not started again."""
         return tuple(known for known in [*self._known.values()] if known.phase == "failed")
 
     @property
     def busy(self) -> bool:
-        """Whether any is on its way."""
         return self._working
 
     def _work(self) -> None:
@@ -131,7 +128,7 @@ class Downloads:
                     logs.error_message(error)
 
     def _fetched(self, entry: ModelEntry) -> Download:
-        speed, message = _Speed(), ""
+        speed = _Speed()
 
         def report(progress: Progress) -> None:
             with self._lock:
@@ -150,15 +147,11 @@ class Downloads:
         try:
             self._bring(entry, report)
             return Download(entry.name, "done")
-        except _Stopped:
-            return Download(entry.name, "stopped")
-        except ModelError as error:
-            if entry.name in self._unwanted:
-                return Download(entry.name, "stopped")
-            message = str(error)
         except MemoryError:
             message = "Memory ran out while it was converted. Close other programs."
         except Exception as error:  # in a thread of its own nothing else would report it
+            if entry.name in self._unwanted:
+                return Download(entry.name, "stopped")
             message = logs.error_message(error)
         return Download(entry.name, "failed", message=message)
 
@@ -216,7 +209,6 @@ class Look:
 
     @property
     def choices(self) -> list[HubFile]:
-        """Files that can be fetched."""
         return choices(self.model) if self.model else []
 
 
@@ -244,12 +236,10 @@ class HubSearch:
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is waited for."""
         return self._in("asking") is not None
 
     @property
     def failed(self) -> Search | None:
-        """The search, where it or a closer look failed."""
         return self._in("failed")
 
     def _in(self, phase: HubPhase) -> Search | None:

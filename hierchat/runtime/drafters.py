@@ -131,7 +131,6 @@ class Drafting:
 
     @property
     def nothing(self) -> bool:
-        """Plain decoding."""
         return self.databases == "none" and not self.draft_models
 
 

@@ -71,7 +71,6 @@ class IndexedTexts:
         self._stored = set() if holes else {(start, length) for start, (length, _) in stored}
 
     def __len__(self) -> int:
-        """How many texts."""
         return len(self._places)
 
     def text_at(self, position: int) -> tuple[int, int]:
@@ -108,7 +107,6 @@ class IndexedTexts:
 
     @property
     def unsaved(self) -> bool:
-        """Whether there is something that `save` would store."""
         with self.index.lock:
             return bool(self._storable(self.index.runs()))
 
@@ -176,7 +174,6 @@ class UserHistory:
 
     @property
     def sources(self) -> list[Source]:
-        """Databases for the drafter."""
         return [
             Source(HISTORY, self.written.index, self.written.text_at),
             Source(PROMPTS, self.asked.index, self.asked.text_at),

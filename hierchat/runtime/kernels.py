@@ -64,7 +64,6 @@ class Compiling:
             _end(process)
 
     def __contains__(self, part: str) -> bool:
-        """Whether a part is being compiled."""
         return part in self._running and self._running[part].poll() is None
 
     @contextmanager

@@ -184,7 +184,6 @@ def _over_all_tokens(
 def _candidates(
     entry: ModelEntry, loaded: LoadedModel, catalogue: Catalogue
 ) -> list[tuple[str, ModelEntry, Backend | None]]:
-    """List what may draft: a name for the page, the model, and what computes it."""
     found: list[tuple[str, ModelEntry, Backend | None]] = [
         (name, catalogue.entry(name), None) for name in entry.drafts
     ]

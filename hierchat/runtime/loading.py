@@ -139,7 +139,6 @@ def load_served_model(
 
 
 def _prepare_drafting(served: ServedModel, compiling: Compiling) -> None:
-    """Wait for what drafts, and let the model's next reply be drafted."""
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING
 
@@ -227,7 +226,6 @@ class StandaloneModel:
 
     @property
     def engine(self) -> Engine:
-        """Return the engine, whose `generate` yields the steps of a reply."""
         return self._served.engine
 
     def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:

@@ -129,7 +129,6 @@ class ModelManager:
 
     @property
     def unmeasured(self) -> bool:
-        """Whether it is not known yet how fast models will be here."""
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def better(self) -> Advice | None:
@@ -159,7 +158,6 @@ class ModelManager:
 
     @property
     def failures(self) -> Failures:
-        """What went wrong and is still shown."""
         return self.hub.failed, self.downloads.failed
 
     def forget_failures(self, seen: Failures) -> None:
@@ -256,7 +254,6 @@ class ModelManager:
         return self._slot.catalogue.name_of(described.entry.source)
 
     def _judged(self, described: Described) -> Judged:
-        """Judge what a model would do here by its description on the hub."""
         entry, backend = described.entry, self._slot.backend
         weights = described.weights
         if weights and described.step != "kernels" and entry.size:
@@ -268,7 +265,6 @@ class ModelManager:
 
     @property
     def _held(self) -> int:
-        """Bytes that loading another model frees."""
         return held_memory(self._device) if self._slot.model else 0
 
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:

@@ -106,7 +106,6 @@ class ModelSlot:
 
     @property
     def names(self) -> list[str]:
-        """Models to chat with, the default first."""
         offered = [name for name, entry in self.catalogue.models.items() if not entry.draft_only]
         return sorted(offered, key=lambda name: name != self.catalogue.default)
 

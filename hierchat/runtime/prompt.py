@@ -242,7 +242,6 @@ class PromptBuilder:
         return len(ids) - len(self._mark)
 
     def _too_long(self, texts: Sequence[str], room: int) -> MessageTooLong:
-        """Make the error of a message that has no place in `room` tokens."""
         if room <= 0:
             return MessageTooLong(
                 "The system prompt leaves no room for a message. Shorten it, or choose a model that remembers more."
@@ -327,7 +326,6 @@ class PromptBuilder:
 
 
 def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
-    """Group each user message with what follows it."""
     turns: list[list[PromptMessage]] = []
     for message in messages:
         if message.role == "user" or not turns:
@@ -337,7 +335,6 @@ def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
 
 
 def _told_in_question(chat: Chat) -> Chat:
-    """Put system messages at the beginning of the first question."""
     told = [message["content"] for message in chat if message["role"] == "system"]
     rest = [dict(message) for message in chat if message["role"] != "system"]
     question = next((message for message in rest if message["role"] == "user"), None)

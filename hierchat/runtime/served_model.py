@@ -78,7 +78,6 @@ class ServedModel:
 
     @property
     def drafts_now(self) -> bool:
-        """Whether the next reply can be drafted."""
         return self.drafts and self.drafting_ready.is_set()
 
     @property
@@ -158,7 +157,6 @@ class Learned:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(self, *, now: bool = False) -> bool:

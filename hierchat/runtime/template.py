@@ -77,7 +77,6 @@ class ChatTemplate:
             self.ids([{"role": "user", "content": "?"}], add_generation_prompt=True)
 
     def _named(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Choose the template: a tokenizer may have one for tools, and one for the rest."""
         try:
             return str(self._tokenizer.get_chat_template(tools=list(tools) or None))
         except ValueError as error:

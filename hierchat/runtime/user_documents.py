@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hierchat import logs
 from hierchat.models.cache import size_of
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
-from hierchat.models.progress import ModelError, Progress
+from hierchat.models.progress import Progress
 from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
@@ -64,7 +64,6 @@ class Addition:
 
     @property
     def under_way(self) -> bool:
-        """Whether something is being done."""
         return self.phase in UNDER_WAY
 
 
@@ -117,7 +116,6 @@ class UserDocuments:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done."""
         return self.addition is not None and self.addition.under_way
 
     @property
@@ -251,8 +249,6 @@ class UserDocuments:
             ended = work()
         except _Cancelled:
             pass
-        except (CorpusError, ModelError) as error:
-            message = str(error)
         except MemoryError:
             message = "Memory ran out. Close other programs, or add the texts in parts."
         except Exception as error:  # in a thread of its own nothing else would report it
@@ -290,7 +286,6 @@ class UserDocuments:
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
     def _discard(self) -> None:
-        """Delete what was dropped and is not wanted."""
         if self._dropped:
             shutil.rmtree(self._dropped, ignore_errors=True)
         self._dropped = None

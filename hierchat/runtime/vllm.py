@@ -236,7 +236,6 @@ def _name(said: str) -> str:
 
 
 def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
-    """Return the folder of the texts that ship, in the model's tokens."""
     from hierchat.models.load.tokenizer_files import read_tokenizer
     from hierchat.texts.corpora import seed, seed_files
 

@@ -308,7 +308,6 @@ def _find(at, parent, slot):  # type: ignore[no-untyped-def]
 
 @kernel
 def _keep(at, slot, bounds):  # type: ignore[no-untyped-def]
-    """Keep the occurrences that are sampled."""
     for run in range(len(bounds)):
         if at.databases.runs[run, RUN_SLOT] == slot:
             at.places.bounds[at.place, run, 0] = bounds[run, 0]
@@ -335,7 +334,6 @@ def _search(at, parent, slot, size, bounds):  # type: ignore[no-untyped-def]
 
 @kernel
 def _take(at, slot, size, bounds):  # type: ignore[no-untyped-def]
-    """Take occurrences to be looked at one by one; return how many there are."""
     runs, places, place = at.databases.runs, at.places, at.place
     close = 0
     for run in range(len(runs)):
@@ -352,7 +350,6 @@ def _take(at, slot, size, bounds):  # type: ignore[no-untyped-def]
 
 @kernel
 def _add_followers(at, slot):  # type: ignore[no-untyped-def]
-    """Add what follows the occurrences that _find chose."""
     runs, places, place = at.databases.runs, at.places, at.place
     newest_length = newest_run = newest_end = 0
     newest = -1

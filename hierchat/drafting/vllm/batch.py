@@ -158,7 +158,6 @@ class TrackedReply:
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and reply."""
         return self._prompt + len(self._tokens)
 
     @property
@@ -283,7 +282,6 @@ class Batch:
 
     @property
     def together(self) -> int:
-        """Replies that share it."""
         return len(self._under_way)
 
     def ended(self, replies: Sequence[TrackedReply | None], brought: int) -> float:

@@ -244,7 +244,6 @@ class UserStates:
         """Why the file could not be used when it was last tried; empty: it could."""
 
     def __len__(self) -> int:
-        """Users in memory."""
         return len(self._users)
 
     def begin(self, name: str) -> UserState:
