@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.progress import FetchError, Progress, Report
 from hierchat.runtime.downloads import Downloads
 from tests.testing.tiny_chat import catalogue
 
+from .shelves import wait
+
 ENTRIES = catalogue("one", "two").models
-
-
-def wait(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def phase(downloads: Downloads, name: str) -> str:

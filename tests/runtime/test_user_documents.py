@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,7 @@ from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
 from tests.testing import tiny_chat as tiny
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
+from .shelves import folders, wait  # noqa: F401
 
 
 @pytest.fixture
@@ -31,13 +25,6 @@ def texts(tmp_path: Path) -> UserDocuments:
     note_tokens(slot.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
     (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock.")
     return UserDocuments(slot, lambda name: tiny.tokenizer())
-
-
-def wait(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def phase(texts: UserDocuments) -> str:
