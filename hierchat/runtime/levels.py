@@ -112,44 +112,37 @@ def load_levels(
     from hierchat.engine.backends import make_runner
     from hierchat.models.load.load_model import load
 
-    found: list[LoadedLevel] = []
-    left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
-    for name, candidate, backend in _candidates(entry, loaded, catalogue):
+
+    def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> LoadedLevel:
         source = candidate.source
         local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
         if not local and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
-            left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
-            continue
+            raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
+        length = min(candidate.context_length or loaded.context_length, loaded.context_length)
+        draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
+        if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
+            raise UnsupportedModel(f"other tokens: {reason}")
+        runner = make_runner(draft, report)
+        if not runner.drafts:
+            raise UnsupportedModel(_RUNNING)
+        sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
+        latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
+        measure_costs(latency, sequence, *key, costs)
+        if (ms := latency.step_ms(0)[0]) >= target_ms:
+            slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
+            raise UnsupportedModel(f"no faster than the model itself: {slow}")
+        copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
+        return LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None)
+
+    found, left_out = list[LoadedLevel](), list[LeftOut]()
+    for name, candidate, backend in _candidates(entry, loaded, catalogue):
         try:
-            length = min(candidate.context_length or loaded.context_length, loaded.context_length)
-            shorter = candidate.model_copy(update={"context_length": length})
-            draft = load(shorter, beside, report, backend)
-            if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
-                left_out.append(LeftOut(name, f"other tokens: {reason}"))
-                continue
-            runner = make_runner(draft, report)
-            if not runner.drafts:
-                left_out.append(LeftOut(name, _RUNNING))
-                continue
-            sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
+            found.append(load_level(name, candidate, backend))
         except (ModelError, UnsupportedModel, MemoryError) as error:
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
-            continue
-        latency = LatencyCurve()
-        key = (draft.model_key, machine_name(draft))
-        measure_costs(latency, sequence, *key, costs)
-        ms = latency.step_ms(0)[0]
-        if ms >= target_ms:
-            slow = (
-                f"no faster than the model itself: {ms:.1f} ms each time it runs, the model {target_ms:.1f}"
-            )
-            left_out.append(LeftOut(name, slow))
-            continue
-        copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
-        found.append(LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None))
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency])
