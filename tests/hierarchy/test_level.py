@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Event
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,23 +153,3 @@ def test_stops() -> None:
     assert all(isinstance(level.model, Scripted) and level.model.forwards == 0 for level in levels)
 
 
-def test_sources_of_the_databases_stay() -> None:
-    class Databases:
-        top = 0
-
-        def begin(self, prompt: Sequence[int]) -> None:
-            self.text = list(prompt)
-
-        def propose(self, limit: int | None = None) -> DraftTree:
-            first = Scripted("t", 0).choice(self.text)
-            return DraftTree((first, 22), (-1, -1), ("history", "context"), (0.9, 0.1))
-
-        def observe(self, tokens: Sequence[int], top: np.ndarray | None = None) -> None:
-            self.text += tokens
-
-        def follow(self, length: int, tokens: Sequence[int]) -> None:
-            self.text = [*self.text[:length], *tokens]
-
-    level = Level(Scripted("m", 0), Databases(), 4, Watch(), Ending({END}, Event()))
-    level.begin([5, 6])
-    assert level.propose().sources == ("history", "m", "history", "m")

@@ -83,20 +83,15 @@ class AcceptanceModel(NamedTuple):
     """What turns evidence into chances. A layer of HIDDEN units reads the evidence of all slots. A linear score reads
     the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
 
-    The hidden layers are fixed. `score` [HIDDEN + SLOTS * INPUTS + 1] and `none` [HIDDEN + 1] go on learning."""
+    The hidden layers are fixed. `score` and `none` go on learning."""
 
-    inputs: Floats
-    """[SLOTS * INPUTS, HIDDEN]"""
-    surroundings: Floats
-    """[SLOTS * KNOWN, HIDDEN]"""
-    bias: Floats
-    """[HIDDEN]"""
-    none_inputs: Floats
-    """[SLOTS * KNOWN, HIDDEN]"""
-    none_bias: Floats
-    """[HIDDEN]"""
-    score: Floats
-    none: Floats
+    inputs: Floats  # [SLOTS * INPUTS, HIDDEN]
+    surroundings: Floats  # [SLOTS * KNOWN, HIDDEN]
+    bias: Floats  # [HIDDEN]
+    none_inputs: Floats  # [SLOTS * KNOWN, HIDDEN]
+    none_bias: Floats  # [HIDDEN]
+    score: Floats  # [HIDDEN + SLOTS * INPUTS + 1]
+    none: Floats  # [HIDDEN + 1]
 
 
 class SamplingNoise(NamedTuple):
@@ -112,39 +107,23 @@ class SamplingNoise(NamedTuple):
 class Places(NamedTuple):
     """One row per place that was looked at: 0 is behind the committed text, i + 1 behind node i of the tree."""
 
-    candidates: Integers
-    """[places]: candidates"""
-    keys: NDArray[np.uint64]
-    """[places]: place_key; 0: no noise is known"""
-    noise: Floats
-    """[places, CANDIDATES]: noise of each, where there is a key"""
-    tokens: Tokens
-    """[places, CANDIDATES]"""
-    seen: Floats
-    """[places, CANDIDATES, SLOTS, SEEN]"""
-    known: Floats
-    """[places, SLOTS, KNOWN]"""
-    chances: Floats
-    """[places, CANDIDATES]"""
-    inputs: Floats
-    """[places, CANDIDATES, SLOTS * INPUTS]: what the acceptance model read,"""
-    hidden: Floats
-    """[places, CANDIDATES, HIDDEN]: and made of it"""
-    none: Floats
-    """[places, HIDDEN]"""
-    ranked: Integers
-    """[places, CANDIDATES]: the candidates from the likeliest on"""
-    suffix: Integers
-    """[places, SLOTS]: length of the suffix that is sampled"""
-    bounds: Integers
-    """[places, runs, 2]: its occurrences in each order, from and to"""
-    close: Integers
-    """[places, SLOTS]: number of occurrences looked at one by one"""
-    close_run: Integers
-    """[places, SLOTS, CLOSE]"""
-    close_end: Integers
-    """[places, SLOTS, CLOSE]: where in the token log the next token stands"""
-    close_length: Integers
+    candidates: Integers  # [places]: how many
+    keys: NDArray[np.uint64]  # [places]: place_key; 0: no noise is known
+    noise: Floats  # [places, CANDIDATES], where there is a key
+    tokens: Tokens  # [places, CANDIDATES]
+    seen: Floats  # [places, CANDIDATES, SLOTS, SEEN]
+    known: Floats  # [places, SLOTS, KNOWN]
+    chances: Floats  # [places, CANDIDATES]
+    inputs: Floats  # [places, CANDIDATES, SLOTS * INPUTS]: what the acceptance model read
+    hidden: Floats  # [places, CANDIDATES, HIDDEN]: what it made of that
+    none: Floats  # [places, HIDDEN]
+    ranked: Integers  # [places, CANDIDATES]: the candidates from the likeliest on
+    suffix: Integers  # [places, SLOTS]: length of the suffix that is sampled
+    bounds: Integers  # [places, runs, 2]: its occurrences in each order, from and to
+    close: Integers  # [places, SLOTS]: number of occurrences looked at one by one
+    close_run: Integers  # [places, SLOTS, CLOSE]
+    close_end: Integers  # [places, SLOTS, CLOSE]: where in the token log the next token stands
+    close_length: Integers  # [places, SLOTS, CLOSE]
 
 
 class Lookup(NamedTuple):
