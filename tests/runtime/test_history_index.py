@@ -14,7 +14,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
-from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, SuffixRun, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk
@@ -49,7 +49,7 @@ class Chats:
 
     def ask(self, conversation: int, tokens: Sequence[int], role: str = "user") -> int:
         said = " ".join(map(str, tokens))
-        return self.store.messages.add(self.user, conversation, None, role, said)  # type: ignore[arg-type]
+        return self.store.messages.add(self.user, conversation, NewMessage(None, said, role))  # type: ignore[arg-type]
 
     def reply(self, conversation: int, tokens: Sequence[int]) -> int:
         question = self.ask(conversation, [5])

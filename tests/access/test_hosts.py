@@ -1,0 +1,228 @@
+"""Only pages of our own may ask the server for anything, and only under its own names (no DNS rebinding)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from hierchat.access import hosts
+from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
+from hierchat.page.page_app import ProtectedApp, build_app
+from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
+from tests.testing.raw import ask, netloc
+
+CALL = {"data": [""], "fn_index": 0, "session_hash": "stranger"}
+ROUTES = [
+    ("POST", "/gradio_api/run/predict", CALL),
+    ("POST", "/gradio_api/queue/join", CALL),
+    ("POST", "/gradio_api/call/load", CALL),
+    ("POST", "/gradio_api/upload", {}),
+    ("POST", "/gradio_api/cancel", {"session_hash": "a", "fn_index": 0, "event_id": "b"}),
+    ("POST", "/transfer/in", CALL),
+    ("GET", "/gradio_api/queue/data?session_hash=stranger", None),
+    ("GET", "/gradio_api/heartbeat/stranger", None),
+    ("GET", "/gradio_api/info", None),
+    ("GET", "/config", None),
+    ("GET", "/", None),
+    ("OPTIONS", "/gradio_api/run/predict", None),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory):
+    with driving.serving(make(tmp_path_factory.mktemp("doors"))) as served:
+        yield served
+
+
+def scope(host: str | None, kind: str = "http", method: str = "POST", **headers: str) -> dict[str, Any]:
+    lines = [] if host is None else [(b"host", host.encode("latin-1"))]
+    lines += [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": kind, "method": method, "path": "/", "headers": lines, "client": ("127.0.0.1", 5)}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ROUTES)
+def test_a_rebound_name_and_another_page_reach_nothing(
+    address: str, method: str, path: str, body: object
+) -> None:
+    rebound = f"evil.example:{netloc(address).split(':')[1]}"
+    asks = {"Access-Control-Request-Method": "POST"}
+    for headers, said in (
+        ({"Host": rebound}, WRONG_ADDRESS),
+        ({"Host": rebound, "Origin": f"http://{rebound}", **asks}, WRONG_ADDRESS),
+        *(
+            ({"Origin": one, **asks}, WRONG_PAGE)
+            for one in ("http://localhost:3000", "https://evil.example", "null")
+        ),
+    ):
+        answer = ask(address, method, path, headers, json_body=body)
+        assert (answer.status, answer.text) == (403, said)
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        assert answer.headers["Access-Control-Allow-Origin"] is None
+        assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
+
+
+def test_the_page_itself_and_programs_without_an_origin_are_served(address: str) -> None:
+    port = netloc(address).split(":")[1]
+    for name in ("127.0.0.1", "localhost", "LOCALHOST", "localhost."):
+        for origin in ({}, {"Origin": f"http://{name}:{port}", "Sec-Fetch-Site": "same-origin"}):
+            answer = ask(
+                address, "POST", "/gradio_api/run/predict", {"Host": f"{name}:{port}"} | origin, CALL
+            )
+            assert answer.status == 200, answer.text
+    joined = ask(address, "POST", "/gradio_api/queue/join", {"Origin": address.rstrip("/")}, CALL)
+    assert "event_id" in joined.text
+    stream = ask(address, "GET", "/gradio_api/queue/data?session_hash=stranger", read=20)
+    assert stream.text.startswith("data:")
+
+
+def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(address: str) -> None:
+    for site in ("cross-site", "same-site"):
+        for method, path, mode, status in (
+            ("GET", "/", "navigate", 200),
+            ("GET", "/gradio_api/heartbeat/x", "no-cors", 403),
+            ("POST", "/gradio_api/run/predict", "navigate", 403),
+        ):
+            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+            assert ask(address, method, path, headers).status == status
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None, "", " ", "evil.example", "localhost.evil.example", "localhost@evil.example", "evil.example@localhost",
+        "user:pass@localhost:7860", "localhost:7860@evil.example", "localhost..", "localhost:", "localhost:port",
+        "localhost:123456", "localhost/x", "http://localhost", "localhost,evil.example", "localhost evil.example",
+        "127.0.0.1.evil.example", "0.0.0.0:7860", "[::]", "[::2]", "[::1", "::1", "[::1]x", "[127.0.0.1]", "2130706433",
+        "127.1", "0x7f.0.0.1", "127.0.0.01", "192.168.0.7", "l\xf6calhost", "localhost\x00",
+    ],
+)  # fmt: skip
+def test_hosts_that_are_not_ours(host: str | None) -> None:
+    assert AllowedHosts("127.0.0.1").refusal(scope(host)) == WRONG_ADDRESS
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LocalHost:1", "127.0.0.1:65535", "[::1]:7860", "[0:0:0:0:0:0:0:1]", "localhost.:7860"],
+)
+def test_hosts_that_are_ours(host: str) -> None:
+    assert AllowedHosts("127.0.0.1").refusal(scope(host)) is None
+
+
+def test_two_hosts_or_two_origins_are_refused() -> None:
+    twice = scope("localhost")
+    twice["headers"].append((b"Host", b"localhost"))
+    assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_ADDRESS
+    twice = scope("localhost", origin="http://localhost")
+    twice["headers"].append((b"origin", b"http://localhost"))
+    assert AllowedHosts("127.0.0.1").refusal(twice) == WRONG_PAGE
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed"),
+    [
+        ("localhost:7860", "http://localhost:7860", True),
+        ("localhost:7860", "HTTP://LOCALHOST:7860", True),
+        ("[::1]:7860", "http://[::1]:7860", True),
+        ("localhost:8080", "http://localhost:8080", True),  # a port that was forwarded
+        ("localhost", "http://localhost:80", True),
+        ("localhost", "https://localhost", True),
+        ("localhost:7860", "http://localhost", False),
+        ("localhost:7860", "http://localhost:3000", False),
+        ("localhost:7860", "http://127.0.0.1:7860", False),
+        ("localhost:7860", "http://localhost:7860.evil.example", False),
+        ("localhost:7860", "http://localhost:7860@evil.example", False),
+        ("localhost:7860", "http://localhost:7860/", False),
+        ("localhost:7860", "file://", False),
+        ("localhost:7860", "null", False),
+        ("localhost:7860", "", False),
+        ("localhost:7860", "ftp://localhost:7860", False),
+        ("localhost:7860", "localhost:7860", False),
+    ],
+)
+def test_an_origin_is_that_of_the_same_request(host: str, origin: str, allowed: bool) -> None:
+    assert (AllowedHosts("127.0.0.1").refusal(scope(host, origin=origin)) is None) is allowed
+
+
+def test_the_host_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert AllowedHosts("192.168.0.7").refusal(scope("192.168.0.7:7860")) is None
+    assert AllowedHosts("192.168.0.7").refusal(scope("192.168.0.8:7860")) == WRONG_ADDRESS
+    assert AllowedHosts("Attic.lan").refusal(scope("attic.lan:7860", origin="http://attic.lan:7860")) is None
+    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "Attic")
+    monkeypatch.setattr(hosts.socket, "getfqdn", lambda: "attic.fritz.box")
+    for everywhere in ("0.0.0.0", "::", "[::]"):
+        served = AllowedHosts(everywhere)
+        for name in (
+            "192.168.0.7",
+            "[fe80::1]:7860",
+            "attic",
+            "ATTIC.local:7860",
+            "attic.fritz.box",
+            "localhost",
+        ):
+            assert served.refusal(scope(name)) is None, name
+        for name in ("evil.example", "attic.evil.example", "192.168.0.7.evil.example"):
+            assert served.refusal(scope(name)) == WRONG_ADDRESS
+
+
+def test_the_share_address_counts_once_there_is_one() -> None:
+    link: list[str | None] = [None]
+    served = AllowedHosts("127.0.0.1", lambda: link[0])
+    over = scope("abc123.gradio.live", origin="https://abc123.gradio.live")
+    assert served.refusal(over) == WRONG_ADDRESS
+    link[0] = "https://abc123.gradio.live"
+    assert served.refusal(over) is None
+    assert served.refusal(scope("localhost:7860", origin="https://abc123.gradio.live")) is None
+    assert served.refusal(scope("abc123.gradio.live", origin="https://xyz.gradio.live")) == WRONG_PAGE
+    assert served.refusal(scope("xyz.gradio.live")) == WRONG_ADDRESS
+    assert served.is_shared(over)
+    assert not served.is_local(over)
+    assert served.is_local(scope("localhost:7860"))
+
+
+def test_the_app_learns_its_share_address_from_gradio(fresh: FakeService) -> None:
+    app = ProtectedApp("127.0.0.1", None)
+    blocks = build_app(fresh, "here")
+    app.configure_app(blocks)
+    doors = app.build_middleware_stack()._app  # type: ignore[attr-defined]
+    assert isinstance(doors, SameOriginMiddleware)
+    assert doors._origins.refusal(scope("abc123.gradio.live")) == WRONG_ADDRESS
+    blocks.share_url = "https://abc123.gradio.live"
+    assert doors._origins.refusal(scope("abc123.gradio.live")) is None
+
+
+def test_a_socket_is_closed_before_it_opens() -> None:
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        await WebSocket(scope, receive, send).accept()
+
+    client = TestClient(SameOriginMiddleware(inside, AllowedHosts("127.0.0.1")))
+    with client.websocket_connect("ws://localhost:7860/", headers={"Origin": "http://localhost:7860"}):
+        pass
+    for address, origin in [
+        ("ws://evil.example/", "http://evil.example"),
+        ("ws://localhost:7860/", "http://localhost:3000"),
+    ]:
+        with (
+            pytest.raises(WebSocketDisconnect),
+            client.websocket_connect(address, headers={"Origin": origin}),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("host", ["::1", "0.0.0.0"])
+def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
+    if ":" in host:
+        try:
+            with socket.socket(socket.AF_INET6) as probe:
+                probe.bind((host, 0))
+        except OSError:
+            pytest.skip("no IPv6 on this machine")
+    account = None if host == "::1" else ("me", "a long password")
+    with driving.serving(make(tmp_path), account, host) as address:
+        assert ask(address, "GET", "/").status == (401 if account else 200)
+        assert ask(address, "GET", "/", {"Host": "evil.example"}).status == 403

@@ -1,0 +1,251 @@
+"""What one client may take: bytes of a request on every route, JSON that can be worked with, requests in work,
+connections, and time in which it does nothing with them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hierchat.access import limits
+from hierchat.access.limits import AT_ONCE, LIMITS, BodySizeMiddleware, ConcurrencyMiddleware, most_bytes
+from hierchat.access.login import USER, network
+from tests.access.test_login import ACCOUNT, log_in, paths_of
+from tests.isolation.visitor import Visitor
+from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService, make
+from tests.testing.raw import ask, netloc
+
+SMALL = 2_000
+JOIN = "/gradio_api/queue/join"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with driving.serving(make(tmp_path_factory.mktemp("limits")), ACCOUNT) as served:
+        yield served
+
+
+def connected(address: str) -> socket.socket:
+    host, port = netloc(address).split(":")
+    return socket.create_connection((host, int(port)), timeout=driving.PATIENCE_MS / 1e3)
+
+
+def posted(address: str, path: str, headers: dict[str, str], pieces: Iterator[bytes]) -> bytes:
+    """The status line that answers a body in chunks, which says no length before; it is read before the body ends."""
+    lines = {"Host": netloc(address), "Transfer-Encoding": "chunked"} | headers
+    with connected(address) as wire:
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        wire.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode())
+        for piece in pieces:
+            wire.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return wire.makefile("rb").readline()
+
+
+def test_every_route_has_a_limit_while_the_body_comes(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apps: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[-1])
+    monkeypatch.setattr(limits, "LIMITS", tuple((path, SMALL) for path, _ in LIMITS))
+    for account in (ACCOUNT, None):
+        with driving.serving(fresh, account) as address:
+            headers = {"Cookie": log_in(address)["Cookie"]} if account else {}
+            paths = {path or "/" for path in paths_of(apps[-1].server_app.routes)}
+            assert {JOIN, "/gradio_api/upload", "/gradio_api/run/x", "/gradio_api/component_server"} <= paths
+            own = {"/login", "/password", "/logout"} if account else set()  # forms of 4 KiB
+            for path in sorted(paths - own):
+                # The client's last piece says that the body ends, but none is sent: it is refused before that.
+                refused = posted(address, path, headers, itertools.repeat(b"x" * 500, 5))
+                # What nobody reads is answered at once.
+                assert refused.split()[1] in (b"413", b"404", b"405", b"422", b"400"), (path, refused)
+                read = path in ("/transfer/in", JOIN, "/gradio_api/run/x") or "cancel" in path
+                assert b" 413 " in refused or not read, (path, refused)
+                told = {**headers, "Content-Length": str(SMALL + 1)}
+                assert ask(address, "POST", path, told).status == 413, path
+
+
+@pytest.mark.parametrize(
+    "path", [JOIN, "/gradio_api/run/predict", "/transfer/in", "/login", "/gradio_api/cancel"]
+)
+def test_nothing_beyond_the_limit_is_taken(path: str) -> None:
+    """However much a client sends, and whatever it says of the length."""
+    taken: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            taken.append(len(message["body"]))
+
+    async def endless() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * (1 << 20), "more_body": True}
+
+    told: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "client": ("127.0.0.1", 5)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "LIMITS", tuple((pattern, min(most, 64 << 20)) for pattern, most in LIMITS))
+        most = most_bytes(path)
+        asyncio.run(BodySizeMiddleware(app)(scope, endless, send))
+    assert sum(taken) == most
+    assert [message.get("status") for message in told] == [413, None]
+
+
+def test_a_file_that_the_page_attaches_is_within_the_limit() -> None:
+    from hierchat.texts.attachments import MOST_BYTES
+
+    assert most_bytes(JOIN) > MOST_BYTES * 4 / 3 + (4 << 20)
+    assert most_bytes("/v1\n") == most_bytes("/anything") == 1 << 20
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"data": ' + b"[" * 900 + b"]" * 900 + b"}",
+        b'{"data": [' + b"0," * 500_000 + b"0]}",
+        b'{"data": [NaN], "session_hash": "x"}',
+        b'{"data": [1e999], "session_hash": "x"}',
+        b'{"data": [' + b"9" * 5000 + b'], "session_hash": "x"}',
+        b"\xff\xfe",
+        b'"',
+        b"{",
+    ],
+    ids=lambda body: str(body[:16]),
+)
+def test_json_that_no_page_sends_is_refused(address: str, body: bytes) -> None:
+    headers = log_in(address) | {"Content-Type": "application/json"}
+    for path in (JOIN, "/gradio_api/run/predict", "/gradio_api/cancel", "/gradio_api/reset"):
+        assert b" 400 " in posted(address, path, headers, iter([body, b""])), path
+
+
+def test_requests_of_one_client_wait_for_each_other_and_others_for_none() -> None:
+    """Sixty at once: four are worked on, and somebody else's first one comes in between."""
+    inside: list[str] = []
+    most = 0
+
+    async def many() -> None:
+        go = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            nonlocal most
+            inside.append(scope[USER])
+            most = max(most, inside.count("ann"))
+            await (go.wait() if scope[USER] == "ann" else asyncio.sleep(0))
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            inside.remove(scope[USER])
+
+        async def nothing(*message: Any) -> None:
+            pass
+
+        turns = ConcurrencyMiddleware(app)
+
+        def asked(user: str, path: str = "/config") -> asyncio.Task[None]:
+            scope = {"type": "http", "path": path, "client": ("10.0.0.1", 5), USER: user}
+            return asyncio.ensure_future(turns(scope, nothing, nothing))
+
+        waiting = [asked("ann") for _ in range(60)]
+        await asyncio.sleep(0)
+        assert inside == ["ann"] * AT_ONCE
+        await asked("ben")
+        stream = asked("ann", "/gradio_api/queue/data")  # it is open as long as the page: it takes no turn
+        await asyncio.sleep(0)
+        assert len(inside) == AT_ONCE + 1
+        go.set()
+        await asyncio.gather(stream, *waiting)
+        assert len(turns._turns) == 0
+
+    asyncio.run(many())
+    assert most == AT_ONCE + 1
+    assert inside == []
+
+
+def test_one_address_has_so_many_connections(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HERE", 5)
+    held = [connected(address) for _ in range(5)]
+    try:
+        with connected(address) as refused:
+            assert b" 503 " in refused.makefile("rb").readline()
+        held.pop().close()
+        answered = b""
+        while b" 200 " not in answered:  # the server has seen it close
+            answered = got(address, "/login")
+    finally:
+        for wire in held:
+            wire.close()
+
+
+def got(address: str, path: str) -> bytes:
+    with connected(address) as wire:
+        wire.sendall(f"GET {path} HTTP/1.1\r\nHost: {netloc(address)}\r\n\r\n".encode())
+        return wire.makefile("rb").readline()
+
+
+def say_on(wire: socket.socket) -> None:
+    """Until the other side ends it."""
+    while True:
+        wire.sendall(b"x" * 1000)
+
+
+def test_a_connection_that_stands_still_is_ended(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.2)
+    head = f"Host: {netloc(address)}\r\nCookie: {log_in(address)['Cookie']}\r\n"
+    half_a_body = f"POST {JOIN} HTTP/1.1\r\n{head}Content-Length: 1000\r\n\r\n{{"
+    beginnings = ["", "GET / HTTP/1.1\r\nHost:", half_a_body]
+    for beginning in beginnings:
+        with connected(address) as wire:
+            wire.sendall(beginning.encode())
+            assert wire.recv(100) == b""  # by the server: else this would wait for ever
+    with socket.socket() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.settimeout(driving.PATIENCE_MS / 1e3)
+        host, port = netloc(address).split(":")
+        wire.connect((host, int(port)))
+        wire.sendall(f"GET /config HTTP/1.1\r\n{head}\r\n".encode() * 20)  # and reads none of it
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            say_on(wire)
+
+
+def test_a_stream_that_is_read_stays_however_long_it_says_nothing(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+    look = limits._LimitedConnection._look
+
+    def watched(self: Any) -> None:
+        looks.append(self._owed())
+        look(self)
+
+    monkeypatch.setattr(limits, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(limits._LimitedConnection, "_look", watched)
+    visitor = Visitor(address, *ACCOUNT)
+    with connected(address) as wire:
+        head = f"Host: {netloc(address)}\r\nCookie: {visitor.headers['Cookie']}\r\n"
+        wire.sendall(f"GET /gradio_api/heartbeat/{visitor.hash} HTTP/1.1\r\n{head}\r\n".encode())
+        answer = wire.makefile("rb")
+        assert b" 200 " in answer.readline()
+        while looks.count(None) < 10:
+            pass
+        wire.settimeout(0.1)
+        with pytest.raises(TimeoutError):  # it is open, and silent
+            answer.read()
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("192.168.1.5", "192.168.1.5"),
+        ("::ffff:192.168.1.5", "::ffff:192.168.1.5"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("", ""),
+    ],
+)
+def test_whose_connections_count_together(address: str, counted: str) -> None:
+    assert network(address) == counted
