@@ -58,6 +58,8 @@ def test_transformers_writes_what_our_plain_decoding_writes(tmp_path: Path) -> N
         answer = peer.answer(prompt, settings())
         assert answer.reply == ours
         assert min(answer.seconds, answer.first_seconds) > 0
-        assert answer.peak_mb and answer.forwards <= len(answer.reply)
+        assert answer.peak_mb
+        assert answer.forwards
+        assert answer.forwards <= len(answer.reply)
         prompt = [*prompt, *ours, 11]
     peer.close()
