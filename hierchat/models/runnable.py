@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures.architecture import (
+from hierchat.models.architectures.families import (
     ACTIVATIONS,
+    ARCHITECTURES,
+    GGUF_ARCHITECTURES,
     LONG_FACTORS,
     ROPE_FACTORS,
     SHORT_FACTORS,
     Architecture,
+    unknown,
 )
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.model_config import (
     FULL,
     KINDS,
@@ -30,7 +32,7 @@ from hierchat.models.architectures.model_config import (
     tensors,
 )
 from hierchat.models.architectures.rope import SCALINGS, rope_scaling, rope_type
-from hierchat.models.formats.block_types import TYPES
+from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import (
+from hierchat.models.architectures.families import (
+    ARCHITECTURES,
     EMBEDDING,
     EXPERT_SCALES,
     HEAD,
@@ -25,7 +26,6 @@ from hierchat.models.architectures.architecture import (
     Architecture,
     Name,
 )
-from hierchat.models.architectures.families import ARCHITECTURES
 
 # How far back the layers of a decoder see.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.families import Architecture
 from hierchat.models.architectures.model_config import (
     FULL,
     SLIDING,

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from hierchat.models.architectures.architecture import (
+from hierchat.models.architectures.families import (
+    ARCHITECTURES,
     EMBEDDING,
     EXPERT_SCALES,
     FUSED_EXPERTS,
+    GGUF_ARCHITECTURES,
     HEAD,
     LAST_NORM,
     LAYER_EMBEDDING,
@@ -27,8 +29,8 @@ from hierchat.models.architectures.architecture import (
     SHORT_FACTORS,
     Architecture,
     Name,
+    unknown,
 )
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
 from hierchat.models.architectures.model_config import (
     FULL,
     PREFIX,
@@ -42,8 +44,16 @@ from hierchat.models.architectures.model_config import (
 )
 from hierchat.models.architectures.rope import rope_scaling, rope_type, rotary_dims
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import UnknownBlockType, floats_of, mx_blocks, packed
-from hierchat.models.formats.blocks import Blocks, from_file, from_floats, pack
+from hierchat.models.formats.blocks import (
+    Blocks,
+    UnknownBlockType,
+    floats_of,
+    from_file,
+    from_floats,
+    mx_blocks,
+    pack,
+    packed,
+)
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 

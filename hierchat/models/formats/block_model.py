@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import EXPERTS
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, EXPERTS
 from hierchat.models.architectures.model_config import experts_of, matrices_of
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import VERSION, in_large_pages

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures.architecture import EMBEDDING, HEAD, MATRICES, Architecture
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.families import (
+    ARCHITECTURES,
+    EMBEDDING,
+    GGUF_ARCHITECTURES,
+    HEAD,
+    MATRICES,
+    Architecture,
+)
 from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head, partial_rotary, scaling_of

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import EMBEDDING, HEAD, LAYER_EMBEDDING
+from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
 from hierchat.models.architectures.model_config import FULL, SLIDING
 from hierchat.models.formats.gguf_head import Head, by_layer, has, layers_of, needed, rope_parameters
 

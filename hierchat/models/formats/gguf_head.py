@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.architectures.architecture import LONG_FACTORS
+from hierchat.models.architectures.families import LONG_FACTORS
 from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError
 
 # A model in several GGUF files, NAME-00001-of-00003.gguf and so on, as llama.cpp's tools cut it. All of

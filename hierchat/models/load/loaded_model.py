@@ -12,8 +12,7 @@ from typing import Any
 
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import Activations, Backend, ModelEntry, ModelSource, Quantisation
-from hierchat.models.fetch.bring import gguf_file
-from hierchat.models.fetch.hub import hub_folder
+from hierchat.models.fetch.bring import folder_of, gguf_file
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError
@@ -94,9 +93,7 @@ def _sampling_file(source: ModelSource) -> Path | None:
     """Find the file in which the makers of a model advise how to sample; None where the model is not here."""
     if source.gguf or source.wheel:
         return gguf_file(source)
-    folder = source.folder.path if source.folder else None
-    if source.hub:
-        folder = hub_folder(source.hub.repo, source.hub.revision)
+    folder = folder_of(source)
     return folder / "generation_config.json" if folder else None
 
 

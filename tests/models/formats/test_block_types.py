@@ -6,13 +6,20 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from hierchat.models.formats.codebooks import NARROW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.models.formats import codebooks
-from hierchat.models.formats.block_types import TYPES, UnknownBlockType, floats_of, mx_blocks
-from hierchat.models.formats.blocks import from_file, from_floats, pack
-from hierchat.models.formats.codebooks import NARROW
+from hierchat.models.formats.blocks import (
+    TYPES,
+    UnknownBlockType,
+    floats_of,
+    from_file,
+    from_floats,
+    mx_blocks,
+    pack,
+)
 from hierchat.models.formats.layouts import LAYOUTS, WIDE
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hierchat.cli.main import main
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load.compare import differences, on_hub
+from hierchat.models.load.add import differences, on_hub
 from tests.testing.fake_hub import REPO, FakeHub
 
 
