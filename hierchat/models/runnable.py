@@ -1,7 +1,4 @@
-"""What can be computed here: by our own engine (the registry of architectures), and through transformers.
-
-Asked of a configuration alone, so that it is known before the weights are fetched, unpacked or read.
-"""
+"""Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
 from __future__ import annotations
 
@@ -53,9 +50,7 @@ STEPS: dict[Step, str] = {
 }
 """As sentences for the page."""
 
-# Kinds of models that transformers' own modules compute, by transformers' names. tests/models/test_families.py makes a
-# tiny random model of each and compares it with transformers alone.
-
+# Kinds of models that transformers' own modules compute, by transformers' names
 ATTENTION = {FULL, SLIDING, "chunked_attention"}
 """Layers that look back at keys and values."""
 GRAPHED = frozenset([
@@ -75,15 +70,13 @@ SLOTTED = GRAPHED | frozenset([
     "kolibri1", "laguna", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash", "minicpm3", "ministral",
     "modernbert-decoder", "olmo3", "vaultgemma", "youtu",
 ])  # fmt: skip
-"""Kinds that are right over our slots, in trees: their modules ask transformers' attention interface, and keep keys and
-values alone."""
+"""Kinds that are right over our slots, in trees: their modules keep keys and values alone."""
 KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). A model is
-computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer that is
-on processors alone (engine/torch/tiled_experts.py)."""
+"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). Those with
+several experts in a layer take drafts on processors alone (engine/torch/tiled_experts.py)."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 
@@ -185,10 +178,9 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
         return False
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
-    hides = bool(window and window < context_length and not text.get("layer_types"))
-    return (
-        not hides and set(text.get("layer_types") or ()) <= {FULL} and not text.get("attn_logit_softcapping")
-    )
+    types = set(text.get("layer_types") or ())
+    hides = bool(window and window < context_length and not types)
+    return not hides and types <= {FULL} and not text.get("attn_logit_softcapping")
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
@@ -251,8 +243,7 @@ def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
 
 
 def gguf_refused(head: Head) -> str | None:
-    """Return why a GGUF file cannot run through transformers, which reads the files of some architectures only; we read
-    those of FAMILIES into its modules. None if it can."""
+    """Return why a GGUF file cannot run through transformers; None if it can."""
     if head.architecture in FAMILIES:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
             return f"its tensors are in {odd[0]}"

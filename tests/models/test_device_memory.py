@@ -39,10 +39,10 @@ def test_refusal_says_what_would_fit(free) -> None:
     entry = catalogue.entry("qwen3-1.7b")
     assert entry.size
     free(20 * GB)
-    require_fit(entry, entry.size, 16384, "cpu", catalogue.models.values())
+    require_fit(entry, entry.size, 16384, "cpu")
     free(9 * GB)
     with pytest.raises(DoesNotFitError) as caught:
-        require_fit(entry, entry.size, 16384, "cpu", catalogue.models.values())
+        require_fit(entry, entry.size, 16384, "cpu")
     said = str(caught.value)
     assert "qwen3-1.7b needs about 12.2 GB of memory on cpu" in said
     assert "9.0 GB are free" in said
@@ -68,7 +68,7 @@ def test_nothing_fits(free) -> None:
     entry = read_catalogue().entry()
     assert entry.size
     with pytest.raises(DoesNotFitError, match="No model of the catalogue would fit"):
-        require_fit(entry, entry.size, 64, "cpu", read_catalogue().models.values())
+        require_fit(entry, entry.size, 64, "cpu")
 
 
 def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, write_tokenizer
 from hierchat.models.load import tokenizer_files
-from hierchat.models.load.add import _local, of_config, of_head
+from hierchat.models.load.add import _file, _folder, of_config, of_head
 from hierchat.models.load.check import expected_step, fit, refusal, require_runnable
 from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import BrokenFileError, ModelError
@@ -154,7 +154,7 @@ def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -
         said = list(
             refused(
                 lambda raw=raw: head_in(raw),  # type: ignore[misc]
-                lambda: _local(path).entry,
+                lambda: _file(path).entry,
                 lambda: require_runnable(entry, "cpu"),
                 lambda: require_runnable(entry, "cuda"),
             )
@@ -181,7 +181,7 @@ def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
         said = list(
             refused(
                 lambda text=text: of_config("hostile", text, 1_000_000),  # type: ignore[misc]
-                lambda: _local(tiny_folder).entry,
+                lambda: _folder(tiny_folder).entry,
                 lambda: require_runnable(entry, "cpu"),
                 lambda: require_runnable(entry, "cuda"),
                 lambda: read_folder(tiny_folder),

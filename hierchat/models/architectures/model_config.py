@@ -28,8 +28,6 @@ from hierchat.models.architectures.families import (
 )
 
 # How far back the layers of a decoder see.
-
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What transformers calls the kinds of layers that the CPU engine computes."""
 
@@ -81,8 +79,7 @@ def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
 
 
 def sources(config: Mapping[str, Any]) -> list[int]:
-    """Return for each layer the one whose keys and values it reads: itself, or the last of its kind that has its
-    own."""
+    """Return for each layer whose keys and values it reads: its own, or those of the last of its kind with some."""
     layers = config["num_hidden_layers"]
     own = layers - (config.get("num_kv_shared_layers") or 0)
     if own == layers:
@@ -162,8 +159,6 @@ def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[N
 
 
 # Sizes of a decoder, as its config.json gives them.
-
-
 _MOST = {
     "altup_num_inputs": 2**6,
     "global_head_dim": 2**14,
@@ -216,18 +211,15 @@ def _is_plausible(key: str, value: Any) -> bool:
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return query heads, key-value heads, numbers per head."""
     heads = config["num_attention_heads"]
-    return (
-        heads,
-        config.get("num_key_value_heads") or heads,
-        config.get("head_dim") or config["hidden_size"] // heads,
-    )
+    size = config.get("head_dim") or config["hidden_size"] // heads
+    return heads, config.get("num_key_value_heads") or heads, size
 
 
 def query_scales(
     config: Mapping[str, Any], positions: int, usual: float | None = None
 ) -> NDArray[np.float32]:
-    """What the queries of each position are multiplied by, so that scores stay small; [positions]. `usual`: where
-    config.json says nothing, if it is not the root of a head's size that divides them."""
+    """Return what the queries of each position are multiplied by; [positions]. `usual`: where config.json says nothing,
+    if it is not the root of a head's size that divides them."""
     divided = 1.0 / sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
     scale = config.get("attention_multiplier") or usual or divided
     rope = config.get("rope_parameters") or {}
@@ -250,9 +242,7 @@ def shared_by_active(config: Mapping[str, Any]) -> bool:
     return bool(config.get("norm_topk_prob", True))
 
 
-# What a configuration says of texts, where a model knows pictures or sounds, too, in words for texts alone.
-
-
+# Configurations of texts, where a model knows pictures or sounds, too
 KINDS = {
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",

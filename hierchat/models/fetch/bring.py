@@ -258,8 +258,6 @@ def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
 
 # Removal of what came from elsewhere, and of what was made of it here. Files of the user's own stay, but for those that
 # were dropped on the page.
-
-
 def removable(entry: ModelEntry, device: str) -> int:
     """Return the bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
     return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
@@ -320,8 +318,6 @@ def _made(digest: str) -> tuple[Path, Path]:
 
 # How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files
 # where they are here, else from the catalogue.
-
-
 _BITS = {
     "q2_k": 3.2, "q3_k": 3.9, "q4_0": 4.6, "q4_1": 5.0, "q4_k": 4.9, "q5_k": 5.7, "q6_k": 6.6, "q8_0": 8.5,
     "mxfp4": 4.6, "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,

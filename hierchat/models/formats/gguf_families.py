@@ -1,14 +1,12 @@
-"""GGUF files that transformers' modules compute: a table of families with their configurations and tensors.
-
-A family reads its configuration from the head of a file, in transformers' terms, and makes the tensors of transformers'
-module out of the file's: what llama.cpp's converter did is undone."""
+"""GGUF files that transformers' modules compute: a table of families, which read the configuration of transformers'
+module from a file's head, and make its tensors out of the file's by undoing what llama.cpp's converter did."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,21 +23,13 @@ CONVOLUTION, STATE = "conv", "linear_attention"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def itself(tensor: Floats) -> Floats:
-    """Return a tensor as the file has it."""
-    return tensor
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a tensor of the module is made. `of`: names in the file, those of a layer without the layer; none: the one
-    that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one are not
-    counted.
+    that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one do not
+    count. Of matrices `make` moves whole rows, or with `columns` whole columns: so it can say which go where."""
 
-    For matrices `make` moves whole rows, or with `columns` whole columns, and computes nothing: so it can say which go
-    where."""
-
-    make: Callable[..., Any] = itself
+    make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
     whole: str = ""
     columns: bool = False
@@ -87,11 +77,7 @@ class Family:
         return {key: _decimal(value) for key, value in found.items() if value is not None}
 
 
-# How tensors are made
-
-
 def joined(axis: int) -> Callable[..., Floats]:
-    """Return what puts tensors behind each other."""
     return lambda *tensors: np.concatenate(tensors, axis=axis)
 
 
@@ -127,16 +113,13 @@ SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
 
 
 # What heads of files say of families
-
-
 def _shape(head: Head, name: str, axis: int) -> int | None:
     """Return the size of a tensor along an axis; None where the file has no such tensor."""
     return next((tensor.shape[axis] for tensor in head.tensors if tensor.name == name), None)
 
 
 def _state_sizes(head: Head, names: Mapping[str, str]) -> dict[str, int]:
-    """Return sizes of layers that keep a running state, by the configuration's names of them. `head`: numbers per
-    head; the others are keys of `ssm.`."""
+    """Return sizes of layers with a running state by the configuration's names. "head": numbers per head."""
     keys = ("conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size")
     found = {key: int(needed(head, f"ssm.{key}")) for key in keys}
     found["head"] = found["inner_size"] // found["time_step_rank"]
@@ -167,16 +150,12 @@ _SCORED = {"n_group": "expert_group_count", "topk_group": "expert_group_used_cou
 
 
 # Cohere 2, such as Command R7B: windows but in every fourth layer
-
-
 def _cohere2(head: Head) -> dict[str, Any]:
     every = head.of_architecture("attention.sliding_window_pattern") or 4
     return {"layer_types": [SLIDING if (layer + 1) % every else FULL for layer in range(layers_of(head))]}
 
 
 # Gemma 3n, its text model: four streams side by side (AltUp), per-layer inputs, keys that layers share
-
-
 def _gemma3n(head: Head) -> dict[str, Any]:
     rope = rope_parameters(head)
     rope.pop("partial_rotary_factor")
@@ -200,19 +179,13 @@ def _gemma3n(head: Head) -> dict[str, Any]:
 def _gemma3n_parts(config: Config) -> Mapping[str, Part]:
     names = {"altup_projections": "altup_proj", "altup_unembed_projections": "altup_unembd_proj"}
     return {
-        f"{name}.{stream}.weight": Part(partial(_stream, stream), (f"{ours}.weight",))
+        f"{name}.{stream}.weight": Part(itemgetter(stream), (f"{ours}.weight",))
         for name, ours in names.items()
         for stream in range(config["altup_num_inputs"] - 1)
     }
 
 
-def _stream(stream: int, tensor: Floats) -> Floats:
-    return np.asarray(tensor[stream])
-
-
 # GLM 4 with experts, such as GLM 4.5 Air; its files have the layer for multi-token prediction, too
-
-
 def _glm4moe(head: Head) -> dict[str, Any]:
     return {
         "attention_bias": has(head, "attn_q.bias"),
@@ -225,7 +198,7 @@ def _glm4moe(head: Head) -> dict[str, Any]:
 # Granite 4 (Mamba 2 and attention, with experts or without), and Granite MoE. Queries and keys are interleaved as
 # Llama's are, even where there are no rotary positions.
 
-_GRANITE = {
+GRANITE = {
     "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale",
     "attention_multiplier": "attention.scale",
@@ -286,8 +259,6 @@ def _granite_parts(config: Config) -> Mapping[str, Part]:
 
 
 # LFM2: short convolutions and attention; with experts, where only the first layers are dense
-
-
 def _lfm2(head: Head) -> dict[str, Any]:
     found = {**_attentive(head, CONVOLUTION), "conv_bias": has(head, "shortconv.conv.bias")}
     if head.architecture == "lfm2moe":
@@ -371,7 +342,7 @@ _DELTA_NET = {
     "linear_num_value_heads": "time_step_rank",
 }
 _QWEN35_EXPERTS = _ROUTED | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"}
-_QWEN35_NORMS = {"norm.weight": Part(minus_one), "linear_attn.norm.weight": Part(itself)}
+_QWEN35_NORMS = {"norm.weight": Part(minus_one), "linear_attn.norm.weight": Part()}
 
 
 def _qwen3next(head: Head) -> dict[str, Any]:
@@ -479,13 +450,11 @@ _ALL = (
         more=_glm4moe,
         parts=lambda config: EXPERTS | SCORE_BIAS,
     ),
-    Family(
-        "granitehybrid", ("granitemoehybrid",), needs=_GRANITE, more=_granite_hybrid, parts=_granite_parts
-    ),
+    Family("granitehybrid", ("granitemoehybrid",), needs=GRANITE, more=_granite_hybrid, parts=_granite_parts),
     Family(
         "granitemoe",
         ("granitemoe", "granitemoeshared"),
-        needs=_GRANITE,
+        needs=GRANITE,
         more=_granite_moe,
         parts=_granite_parts,
     ),

@@ -196,8 +196,6 @@ def _in_blocks(one: _Made) -> bool:
 
 
 # The tensors of a module of transformers, without torch being imported before there is one.
-
-
 FORMS = ("gate_up_proj", "up_proj", "down_proj")
 """Matrices of several experts, as transformers' interface for them calls them."""
 

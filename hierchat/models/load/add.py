@@ -139,8 +139,9 @@ def _active(head: Head) -> dict[str, int]:
 
 def _context(config: Mapping[str, Any]) -> dict[str, int]:
     positions = (config.get("text_config") or config).get("max_position_embeddings")
-    told = isinstance(positions, int) and positions >= 16
-    return {"context_length": min(CONTEXT, positions) if told else CONTEXT}
+    if isinstance(positions, int) and positions >= 16:
+        return {"context_length": min(CONTEXT, positions)}
+    return {"context_length": CONTEXT}
 
 
 def _slot(config: Mapping[str, Any]) -> int:
@@ -155,8 +156,6 @@ def _kind(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 # A model on the hub, described before its weights are fetched: from config.json, or the head of a GGUF file, alone.
-
-
 SAFETENSORS = ""
 """In place of a file's name: all of them."""
 _LIKED = ("q4_k_m", "q4_k_s", "q4_0", "q5_k_m", "q8_0")
@@ -289,8 +288,6 @@ def _folder(path: Path) -> Described:
 
 # What the catalogue says of a model, compared with what lies on the hub: `hierchat models check`. Heads of files and
 # config.json are read, and no weights.
-
-
 _JSON = 16 << 20
 """Bytes of a configuration, or of the head of safetensors, at most."""
 _FLOATS = ("BF16", "F16", "F32")

@@ -186,8 +186,6 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
 
 # What keeps a model from running, asked of the hub before its weights are fetched: config.json, or the head
 # of a GGUF file.
-
-
 _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 """Bytes that are asked for in turn: of a large vocabulary, the head takes some ten million."""
 
@@ -229,8 +227,6 @@ def remote_head(gguf: Gguf) -> Head:
 
 
 # Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out.
-
-
 Verdict = Literal["yes", "tight", "full", "no", "unknown"]
 """full: the machine has the memory, but other programs hold it now."""
 EASY = 0.75
@@ -319,8 +315,6 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 
 
 # Which step will compute a model, told before anything of it is fetched.
-
-
 def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
     """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
     names, else from the head of a GGUF file that is here; None where none tells."""

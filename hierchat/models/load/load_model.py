@@ -60,8 +60,6 @@ def load(
 
 
 # A catalogue model in blocks: for the CPU engine, or a module of transformers over our kernels.
-
-
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
     """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
     UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""

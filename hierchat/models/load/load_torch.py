@@ -122,8 +122,6 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 
 
 # A module of transformers whose matrices stay in the blocks of its file, for a processor.
-
-
 @dataclass(frozen=True, slots=True)
 class BlockModule:
     """`module` in eval mode; what stands for its matrices is in `matrices` by their names, and there they hold nothing

@@ -55,8 +55,6 @@ def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
 
 
 # What a chat needs of a model's files: a template, which tokens end a turn, and how its makers sample
-
-
 PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"

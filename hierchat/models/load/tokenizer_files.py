@@ -130,8 +130,6 @@ def _class_of(folder: Path) -> Any:
 
 
 # Which tokenizers mean the same tokens by the same ids
-
-
 _known: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 """By tokenizer: how many tokens it had, and their tokens_sha256."""
 
@@ -184,8 +182,6 @@ def _note(entry: ModelEntry) -> Path:
 
 
 # The list of tokens that a distilled draft model knows, in the order of its own ids; one id more stands for all others
-
-
 KNOWN_TOKENS_FILE = "known_tokens.npy"
 
 

@@ -169,11 +169,9 @@ def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
 def test_an_unknown_block_type_runs_through_transformers(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hierchat.models.formats import block_types, blocks
+    from hierchat.models.formats import blocks
 
-    known = dict(block_types.TYPES)
-    del known["Q8_0"]
-    monkeypatch.setattr(blocks, "TYPES", known)
+    monkeypatch.setattr(blocks, "TYPES", blocks.TYPES - {"Q8_0"})
     loaded = load(entry(tiny_gguf), "cpu")
     assert loaded.backend == "float16"
     assert "block type Q8_0" in loaded.note

@@ -15,7 +15,6 @@ from hierchat.models.catalogue import Folder, Gguf, Hub, ModelEntry, ModelSource
 from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load import loaded_model
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
@@ -111,8 +110,7 @@ def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Pat
 
 def _on_hub(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the hub's cache be this folder, for every repository."""
-    for module in (loaded_model, bring):
-        monkeypatch.setattr(module, "hub_folder", lambda *asked: folder)
+    monkeypatch.setattr(bring, "hub_folder", lambda *asked: folder)
 
 
 def test_the_makers_sampling_is_that_of_a_model_of_the_hub(

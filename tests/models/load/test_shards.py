@@ -124,7 +124,7 @@ def test_out_of_a_folder_of_the_hub_and_gone_again(
     size = sum(map(len, files.values()))
     assert fetched_size(found, "cpu") == size
     assert found.source.gguf
-    there = shards_there(found.source.gguf)
+    there = shards_there(found.source)
     assert len(there) == 4
     if partly:
         size -= there[1].stat().st_size
