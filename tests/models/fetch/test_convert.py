@@ -23,6 +23,7 @@ from hierchat.models.progress import (
     UnsupportedError,
     silent,
 )
+from tests.gguf_files.writer import finish
 
 
 def entry(path: Path) -> ModelEntry:
@@ -115,10 +116,7 @@ def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> No
     foreign = tmp_path / "foreign.gguf"
     writer = gguf.GGUFWriter(foreign, "wordpainter")
     writer.add_tensor("a", np.zeros(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(UnsupportedError, match=r"foreign\.gguf cannot be converted"):
         get(entry(foreign))
 

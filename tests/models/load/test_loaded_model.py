@@ -18,6 +18,7 @@ from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
+from tests.gguf_files.writer import finish
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
@@ -134,10 +135,7 @@ def test_the_makers_sampling_stands_in_gguf_files(
     for name, value in (("temp", 0.7), ("top_p", 0.8), ("penalty_repeat", 1.1)):
         writer.add_float32(f"general.sampling.{name}", value)
     writer.add_int32("general.sampling.top_k", 20)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     _on_hub(monkeypatch, tmp_path)
     stored = Gguf(path=path) if place == "here" else Gguf(repo="org/own", file=path.name)
     found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored)))
