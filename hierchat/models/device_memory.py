@@ -152,7 +152,7 @@ def require_blocks_fit(
 
 
 def _beside_blocks(modules: bool) -> tuple[float, int]:
-    """Bytes of a key or value, and what a model in blocks takes besides."""
+    """Return the bytes of a key or value, and what a model in blocks takes besides."""
     return (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
 
 

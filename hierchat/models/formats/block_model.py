@@ -167,10 +167,6 @@ class BlockModel:
         """Bytes of these weights in the file that the model came from."""
         return sum(matrix.file_bytes for matrix in self._read())
 
-    def block_types(self) -> list[str]:
-        """List the block types of all matrices that a forward reads."""
-        return sorted({matrix.name for matrix in self._read()})
-
     def _read(self) -> Iterable[Blocks]:
         each = [matrix for layer in self.layers for matrix in layer.values()]
         return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]

@@ -20,7 +20,7 @@ from hierchat.models.device_memory import (
     require_fit,
     total_memory,
 )
-from hierchat.models.fetch.bring import block_bytes, get_gguf, has_blocks, is_fetched, weight_bytes
+from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.folder import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
@@ -54,8 +54,7 @@ LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices; otherwise
-    transformers does."""
+    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices."""
     if entry.engine:
         return False
     if backend == "blocks":
@@ -72,11 +71,10 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
 def through_modules(entry: ModelEntry) -> bool:
     """Tell whether a processor computes transformers' module over our kernels, as far as that is known beforehand."""
     source = entry.source_on("cpu")
-    if entry.kind or not (source.gguf and is_fetched(entry, "cpu")):
+    if entry.kind or not (source.gguf and (gguf := gguf_file(source))):
         return entry.kind in KINDS and bool(source.gguf or source.wheel)
     with suppress(ModelError):
-        gguf = get_gguf(entry, device="cpu")
-        return gguf is not None and read_head(gguf).architecture in FAMILIES
+        return read_head(gguf).architecture in FAMILIES
     return False
 
 
@@ -94,7 +92,6 @@ def require_runnable(
     engine, source = by_engine(entry, device, backend), entry.source_on(device)
     if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
         return  # it can run, and the file itself may be gone
-    own: str | None
     if gguf := get_gguf(entry, progress, device):
         return require_runnable_head(entry, read_head(gguf), device, backend)
     if source.folder and source.folder.path.is_dir():
@@ -184,18 +181,12 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     return causal_config(folder, entry.name).to_dict()
 
 
-# What keeps a model from running, asked of the hub before its weights are fetched: config.json, or the head
-# of a GGUF file.
 _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 """Bytes that are asked for in turn: of a large vocabulary, the head takes some ten million."""
 
 
 def require_worth_fetching(
-    entry: ModelEntry,
-    device: str,
-    backend: Backend | None = None,
-    progress: Report = silent,
-    held: int = 0,
+    entry: ModelEntry, device: str, backend: Backend | None = None, progress: Report = silent, held: int = 0
 ) -> None:
     """Raises a ModelError where the model cannot run here. What the hub does not answer is found out later. `held`:
     bytes that will be free when it is loaded."""
@@ -245,11 +236,7 @@ class Fit:
 
 
 def fit(
-    entry: ModelEntry,
-    device: str,
-    backend: Backend | None = None,
-    held: int = 0,
-    weights: int | None = None,
+    entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0, weights: int | None = None
 ) -> Fit:
     """Tell whether a model fits into memory. `held`: bytes that will be free when it is loaded, besides those that are
     free now; `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
@@ -292,12 +279,9 @@ def _weights_in_blocks(
     entry: ModelEntry, device: str, backend: Backend | None, weights: int | None = None
 ) -> int | None:
     """Estimate the bytes of weights in our own engine's memory; None where neither files nor catalogue tell."""
-    size = entry.size
-    found = (
-        FLOAT_BYTES * size.parameters
-        if size and backend == "float32"
-        else block_bytes(entry, device, weights)
-    )
+    found, size = block_bytes(entry, device, weights), entry.size
+    if size and backend == "float32":
+        found = FLOAT_BYTES * size.parameters
     return int(found * size.held) if found and size else found
 
 
@@ -318,16 +302,12 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
     """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
     names, else from the head of a GGUF file that is here; None where none tells."""
-    own = by_engine(entry, device, backend)
-    if folder := entry.source_on(device).folder:
-        try:
-            return step(read_config(folder.path), own=own, device=device)
-        except (ModelError, *NONSENSE):
-            return None
-    if entry.kind is not None:
-        return step_of_kind(entry.kind, own=own, device=device)
-    if entry.source_on(device).gguf and is_fetched(entry, device):
-        with suppress(ModelError, *NONSENSE):
-            gguf = get_gguf(entry, device=device)
-            return gguf_step(read_head(gguf), own=own, device=device) if gguf else None
+    own, source = by_engine(entry, device, backend), entry.source_on(device)
+    with suppress(ModelError, *NONSENSE):
+        if source.folder:
+            return step(read_config(source.folder.path), own=own, device=device)
+        if entry.kind is not None:
+            return step_of_kind(entry.kind, own=own, device=device)
+        if source.gguf and (gguf := gguf_file(source)):
+            return gguf_step(read_head(gguf), own=own, device=device)
     return None
