@@ -6,28 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures.families import (
-    ACTIVATIONS,
-    ARCHITECTURES,
-    GGUF_ARCHITECTURES,
-    LONG_FACTORS,
-    ROPE_FACTORS,
-    SHORT_FACTORS,
-    Architecture,
-    unknown,
-)
-from hierchat.models.architectures.model_config import (
-    FULL,
-    KINDS,
-    SLIDING,
-    expert_width,
-    experts_of,
-    has_mlp_beside_experts,
-    layer_heads,
-    layer_input_size,
-    of_text,
-    tensors,
-)
+from hierchat.models.architectures import families, model_config
 from hierchat.models.architectures.rope import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
@@ -51,7 +30,7 @@ STEPS: dict[Step, str] = {
 """As sentences for the page."""
 
 # Kinds of models that transformers' own modules compute, by transformers' names
-ATTENTION = {FULL, SLIDING, "chunked_attention"}
+ATTENTION = {model_config.FULL, model_config.SLIDING, "chunked_attention"}
 """Layers that look back at keys and values."""
 GRAPHED = frozenset([
     "apertus", "arcee", "aria_text", "biogpt", "bitnet", "cohere", "ctrl", "dbrx", "dots1", "ernie4_5",
@@ -103,11 +82,11 @@ MADE_FOR_ELSE = {kind: reason for reason, kinds in _NO_CHAT.items() for kind in 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Return why our own engine cannot compute a model of this configuration; None if it can."""
-    config = of_text(config)
+    config = model_config.of_text(config)
     kind = str(config.get("model_type"))
-    if not (architecture := ARCHITECTURES.get(kind)):
-        return unknown(kind)
-    if (activation := architecture.activation_of(config)) not in ACTIVATIONS:
+    if not (architecture := families.ARCHITECTURES.get(kind)):
+        return families.unknown(kind)
+    if (activation := architecture.activation_of(config)) not in families.ACTIVATIONS:
         return f"activation {activation}"
     biases = config.get("attention_bias") and "q" not in architecture.biases
     if biases or config.get("mlp_bias") or config.get("attention_out_bias"):
@@ -116,7 +95,7 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return reason
     if (rope := rope_type(rope_scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
-    if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
+    if others := set(config.get("layer_types") or ()) - {model_config.FULL, model_config.SLIDING}:
         return f"layers of {min(others)}"
     if config.get("use_bidirectional_attention") not in (
         None,
@@ -124,22 +103,25 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         "vision",
     ):  # pictures alone may look ahead
         return "attention to what comes behind"
-    of_layers = sorted(set(layer_heads(config)))
+    of_layers = sorted(set(model_config.layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
     widths += [heads * size for heads, _, size in of_layers]
-    inputs, beside = layer_input_size(config, architecture), has_mlp_beside_experts(config, architecture)
+    inputs, beside = (
+        model_config.layer_input_size(config, architecture),
+        model_config.has_mlp_beside_experts(config, architecture),
+    )
     if inputs and beside:
         return "inputs of layers beside experts"
-    widths += [inputs] * bool(inputs) + [expert_width(config, architecture)] * beside
+    widths += [inputs] * bool(inputs) + [model_config.expert_width(config, architecture)] * beside
     odd = any(size % 16 or heads % kv_heads for heads, kv_heads, size in of_layers)
     if odd or any(width % BLOCK for width in widths):
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
     return None
 
 
-def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str | None:
+def _odd_experts(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
     """Return why our own engine cannot compute the experts of a layer; None if it can."""
-    experts, active = experts_of(config)
+    experts, active = model_config.experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
     if architecture.experts_beside_mlp and not experts:
@@ -180,7 +162,7 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     types = set(text.get("layer_types") or ())
     hides = bool(window and window < context_length and not types)
-    return not hides and types <= {FULL} and not text.get("attn_logit_softcapping")
+    return not hides and types <= {model_config.FULL} and not text.get("attn_logit_softcapping")
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
@@ -192,7 +174,7 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return what will compute a model of which only transformers' name of its kind is known."""
-    if own and KINDS.get(kind, kind) in ARCHITECTURES:
+    if own and model_config.KINDS.get(kind, kind) in families.ARCHITECTURES:
         return "kernels"
     return "slots" if slotted({"model_type": kind}, device) else "plain"
 
@@ -213,8 +195,8 @@ def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def gguf_unsupported(head: Head) -> str | None:
     """Return why our own engine cannot compute a GGUF file; None if it can."""
     config = gguf_config(head)
-    if not (architecture := GGUF_ARCHITECTURES.get(head.architecture)):
-        return unknown(config["model_type"])
+    if not (architecture := families.GGUF_ARCHITECTURES.get(head.architecture)):
+        return families.unknown(config["model_type"])
     if not config.get("num_attention_heads"):
         return "layers of different shapes"
     if not config.get("head_dim") and architecture.full_head_dim:
@@ -222,12 +204,12 @@ def gguf_unsupported(head: Head) -> str | None:
     if reason := unsupported(config):
         return reason
     # Keys and values of layers that use others' may be there, too
-    known = {name.gguf for name in tensors(architecture, {**config, "num_kv_shared_layers": 0})}
-    known |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}
+    known = {name.gguf for name in model_config.tensors(architecture, {**config, "num_kv_shared_layers": 0})}
+    known |= {families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS}
     if foreign := {tensor.name for tensor in head.tensors} - known:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
     scaled = rope_type(config.get("rope_scaling") or {})
-    if scaled == "longrope" and not any(tensor.name == LONG_FACTORS for tensor in head.tensors):
+    if scaled == "longrope" and not any(tensor.name == families.LONG_FACTORS for tensor in head.tensors):
         return "rope scaling longrope without its factors"
     if head.architecture == "granite" and head.of_architecture("rope.scaling.finetuned") is False:
         return "Granite without rotary positions"
@@ -248,13 +230,13 @@ def gguf_refused(head: Head) -> str | None:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
             return f"its tensors are in {odd[0]}"
         return unknown_tokenizer(head)
-    alone = set(GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
+    alone = set(families.GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
     if head.architecture in alone:
         own = gguf_unsupported(head)
         return f"only the CPU engine reads such a file{f', and does not compute {own}' if own else ''}"
     if head.shards > 1:
         return "no way is known here to read such a model in several files"
     if head.architecture not in READ_BY_TRANSFORMERS:
-        known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES) | set(FAMILIES))
+        known = sorted(READ_BY_TRANSFORMERS | set(families.GGUF_ARCHITECTURES) | set(FAMILIES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

@@ -10,29 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.families import (
-    ARCHITECTURES,
-    EMBEDDING,
-    EXPERT_SCALES,
-    HEAD,
-    LAST_NORM,
-    LAYER_EMBEDDING,
-    LAYER_INPUT_NORMS,
-    LAYER_INPUTS,
-    LAYER_PROJECTION,
-    LAYER_PROJECTION_NORM,
-    NORMS_BESIDE_MLP,
-    ROUTER_NORMS,
-    Architecture,
-    Name,
-)
+from hierchat.models.architectures import families
 
 # How far back the layers of a decoder see.
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What transformers calls the kinds of layers that the CPU engine computes."""
 
 
-def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
+def layer_kinds(config: Mapping[str, Any], architecture: families.Architecture) -> list[str]:
     """Return the kind of each layer's attention, in transformers' words, also where an older config.json names none."""
     if kinds := config.get("layer_types"):
         return list(kinds)
@@ -46,13 +31,13 @@ def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[s
     return [FULL if layer < full or (period and (layer + 1) % period == 0) else SLIDING for layer in layers]
 
 
-def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
+def windows(config: Mapping[str, Any], architecture: families.Architecture) -> list[int]:
     """Return the positions that each layer sees of those up to its own, which counts; 0: all of them."""
     window = _window(config, architecture)
     return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
 
 
-def _window(config: Mapping[str, Any], architecture: Architecture) -> int:
+def _window(config: Mapping[str, Any], architecture: families.Architecture) -> int:
     return config.get("sliding_window") or 0 if config.get("use_sliding_window", architecture.window) else 0
 
 
@@ -65,7 +50,7 @@ Heads = tuple[int, int, int]
 def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
     """Return the heads of each layer; those without a window may have others than those with one."""
     usual = heads_of(config)
-    architecture = ARCHITECTURES.get(str(config.get("model_type")))
+    architecture = families.ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.full_head_dim:
         return [usual] * config["num_hidden_layers"]
     heads, kv_heads, size = usual
@@ -84,7 +69,7 @@ def sources(config: Mapping[str, Any]) -> list[int]:
     own = layers - (config.get("num_kv_shared_layers") or 0)
     if own == layers:
         return list(range(layers))
-    kinds = layer_kinds(config, ARCHITECTURES[config["model_type"]])
+    kinds = layer_kinds(config, families.ARCHITECTURES[config["model_type"]])
     last = {kind: layer for layer, kind in enumerate(kinds[:own])}
     return [layer if layer < own else last[kinds[layer]] for layer in range(layers)]
 
@@ -92,50 +77,54 @@ def sources(config: Mapping[str, Any]) -> list[int]:
 def slot_size(config: Mapping[str, Any]) -> int:
     """Count the numbers per position of the key-value cache."""
     heads = layer_heads(config)
-    shared = ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
+    shared = families.ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
     kept = set(sources(config)) if shared else range(len(heads))
     without = [kind in WITHOUT_SLOTS for kind in config.get("layer_types") or [None] * len(heads)]
     return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
 
 
-def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:
+def layer_input_size(config: Mapping[str, Any], architecture: families.Architecture) -> int:
     """Return the size of the input that each layer has of its own; 0: none."""
     return config.get("hidden_size_per_layer_input") or 0 if "layer_gate" in architecture.matrices else 0
 
 
-def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture) -> bool:
+def has_mlp_beside_experts(config: Mapping[str, Any], architecture: families.Architecture) -> bool:
     """Tell whether layers have routed experts beside a dense MLP."""
     return bool(architecture.experts_beside_mlp) and experts_of(config)[0] > 0
 
 
-def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
+def expert_width(config: Mapping[str, Any], architecture: families.Architecture) -> int:
     """Return the rows of gate and up, of one expert where a layer has several."""
     beside = has_mlp_beside_experts(config, architecture)
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
-def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def matrices_of(
+    architecture: families.Architecture, config: Mapping[str, Any], layer: int
+) -> dict[str, families.Name]:
     """Return the matrices of a layer."""
     beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
     return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
 
 
-def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
+def norms_of(
+    architecture: families.Architecture, config: Mapping[str, Any], layer: int
+) -> dict[str, families.Name]:
     """Return the norms of a layer."""
     return _without(architecture.norms, _missing(architecture, config, layer))
 
 
-def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
+def _without(names: Mapping[str, families.Name], missing: set[str]) -> dict[str, families.Name]:
     return {place: name for place, name in names.items() if place not in missing}
 
 
-def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
+def _missing(architecture: families.Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
     """Return which of an architecture's matrices and norms a layer of this model has not."""
     missing = set[str]()
     if not layer_input_size(config, architecture):
-        missing |= LAYER_INPUTS.keys() | LAYER_INPUT_NORMS.keys()
+        missing |= families.LAYER_INPUTS.keys() | families.LAYER_INPUT_NORMS.keys()
     if not has_mlp_beside_experts(config, architecture):
-        missing |= NORMS_BESIDE_MLP.keys()
+        missing |= families.NORMS_BESIDE_MLP.keys()
     if config.get("num_kv_shared_layers") and sources(config)[layer] != layer:
         missing |= {"k", "v", "key_norms"}
     if config.get("attention_k_eq_v") and layer_kinds(config, architecture)[layer] == FULL:
@@ -143,11 +132,11 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
     return missing
 
 
-def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
+def tensors(architecture: families.Architecture, config: Mapping[str, Any]) -> Iterator[families.Name]:
     """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
-    yield from (EMBEDDING, LAST_NORM, HEAD)
+    yield from (families.EMBEDDING, families.LAST_NORM, families.HEAD)
     if layer_input_size(config, architecture):
-        yield from (LAYER_EMBEDDING, LAYER_PROJECTION, LAYER_PROJECTION_NORM)
+        yield from (families.LAYER_EMBEDDING, families.LAYER_PROJECTION, families.LAYER_PROJECTION_NORM)
     for layer in range(config.get("num_hidden_layers") or 0):
         matrices = matrices_of(architecture, config, layer)
         yield from (name.of(layer) for name in matrices.values())
@@ -155,7 +144,7 @@ def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[N
         yield from (matrices[name].of(layer, "bias") for name in architecture.biases)
         yield from (name.of(layer) for name in (architecture.sinks, architecture.scales) if name)
         if has_mlp_beside_experts(config, architecture):
-            yield from (name.of(layer, "scale") for name in (ROUTER_NORMS, EXPERT_SCALES))
+            yield from (name.of(layer, "scale") for name in (families.ROUTER_NORMS, families.EXPERT_SCALES))
 
 
 # Sizes of a decoder, as its config.json gives them.

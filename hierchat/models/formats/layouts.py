@@ -48,7 +48,7 @@ WIDE = {"IQ1_WIDE": 0.125, "IQ2_WIDE": 0.125, "IQ3_WIDE": 0.25, "IQ3_S_WIDE": 1.
 """No types of files: what codebooks makes of those of one to three bits. By what their scale is to be multiplied."""
 
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN, AS_STORED = range(6)
-"""Where a file has the numbers of a block; see words.read. Those AS_STORED are fields of the head: words of the file
+"""Where a file has the numbers of a block; see `read`. Those AS_STORED are fields of the head: words of the file
 that stay as they are."""
 
 

@@ -14,14 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import models_dir
+from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.architectures.model_config import (
-    PREFIX,
-    experts_of,
-    of_text,
-    require_plausible,
-    slot_size,
-)
 from hierchat.models.catalogue import Catalogue, Gguf, Hub, ModelEntry
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
@@ -89,7 +83,7 @@ def of_config(name: str, text: str | bytes, parameters: int | None = None) -> De
     `parameters`: in all of them, where that is known. Raises UnsupportedError, BrokenFileError."""
     try:
         config = json.loads(text)
-        require_plausible(config)
+        model_config.require_plausible(config)
         own, through = unsupported(config), refused(config)
         on_cpu = best_device().startswith("cpu")
         computed = step(config, own=on_cpu)
@@ -109,7 +103,7 @@ def _size(config: Mapping[str, Any], parameters: int) -> dict[str, int]:
     text = config.get("text_config") or config
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
     rows = _number(text.get("vocab_size")) * _number(text.get("hidden_size"))
-    experts, active = experts_of(text)
+    experts, active = model_config.experts_of(text)
     width = _number(text.get("moe_intermediate_size") or text.get("intermediate_size"))
     layers = _number(text.get("num_hidden_layers"))
     asleep = 3 * _number(text.get("hidden_size")) * width * layers * max(experts - active, 0)
@@ -146,7 +140,7 @@ def _context(config: Mapping[str, Any]) -> dict[str, int]:
 
 def _slot(config: Mapping[str, Any]) -> int:
     try:
-        return slot_size(config)
+        return model_config.slot_size(config)
     except NONSENSE:
         return 0
 
@@ -322,7 +316,7 @@ def _of_repository(entry: ModelEntry, hub: Hub) -> Iterator[str]:
         return
     config = _json(hub, "config.json")
     yield from _of_config(entry, hub.repo, config)
-    texts = PREFIX if config.get("text_config") else ""
+    texts = model_config.PREFIX if config.get("text_config") else ""
     if entry.size and (parameters := _parameters(hub, files, texts)) not in (None, entry.size.parameters):
         yield f"{hub.repo} has {parameters:,} parameters; the catalogue says {entry.size.parameters:,}."
 
@@ -339,7 +333,7 @@ def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Itera
     if entry.kind and kind != entry.kind:
         yield f"{name} is of the kind {kind}; the catalogue says {entry.kind}."
     try:
-        slot = slot_size(of_text(config))
+        slot = model_config.slot_size(model_config.of_text(config))
     except NONSENSE:
         return
     types = config.get("layer_types") or ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hierchat.models import runnable
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.device_memory import (
@@ -36,16 +37,6 @@ from hierchat.models.progress import (
     UnsupportedError,
     silent,
 )
-from hierchat.models.runnable import (
-    Step,
-    gguf_refused,
-    gguf_step,
-    gguf_unsupported,
-    refused,
-    step,
-    step_of_kind,
-    unsupported,
-)
 
 CONTEXT = 4096
 """Positions that are counted where an entry does not name them."""
@@ -63,7 +54,7 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
         return False
     if through_modules(entry):
         return backend is None
-    if entry.kind and step_of_kind(entry.kind, own=True) != "kernels":
+    if entry.kind and runnable.step_of_kind(entry.kind, own=True) != "kernels":
         return False
     return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
 
@@ -102,7 +93,7 @@ def require_runnable(
         return
     config = _config(entry, folder, engine)
     with _sense(entry.name):
-        own, through = unsupported(config), refused(config)
+        own, through = runnable.unsupported(config), runnable.refused(config)
     _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
 
 
@@ -110,8 +101,8 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
     """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError."""
     with _sense(entry.name):
         gguf_config(head)
-        through = gguf_refused(head)
-        own = through if head.architecture in FAMILIES else gguf_unsupported(head)
+        through = runnable.gguf_refused(head)
+        own = through if head.architecture in FAMILIES else runnable.gguf_unsupported(head)
     engine = by_engine(entry, device, backend)
     _require_one(entry.name, engine, backend, head.architecture, own, through)
 
@@ -174,7 +165,7 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     if engine:
         try:
             config = read_config(folder)
-            if not unsupported(config):
+            if not runnable.unsupported(config):
                 return config
         except (OSError, ModelError, *NONSENSE):
             pass  # transformers says what is wrong with it
@@ -299,15 +290,15 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 
 
 # Which step will compute a model, told before anything of it is fetched.
-def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
+def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> runnable.Step | None:
     """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
     names, else from the head of a GGUF file that is here; None where none tells."""
     own, source = by_engine(entry, device, backend), entry.source_on(device)
     with suppress(ModelError, *NONSENSE):
         if source.folder:
-            return step(read_config(source.folder.path), own=own, device=device)
+            return runnable.step(read_config(source.folder.path), own=own, device=device)
         if entry.kind is not None:
-            return step_of_kind(entry.kind, own=own, device=device)
+            return runnable.step_of_kind(entry.kind, own=own, device=device)
         if source.gguf and (gguf := gguf_file(source)):
-            return gguf_step(read_head(gguf), own=own, device=device)
+            return runnable.gguf_step(read_head(gguf), own=own, device=device)
     return None
