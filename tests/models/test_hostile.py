@@ -164,7 +164,7 @@ def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -
         expected_step(entry, "cpu")  # the list of models asks these of all that are here
         fit(entry, "cpu")
         refusal(entry, "cpu")
-    assert count > CASES // 3
+    assert count > CASES // 5
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long"])
@@ -192,7 +192,7 @@ def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
         expected_step(entry, "cpu")
         fit(entry, "cpu")
         refusal(entry, "cpu")
-    assert count > CASES // 4
+    assert count > CASES // 5
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Bl
     widens has the name and the size of the wider form. Raises UnknownBlockType."""
     from hierchat.jit import LANES
 
-    if name not in TYPES:
+    if name not in TYPES and name not in WIDE:
         raise UnknownBlockType(name)
     if name in NARROW:
         name, raw = widened(name, raw)
