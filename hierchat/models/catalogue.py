@@ -386,9 +386,12 @@ def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
     try:
         entries = _Entries.model_validate({"models": merged}).models
     except ValidationError as error:
-        _fail(
-            files, [(tuple(step for step in e["loc"] if step != "[key]"), _said(e)) for e in error.errors()]
-        )
+        wrong = []
+        for one in error.errors():
+            said = "unknown field" if one["type"] == "extra_forbidden" else one["msg"]
+            where = tuple(step for step in one["loc"] if step != "[key]")
+            wrong.append((where, said.removeprefix("Value error, ")))
+        _fail(files, wrong)
     return _checked(files, entries)
 
 
@@ -409,7 +412,8 @@ def _models_of(file: Lined) -> dict[str, dict[str, Any]]:
         if not isinstance(name, str) or not isinstance(fields, dict):
             raise CatalogueError(f"{begin} expected a name and under it its fields")
         if "name" in fields:
-            raise CatalogueError(f"{begin} its name is its key; remove 'name'")
+            line = file.lines["models", name, "name"]
+            raise CatalogueError(f"{file.path}:{line}: model {name!r}: its name is its key; remove 'name'")
     return models
 
 
@@ -440,12 +444,6 @@ def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
     if wrong:
         _fail(files, wrong)
     return Catalogue(models=entries, default=defaults[0])
-
-
-def _said(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
-    return re.sub(r"^Value error, ", "", error["msg"])
 
 
 def _fail(files: list[Lined], wrong: list[tuple[Where, str]]) -> NoReturn:

@@ -322,22 +322,17 @@ def _describe_beside(gguf: Path, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def _unmapped() -> ModuleType:
-    """Return a numpy whose mapped files are plain arrays over the same memory."""
-    found = ModuleType("numpy")
-    found.__dict__.update(np.__dict__)
-    found.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
-    return found
-
-
 def main(gguf: Path, folder: Path) -> int:
     """Describe a file for `_describe_beside`; returns 1 where that failed."""
     import gguf as library
 
     # transformers reads the file once for each question, and the library makes several views for each token's text,
-    # which for mapped arrays take most of its time
+    # which for mapped arrays take most of its time: here they are plain ones over the same memory
     library.GGUFReader = functools.cache(library.GGUFReader)
-    library.gguf_reader.np = _unmapped()
+    unmapped = ModuleType("numpy")
+    unmapped.__dict__.update(np.__dict__)
+    unmapped.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
+    library.gguf_reader.np = unmapped
     try:
         _describe_here(gguf, folder)
     except Exception:  # said by the caller, who does it once more

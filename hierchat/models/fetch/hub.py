@@ -1,8 +1,7 @@
-"""Models and datasets out of hub repositories, into hierchat's own cache.
+"""Fetch models and datasets out of hub repositories into hierchat's own cache, and find them there.
 
-What is there whole is used without asking the network, so a branch name such as `main` stays at the commit
-that was fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here.
-"""
+What is there whole is used without asking the network, so a branch name such as `main` stays at the commit that was
+fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here."""
 
 from __future__ import annotations
 
@@ -61,7 +60,12 @@ def fetch_hub(
     OfflineError, DiskFullError, or BrokenFileError when a file came wrong twice."""
     if found := hub_folder(repo, revision, patterns, kind):
         return found
-    _require_hub(repo)
+    if offline_mode():
+        raise _offline(repo)
+    try:
+        requests.head(endpoint(), timeout=_TIMEOUT)  # the hub library would try for half a minute first
+    except requests.RequestException as error:
+        raise _offline(repo) from error
     lock = _hub_cache() / repo.replace("/", "--")
     with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision, kind):
         folder, altered = _download(repo, revision, report, patterns, kind)
@@ -144,16 +148,6 @@ def _is_altered(file: Path) -> bool:
     """Tell whether a large file is not what the hub says: the folder links to it under its SHA-256 as name."""
     name = file.resolve().name
     return bool(re.fullmatch("[0-9a-f]{64}", name)) and cache.sha256(file) != name
-
-
-def _require_hub(repo: str) -> None:
-    """Raises OfflineError at once, where the hub library would try for half a minute first."""
-    if offline_mode():
-        raise _offline(repo)
-    try:
-        requests.head(endpoint(), timeout=15)
-    except requests.RequestException as error:
-        raise _offline(repo) from error
 
 
 def _offline(repo: str) -> OfflineError:

@@ -155,8 +155,7 @@ _WITH_SHARED = {
 }
 
 
-# Cohere 2, such as Command R7B: windows but in every fourth layer
-def _cohere2(head: Head) -> dict[str, Any]:
+def _with_windows(head: Head) -> dict[str, Any]:
     every = head.of_architecture("attention.sliding_window_pattern") or 4
     return {"layer_types": [SLIDING if (layer + 1) % every else FULL for layer in range(layers_of(head))]}
 
@@ -387,7 +386,7 @@ def _qwen3next_parts(config: Config) -> Mapping[str, Part]:
 
 
 _ALL = (
-    Family(
+    Family(  # such as Command R7B: windows but in every fourth layer
         "cohere2",
         ("cohere2",),
         needs={
@@ -395,7 +394,7 @@ _ALL = (
             "layer_norm_eps": "attention.layer_norm_epsilon",
             "logit_scale": "logit_scale",
         },
-        more=_cohere2,
+        more=_with_windows,
     ),
     Family(
         "gemma3n",

@@ -67,9 +67,13 @@ class GgufModule:
     def weights(self, matrices: Collection[str], looked_up: Collection[str], report: Report) -> ModuleWeights:
         """Read the weights, `matrices` in blocks where possible: those that are multiplied with rows, or `looked_up`
         alone. Raises BrokenFileError."""
+        from hierchat.jit import LANES
+
         found, vectors = dict[str, Matrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
-            if one.name in matrices and _in_blocks(one):
+            # Our kernels multiply whole blocks, and find where the rows of an expert begin
+            fits = one.shape[-1] % BLOCK == 0 and (len(one.shape) == 2 or one.shape[-2] % LANES == 0)
+            if one.name in matrices and fits:
                 found[one.name] = self._matrix(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
@@ -186,13 +190,6 @@ def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callabl
         return names.get_name(said, (".weight", ".bias")) or said.removesuffix(".weight")
 
     return find
-
-
-def _in_blocks(one: _Made) -> bool:
-    """Tell whether our kernels multiply rows of this length, and find where the rows of an expert begin."""
-    from hierchat.jit import LANES
-
-    return one.shape[-1] % BLOCK == 0 and (len(one.shape) == 2 or one.shape[-2] % LANES == 0)
 
 
 # The tensors of a module of transformers, without torch being imported before there is one.

@@ -159,19 +159,16 @@ def describe(model: HubModel, file: str | None = None) -> Described:
     """Describe the model in one of its files; in the best one, if none is named. Raises a ModelError."""
     file = best(model) if file is None else file
     if file == SAFETENSORS:
-        return _of_safetensors(model)
+        if not model.safetensors:
+            said = "has no safetensors beside a config.json. Choose another model."
+            raise UnsupportedError(f"{model.repo} {said}")
+        config = fetch_beginning(model.repo, "main", "config.json", _JSON)
+        told = of_config(model.repo, config, None if model.packed else model.parameters)
+        return _on_hub(told, model, model.repo.split("/")[1], {"hub": {"repo": model.repo}})
     if not file.endswith(".gguf") or (model.files and file not in {one.name for one in model.files}):
         raise MissingError(f"{model.repo} has no file {file}. Choose another one.")
     told = of_head(file, remote_head(Gguf(repo=model.repo, file=file)))
     return _on_hub(told, model, Path(file).name, {"gguf": {"repo": model.repo, "file": file}})
-
-
-def _of_safetensors(model: HubModel) -> Described:
-    if not model.safetensors:
-        raise UnsupportedError(f"{model.repo} has no safetensors beside a config.json. Choose another model.")
-    config = fetch_beginning(model.repo, "main", "config.json", _JSON)
-    told = of_config(model.repo, config, None if model.packed else model.parameters)
-    return _on_hub(told, model, model.repo.split("/")[1], {"hub": {"repo": model.repo}})
 
 
 def _on_hub(told: Described, model: HubModel, name: str, source: Mapping[str, Any]) -> Described:
@@ -300,7 +297,10 @@ def differences(entry: ModelEntry) -> Iterator[str]:
             if source.hub:
                 yield from _of_repository(entry, source.hub)
             elif source.gguf and source.gguf.repo:
-                yield from _of_file(entry, source.gguf)
+                gguf, head = source.gguf, remote_head(source.gguf)
+                yield from _of_config(entry, str(gguf.file), gguf_config(head))
+                if entry.size and not entry.source.hub and head.parameters != entry.size.parameters:
+                    yield _counted(str(gguf.file), head.parameters, entry.size.parameters)
         except (MissingError, BrokenFileError) as error:
             yield str(error)
 
@@ -318,14 +318,11 @@ def _of_repository(entry: ModelEntry, hub: Hub) -> Iterator[str]:
     yield from _of_config(entry, hub.repo, config)
     texts = model_config.PREFIX if config.get("text_config") else ""
     if entry.size and (parameters := _parameters(hub, files, texts)) not in (None, entry.size.parameters):
-        yield f"{hub.repo} has {parameters:,} parameters; the catalogue says {entry.size.parameters:,}."
+        yield _counted(hub.repo, parameters, entry.size.parameters)
 
 
-def _of_file(entry: ModelEntry, gguf: Gguf) -> Iterator[str]:
-    head = remote_head(gguf)
-    yield from _of_config(entry, str(gguf.file), gguf_config(head))
-    if entry.size and not entry.source.hub and head.parameters != entry.size.parameters:
-        yield f"{gguf.file} has {head.parameters:,} parameters; the catalogue says {entry.size.parameters:,}."
+def _counted(name: str, there: int | None, said: int) -> str:
+    return f"{name} has {there:,} parameters; the catalogue says {said:,}."
 
 
 def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Iterator[str]:

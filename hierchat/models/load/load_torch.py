@@ -63,6 +63,8 @@ def load_torch(
         )
     if lost := sorted(info["missing_keys"]):  # transformers would go on with random weights
         raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
+    on_cpu: Backend = "float16" if device.startswith("cpu") else "float32"
+    usual: Backend = on_cpu if dtype == torch.float32 else "bfloat16"
     return LoadedModel(
         name=entry.name,
         model=model.eval().requires_grad_(False),
@@ -70,19 +72,11 @@ def load_torch(
         device=str(model.device),
         dtype=str(dtype).removeprefix("torch."),
         quantisation=entry.quantisation,
-        backend=backend or _backend(entry, dtype, device),
+        backend=backend or (usual if entry.quantisation == "none" else entry.quantisation),
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
         end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
     )
-
-
-def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:
-    if entry.quantisation != "none":
-        return entry.quantisation
-    if dtype == torch.float32:
-        return "float16" if device.startswith("cpu") else "float32"
-    return "bfloat16"
 
 
 def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:

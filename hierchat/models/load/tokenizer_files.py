@@ -85,7 +85,10 @@ def open_tokenizer(folder: Path, *, plainly: bool) -> Any:
 
 def require_bounded(folder: Path, *, plainly: bool) -> None:
     """Try in another process whether a tokenizer can be used in time and memory, once. Raises BrokenFileError."""
-    plainly = (plainly or _class_of(folder) in _GENERIC) and (folder / "tokenizer.json").exists()
+    with suppress(OSError, *NONSENSE):
+        said = json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES])
+        plainly = plainly or said.get("tokenizer_class") in _GENERIC
+    plainly = plainly and (folder / "tokenizer.json").exists()
     files = sorted({file for pattern in _FILES for file in folder.glob(pattern)})
     stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     for file, (_, size, _) in zip(files, stamps, strict=True):
@@ -117,13 +120,6 @@ def require_bounded(folder: Path, *, plainly: bool) -> None:
         raise BrokenFileError(f"The tokenizer {named} cannot be used ({reason}). Choose another model.")
     with suppress(OSError):
         write_whole(tried, b"")
-
-
-def _class_of(folder: Path) -> Any:
-    """Return the class of transformers that a tokenizer names; None where it names none, or cannot be read."""
-    with suppress(OSError, *NONSENSE):
-        return json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES]).get("tokenizer_class")
-    return None
 
 
 # Which tokenizers mean the same tokens by the same ids
