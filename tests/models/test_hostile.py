@@ -17,7 +17,6 @@ from tokenizers import Tokenizer, models
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch.convert import source_sha256
 from hierchat.models.fetch.folder import identity_of, read_folder
-from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, write_tokenizer
 from hierchat.models.load import tokenizer_files
@@ -204,9 +203,7 @@ def test_a_number_that_cannot_be_is_refused_and_named(key: str, value: Any, tmp_
     path = tmp_path / "hostile.gguf"
     path.write_bytes(gguf_of(list((values | {f"llama.{key}": value}).items()), tensors))
     os.truncate(path, size + 100_000)
-    with pytest.raises(
-        BrokenFileError, match=r"llama does not say all of what it is \(its .* is .*\)\. Choose another file"
-    ):
+    with pytest.raises(BrokenFileError, match=r"does not say all of what it is \(its .* is .*\)\. Choose"):
         of_head("hostile", read_head(path))
 
 
@@ -221,9 +218,7 @@ def test_what_no_file_has_is_no_file(key: str, value: Any, tmp_path: Path) -> No
     values, tensors, _ = whole("llama")
     path = tmp_path / "hostile.gguf"
     path.write_bytes(gguf_of([*values.items(), (key, value)], tensors) + bytes(1_000_000))
-    with pytest.raises(
-        BrokenFileError, match=r"hostile\.gguf is no whole GGUF file\. Fetch or copy it again"
-    ):
+    with pytest.raises(BrokenFileError, match=r"hostile\.gguf is no whole GGUF file\. Fetch or copy"):
         read_head(path)
 
 
@@ -249,21 +244,12 @@ def test_a_file_of_zeros_is_not_counted_through(many: str, tmp_path: Path) -> No
         read_head(path)
 
 
-HEADERS: list[Any] = [
-    {"a": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}},
-    {"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}},
-    {"a": {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]}},
-    {"a": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}},
-    {"a": {"dtype": "F32", "shape": 7, "data_offsets": [0, 4]}},
-    {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**70]}},
-    {"a": {"dtype": "F32", "shape": [1], "data_offsets": []}},
-    {"a": []},
-    [],
-    "deep",
-]
+SHAPES: list[Any] = [[2**62, 2**62], [-1], ["x"], [1.5], 7]
+HEADERS = [{"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}} for shape in SHAPES]
+HEADERS += [{"a": {"dtype": "F32", "shape": [1], "data_offsets": offsets}} for offsets in ([0, 2**70], [])]
 
 
-@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("header", [*HEADERS, {"a": []}, [], "deep"])
 def test_a_header_of_safetensors_that_cannot_be_is_refused(header: Any, tiny_folder: Path) -> None:
     raw = b"[" * 100_000 if header == "deep" else json.dumps(header).encode()
     (tiny_folder / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(4))
@@ -302,17 +288,13 @@ def test_a_folder_cannot_say_where_its_blocks_are_written(tiny_folder: Path) -> 
     assert ".." not in identity_of(tiny_folder)
 
 
-def test_all_families_are_tried() -> None:
-    assert {name.split(",")[0] for name in FILES} >= set(FAMILIES)
-
-
 def test_a_tokenizer_that_never_ends_is_refused_by_its_file(
     tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class of transformers' that makes as many tokens as its configuration says."""
     file = tiny_folder / "tokenizer_config.json"
     config = json.loads(file.read_text())
-    monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 15)
+    monkeypatch.setattr(tokenizer_files, "CPU_SECONDS", 10)
     read_tokenizer(tiny_folder, plainly=False)  # as it was
     file.write_text(json.dumps({**config, "tokenizer_class": "T5Tokenizer", "extra_ids": 10**9}))
     with pytest.raises(BrokenFileError, match=r"tokenizer_config\.json cannot be used \(it took too long"):

@@ -198,25 +198,6 @@ def test_words_of_the_vocabulary_need_no_merges(
     assert len(tokenizer.encode(" th").ids) == expected
 
 
-def test_exaone_4_out_of_its_file_alone(tmp_path: Path, ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its configuration nor its tokenizer is known to transformers' reader."""
-    monkeypatch.setattr(describing, "_describe_beside", lambda *_: pytest.fail("it was left to transformers"))
-    special = ["[BOS]", "[PAD]", "[|endofturn|]", "[UNK]", "[|user|]"]
-    ids = [("bos", 0), ("eos", 2), ("padding", 1), ("unknown", 3)]
-    describe(
-        write_vocabulary(
-            tmp_path / "t.gguf", architecture="exaone4", split="exaone4", special=special, ids=ids
-        ),
-        ours,
-    )
-    tokenizer = read_tokenizer(ours)
-    said = "[|user|]\nIt is abab, 12345.[|endofturn|]"
-    assert tokenizer.decode(tokenizer(said)["input_ids"]) == said
-    assert tokenizer("[|user|]x")["input_ids"][0] == 4
-    assert (tokenizer.eos_token, tokenizer.pad_token) == ("[|endofturn|]", "[PAD]")
-    assert _json(ours / "generation_config.json")["eos_token_id"] == 2
-
-
 def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
     file = write_vocabulary(tmp_path / "tiny.gguf")
     theirs = read_tokenizer(transformers_alone(file))

@@ -10,20 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
-
-QUESTION = "Which way does the earth orbit the sun?"
-PROMPT = [
-    1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182,
-    2, 198, 1, 4093, 198, 14413, 970, 1072, 260, 3103, 8591, 260, 2388, 47, 2, 198, 1, 520, 9531, 198,
-]  # fmt: skip
-REPLY = [
-    504, 2591, 21837, 260, 5430, 281, 253, 3468, 7842, 1130, 260, 5430, 30, 669, 314, 253, 4959, 1909, 281,
-    24840,
-]  # fmt: skip
 
 
 def logits(loaded) -> torch.Tensor:
@@ -166,18 +154,3 @@ def test_what_is_broken_is_said(
     damage(tiny_folder)
     with pytest.raises(error, match=said):
         load(entry_of(tiny_folder), "cpu")
-
-
-@pytest.mark.large
-def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
-    monkeypatch.undo()  # the user's own cache: one download is enough
-    loaded = load_torch(read_catalogue().entry(), "cpu", backend="float32")
-    chat = [{"role": "user", "content": QUESTION}]
-    prompt = loaded.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")[
-        "input_ids"
-    ]
-    assert prompt[0].tolist() == PROMPT
-    with torch.inference_mode():
-        reply = loaded.model.generate(prompt, max_new_tokens=len(REPLY), do_sample=False)
-    assert reply[0, len(PROMPT) :].tolist() == REPLY
