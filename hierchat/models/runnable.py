@@ -97,19 +97,14 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return f"rope scaling {rope}"
     if others := set(config.get("layer_types") or ()) - {model_config.FULL, model_config.SLIDING}:
         return f"layers of {min(others)}"
-    if config.get("use_bidirectional_attention") not in (
-        None,
-        False,
-        "vision",
-    ):  # pictures alone may look ahead
+    # Pictures alone may look ahead
+    if config.get("use_bidirectional_attention") not in (None, False, "vision"):
         return "attention to what comes behind"
     of_layers = sorted(set(model_config.layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
     widths += [heads * size for heads, _, size in of_layers]
-    inputs, beside = (
-        model_config.layer_input_size(config, architecture),
-        model_config.has_mlp_beside_experts(config, architecture),
-    )
+    inputs = model_config.layer_input_size(config, architecture)
+    beside = model_config.has_mlp_beside_experts(config, architecture)
     if inputs and beside:
         return "inputs of layers beside experts"
     widths += [inputs] * bool(inputs) + [model_config.expert_width(config, architecture)] * beside

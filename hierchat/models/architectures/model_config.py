@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.models.architectures import families
+from hierchat.models.architectures.families import Architecture, Name
 
 # How far back the layers of a decoder see.
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What transformers calls the kinds of layers that the CPU engine computes."""
 
 
-def layer_kinds(config: Mapping[str, Any], architecture: families.Architecture) -> list[str]:
+def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[str]:
     """Return the kind of each layer's attention, in transformers' words, also where an older config.json names none."""
     if kinds := config.get("layer_types"):
         return list(kinds)
@@ -31,13 +32,13 @@ def layer_kinds(config: Mapping[str, Any], architecture: families.Architecture) 
     return [FULL if layer < full or (period and (layer + 1) % period == 0) else SLIDING for layer in layers]
 
 
-def windows(config: Mapping[str, Any], architecture: families.Architecture) -> list[int]:
+def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
     """Return the positions that each layer sees of those up to its own, which counts; 0: all of them."""
     window = _window(config, architecture)
     return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
 
 
-def _window(config: Mapping[str, Any], architecture: families.Architecture) -> int:
+def _window(config: Mapping[str, Any], architecture: Architecture) -> int:
     return config.get("sliding_window") or 0 if config.get("use_sliding_window", architecture.window) else 0
 
 
@@ -83,42 +84,38 @@ def slot_size(config: Mapping[str, Any]) -> int:
     return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
 
 
-def layer_input_size(config: Mapping[str, Any], architecture: families.Architecture) -> int:
+def layer_input_size(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Return the size of the input that each layer has of its own; 0: none."""
     return config.get("hidden_size_per_layer_input") or 0 if "layer_gate" in architecture.matrices else 0
 
 
-def has_mlp_beside_experts(config: Mapping[str, Any], architecture: families.Architecture) -> bool:
+def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture) -> bool:
     """Tell whether layers have routed experts beside a dense MLP."""
     return bool(architecture.experts_beside_mlp) and experts_of(config)[0] > 0
 
 
-def expert_width(config: Mapping[str, Any], architecture: families.Architecture) -> int:
+def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
     """Return the rows of gate and up, of one expert where a layer has several."""
     beside = has_mlp_beside_experts(config, architecture)
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
-def matrices_of(
-    architecture: families.Architecture, config: Mapping[str, Any], layer: int
-) -> dict[str, families.Name]:
+def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the matrices of a layer."""
     beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
     return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
 
 
-def norms_of(
-    architecture: families.Architecture, config: Mapping[str, Any], layer: int
-) -> dict[str, families.Name]:
+def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
     """Return the norms of a layer."""
     return _without(architecture.norms, _missing(architecture, config, layer))
 
 
-def _without(names: Mapping[str, families.Name], missing: set[str]) -> dict[str, families.Name]:
+def _without(names: Mapping[str, Name], missing: set[str]) -> dict[str, Name]:
     return {place: name for place, name in names.items() if place not in missing}
 
 
-def _missing(architecture: families.Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
+def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) -> set[str]:
     """Return which of an architecture's matrices and norms a layer of this model has not."""
     missing = set[str]()
     if not layer_input_size(config, architecture):
@@ -132,7 +129,7 @@ def _missing(architecture: families.Architecture, config: Mapping[str, Any], lay
     return missing
 
 
-def tensors(architecture: families.Architecture, config: Mapping[str, Any]) -> Iterator[families.Name]:
+def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
     """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
     yield from (families.EMBEDDING, families.LAST_NORM, families.HEAD)
     if layer_input_size(config, architecture):

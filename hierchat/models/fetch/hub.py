@@ -161,9 +161,9 @@ def _offline(repo: str) -> OfflineError:
     )
 
 
-def _gated(repo: str, place: str = "") -> GatedError:
+def _gated(repo: str, place: str = "", how: str = "gated") -> GatedError:
     return GatedError(
-        f"{repo} is gated. Accept its licence at {endpoint()}/{place}{repo}, then log in with `hf auth login`."
+        f"{repo} is {how}. Accept its licence at {endpoint()}/{place}{repo}, then log in with `hf auth login`."
     )
 
 
@@ -368,7 +368,9 @@ def _require_answered(answer: requests.Response, about: str, file: str) -> None:
             "The hub has had too many questions from here. Wait some minutes; who has logged in with `hf auth login` "
             "may ask more."
         )
-    if answer.headers.get("X-Error-Code") == "GatedRepo" or (file and status in (401, 403)):
+    if file and status in (401, 403):
+        raise _gated(about, how="gated or private")
+    if answer.headers.get("X-Error-Code") == "GatedRepo":
         raise _gated(about)
     if file and 400 <= status < 500:
         raise MissingError(f"{about} has no file {file}. Check the name.")
