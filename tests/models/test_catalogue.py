@@ -74,30 +74,6 @@ def test_a_mirror_is_read(tmp_path: Path) -> None:
     assert gguf.mirror.file_of(2) == "big/part002.bin"
 
 
-@pytest.mark.parametrize(
-    ("change", "line", "said"),
-    [
-        (("big-part{}", "big-part"), 8, "mirror: of several pieces, package must hold the number"),
-        (("big-part{}", "big-part{0.x}"), 9, "mirror.package: String should match pattern"),
-        (("version: 1.0.0", "version: latest"), 10, "mirror.version: String should match pattern"),
-        (("pieces: 3", "pieces: 0"), 12, "mirror.pieces: Input should be greater than 0"),
-        (("size: 1000", "length: 1000"), 8, "mirror.size: Field required"),
-        (("a" * 64, "abc"), 14, "mirror.sha256: String should match pattern"),
-        (
-            ("repo: org/big\n        file: big.gguf", "path: big.gguf"),
-            5,
-            "a mirror stands beside repo and file",
-        ),
-    ],
-)
-def test_errors_in_a_mirror_name_the_line(change, line, said, tmp_path: Path) -> None:
-    assert change[0] in MIRRORED
-    path = written(tmp_path / "models.yaml", MIRRORED.replace(*change))
-    with pytest.raises(CatalogueError) as caught:
-        read_catalogue([path])
-    assert any(said in mistake and f":{line}:" in mistake for mistake in str(caught.value).splitlines())
-
-
 def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
     catalogue = read_catalogue([written(tmp_path / "a" / "models.yaml", GOOD)])
     folder = catalogue.entry().source.folder
@@ -133,6 +109,17 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [
+        (("big-part{}", "big-part"), 8, "mirror: of several pieces, package must hold the number"),
+        (("big-part{}", "big-part{0.x}"), 9, "mirror.package: String should match pattern"),
+        (("version: 1.0.0", "version: latest"), 10, "mirror.version: String should match pattern"),
+        (("pieces: 3", "pieces: 0"), 12, "mirror.pieces: Input should be greater than 0"),
+        (("size: 1000", "length: 1000"), 8, "mirror.size: Field required"),
+        (("a" * 64, "abc"), 14, "mirror.sha256: String should match pattern"),
+        (
+            ("repo: org/big\n        file: big.gguf", "path: big.gguf"),
+            5,
+            "a mirror stands beside repo and file",
+        ),
         (("drafts: [small]", "drafts: [smal]"), 4, "model 'big': drafts.0: no model is called 'smal'"),
         (("drafts: [small]", "drafts:\n      - small\n      - big"), 6, "cannot draft for itself"),
         (("drafts: [small]", "colour: red"), 4, "model 'big': colour: unknown field"),
@@ -158,12 +145,13 @@ def test_own_file_is_found_in_the_configuration_directory(tmp_path: Path) -> Non
     ],
 )
 def test_errors_name_file_line_and_model(change, line, said, tmp_path: Path) -> None:
-    assert change[0] in GOOD
-    path = written(tmp_path / "models.yaml", GOOD.replace(*change))
+    text = GOOD if change[0] in GOOD else MIRRORED
+    assert change[0] in text
+    path = written(tmp_path / "models.yaml", text.replace(*change))
     with pytest.raises(CatalogueError) as caught:
         read_catalogue([path])
-    assert said in str(caught.value)
-    assert str(caught.value).startswith(f"{path}:{line}:" if line else str(path))
+    wrong = next(mistake for mistake in str(caught.value).splitlines() if said in mistake)
+    assert wrong.startswith(f"{path}:{line}:" if line else str(path))
 
 
 def test_every_mistake_is_listed(tmp_path: Path) -> None:
@@ -255,13 +243,3 @@ def test_what_is_wrong_is_said_without_the_key(tmp_path: Path, said: str, wrong:
     with pytest.raises(CatalogueError, match=wrong) as caught:
         read(tmp_path, said)
     assert "secret-words" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    ["    licence: MIT\n", "    source: {folder: {path: x}}\n    engine: {openai: {url: 'http://h'}}\n"],
-)
-def test_a_source_or_an_engine(tmp_path: Path, fields: str) -> None:
-    (tmp_path / "models.yaml").write_text(f"models:\n  one:\n    default: true\n{fields}", encoding="utf-8")
-    with pytest.raises(CatalogueError, match="give either a source or an engine"):
-        read_catalogue([tmp_path / "models.yaml"])
