@@ -71,9 +71,9 @@ class GgufModule:
 
         found, vectors = dict[str, Matrix](), dict[str, NDArray[Any]]()
         for one in self._reported(report):
+            *experts, outputs, inputs = one.shape if one.name in matrices else (1, 0, 1)
             # Our kernels multiply whole blocks, and find where the rows of an expert begin
-            fits = one.shape[-1] % BLOCK == 0 and (len(one.shape) == 2 or one.shape[-2] % LANES == 0)
-            if one.name in matrices and fits:
+            if inputs % BLOCK == 0 and not (experts and outputs % LANES):
                 found[one.name] = self._matrix(one)
             else:
                 vectors[one.name] = np.ascontiguousarray(self._floats(one)).reshape(one.shape)
