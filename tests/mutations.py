@@ -66,13 +66,13 @@ def _names(words: str) -> tuple[str, ...]:
 STORE_TESTS = (
     "tests/store/*.py",
     "tests/isolation/*.py",
-    "tests/chat/test_forgetting*.py",
+    "tests/chat/test_server_drafts*.py",
     "tests/runtime/test_history*.py",
 )
 AREAS = {
     "verify": Area(
         ("hierchat/engine/verif*.py", "hierchat/checks/exactness.py"),
-        ("tests/checks/test_check*.py", *_names("exact engine top hidden rows")),
+        ("tests/checks/test_exactness*.py", *_names("exact engine top hidden rows")),
     ),
     "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel dice grammar top")),
     "deletion": Area(
