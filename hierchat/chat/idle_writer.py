@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hierchat.chat.prompts import REPLY, Script
 from hierchat.config import GenerationSettings
 from hierchat.engine.batching import GIVE_WAY_MS
-from hierchat.engine.engine import Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import loop_at_end
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.prompt import PromptMessage
@@ -147,13 +147,15 @@ class Writer:
         )
         talk.reply = half
         talk.steps = served.local.generate(
-            [*prompt.ids, *half],
-            settings,
-            stop=self._stop,
-            padded=False,
-            begun=len(half),
-            user=~self._user,  # its slots are nobody else's, the user's own chats' neither
-            spare=True,
+            GenerationRequest(
+                [*prompt.ids, *half],
+                settings,
+                stop=self._stop,
+                padded=False,
+                begun=len(half),
+                user=~self._user,  # its slots are nobody else's, the user's own chats' neither
+                spare=True,
+            )
         )
         return True
 

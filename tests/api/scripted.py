@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import Any
 from hierchat.api.endpoint import Endpoint
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.page.page_app import build_app, serve
 from hierchat.runtime.model_slot import ModelSlot
@@ -48,33 +47,24 @@ class Script:
         self.stopped = threading.Event()
         self.asked: list[tuple[list[int], GenerationSettings]] = []
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        self.asked.append((list(prompt_ids), settings))
-        yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids))
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        self.asked.append((list(request.prompt_ids), request.settings))
+        read = len(request.prompt_ids)
+        yield Step(prompt_read=read, prompt_tokens=read, width=read)
         words = tokenizer()(self.text, add_special_tokens=False)["input_ids"]
-        words = [*words, END][: settings.max_new_tokens]
+        words = [*words, END][: request.settings.max_new_tokens]
         written = ""
         for at, token in enumerate(words):
-            while at == self.holds_at and not self.go.wait(0.01) and not (stop and stop.is_set()):
+            while at == self.holds_at and not self.go.wait(0.01) and not request.stop.is_set():
                 pass
             written = tokenizer().decode(words[: at + 1], skip_special_tokens=True)
             finish = None
-            if stop is not None and stop.is_set():
+            if request.stop.is_set():
                 finish = "stopped"
                 self.stopped.set()
             elif token == END:
                 finish = "end"
-            elif any(mark in written for mark in settings.stop):
+            elif any(mark in written for mark in request.settings.stop):
                 finish = "stop"
             elif at + 1 == len(words):
                 finish = "length"

@@ -25,6 +25,7 @@ from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import processed
 from hierchat.models.formats.blocks import pack
@@ -84,7 +85,7 @@ def test_replies_are_those_of_plain_decoding(runner: CpuRunner, tmp_path: Path) 
             settings = GenerationSettings(
                 temperature=conversation.temperature, seed=conversation.seed, max_new_tokens=20
             )
-            steps = engine.generate(prompts().build(said, 20, {END}).ids, settings)
+            steps = engine.generate(GenerationRequest(prompts().build(said, 20, {END}).ids, settings))
             expected = [token for step in steps for token in step.tokens]
             assert reply == expected
             said.append(PromptMessage("assistant", tokenizer().decode(reply), tuple(reply)))

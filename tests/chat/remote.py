@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
@@ -27,27 +24,18 @@ class Elsewhere:
     stops_at: int | None = None
     """The reader presses Stop behind so many tokens."""
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        assert drafter is None  # it drafts for itself, if at all
-        read = len(prompt_ids) - begun
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        assert request.drafter is None  # it drafts for itself, if at all
+        read = len(request.prompt_ids) - request.begun
         yield Step(prompt_read=read, prompt_tokens=read, forward_ms=5.0)
-        words = tokenizer()(WORDS, add_special_tokens=False)["input_ids"][begun : settings.max_new_tokens]
+        words = tokenizer()(WORDS, add_special_tokens=False)["input_ids"]
+        words = words[request.begun : request.settings.max_new_tokens]
         for at in range(0, len(words), 2):
             pair = tuple(words[at : at + 2])
             last = at + 2 >= len(words)
-            if stop is not None and at == self.stops_at:
-                stop.set()
-            stopped = stop is not None and stop.is_set()
+            if at == self.stops_at:
+                request.stop.set()
+            stopped = request.stop.is_set()
             finish: Any = "stopped" if stopped else "length" if last else None
             yield Step(pair, (TARGET,) * len(pair), width=1, forward_ms=10.0, finish=finish)
             if finish:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
@@ -37,21 +34,11 @@ class Thinker:
         self.prompts: list[str] = []
         self._decode = tokenizer.decode
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        self.prompts.append(self._decode(prompt_ids))
-        yield Step(prompt_read=1, prompt_tokens=len(prompt_ids))
-        most = min(settings.max_new_tokens, len(self._tokens))
-        for at in range(begun, most):
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        self.prompts.append(self._decode(request.prompt_ids))
+        yield Step(prompt_read=1, prompt_tokens=len(request.prompt_ids))
+        most = min(request.settings.max_new_tokens, len(self._tokens))
+        for at in range(request.begun, most):
             finish: Any = None
             if at + 1 == most:
                 finish = "end" if most == len(self._tokens) else "length"

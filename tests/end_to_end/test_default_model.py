@@ -10,6 +10,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.load_model import load
@@ -59,7 +60,9 @@ class Chat:
         self, question: str, settings: GenerationSettings, drafter: Drafter | None = None, padded: bool = True
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and how many of them were drafted."""
-        steps = list(self.engine.generate(self.prompt(question), settings, drafter, padded=padded))
+        steps = list(
+            self.engine.generate(GenerationRequest(self.prompt(question), settings, drafter, padded=padded))
+        )
         drafted = sum(source != "target" for step in steps for source in step.sources)
         return [token for step in steps for token in step.tokens], drafted
 

@@ -12,6 +12,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_model import load
@@ -49,7 +50,11 @@ def test_gemma_agrees_with_transformers_and_drafts_change_no_word() -> None:
         GenerationSettings(temperature=0.8, max_new_tokens=64, seed=3),
     ):
         plain, drafted = (
-            [token for step in engine.generate(tokens, settings, drafter) for token in step.tokens]
+            [
+                token
+                for step in engine.generate(GenerationRequest(tokens, settings, drafter))
+                for token in step.tokens
+            ]
             for drafter in (None, Drafter([Source.of([tokens])]))
         )
         assert drafted == plain

@@ -23,6 +23,7 @@ from hierchat.chat.reply_stream import reply_text
 from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import tensors
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -84,7 +85,7 @@ class Model:
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and the forwards that they took; reading the prompt takes others."""
         self.model.local.clear()
-        steps = list(self.model.engine.generate(prompt, settings, drafter))
+        steps = list(self.model.engine.generate(GenerationRequest(prompt, settings, drafter)))
         return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
 
 

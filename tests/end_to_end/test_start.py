@@ -10,6 +10,7 @@ import pytest
 SCRIPT = """
 import sys
 from numba.core.event import install_recorder
+from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
@@ -25,7 +26,8 @@ with install_recorder("numba:compile") as compiling:
         prompt = served.prompts.build(asked, 64, served.engine.end_ids).ids
         settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
         drafter = default_drafter(served, memory)
-        reply = [token for step in served.engine.generate(prompt, settings, drafter) for token in step.tokens]
+        steps = served.engine.generate(GenerationRequest(prompt, settings, drafter))
+        reply = [token for step in steps for token in step.tokens]
         assert reply
         memory.history[0].add(reply)
 print([str(event.data["dispatcher"]) for _, event in compiling.buffer], "torch" in sys.modules)

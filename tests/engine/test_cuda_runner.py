@@ -15,6 +15,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
 from hierchat.engine.cuda.row_attention import DEPTH
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
@@ -88,7 +89,7 @@ def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> N
     for drafter in (Drafter(), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
         assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == vanilla
     fresh_steps(engine, prompt, wanted, TreeDrafter())
-    assert tokens_of(engine.generate(prompt[:40], wanted)) == tokens_of(
+    assert tokens_of(engine.generate(GenerationRequest(prompt[:40], wanted))) == tokens_of(
         fresh_steps(engine, prompt[:40], wanted)
     )
 
@@ -96,7 +97,9 @@ def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> N
 def test_unpadded_decoding_decodes() -> None:
     target = target_of(REGIMES[0])
     engine = LocalEngine(target, (), text_of)
-    steps = list(engine.generate([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
+    steps = list(
+        engine.generate(GenerationRequest([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
+    )
     assert len(tokens_of(steps)) == 8
     assert (id(target.slots), 1, FIRST_VIEW, True) in target.runner._graphs.keys
 
@@ -161,7 +164,11 @@ def test_broken_weights_are_an_error(temperature: float) -> None:
     target = CudaRunner(model, context_length=LENGTH, regime=REGIMES[0]).open()
     model.model.norm.weight.fill_(float("nan"))
     with pytest.raises(BrokenLogits):
-        list(LocalEngine(target, (), text_of).generate([1, 2], GenerationSettings(temperature=temperature)))
+        list(
+            LocalEngine(target, (), text_of).generate(
+                GenerationRequest([1, 2], GenerationSettings(temperature=temperature))
+            )
+        )
 
 
 def test_earlier_rows_are_refused() -> None:
@@ -184,7 +191,11 @@ def test_a_block_has_bounds() -> None:
 
 def test_slots_hold_the_whole_context() -> None:
     target = CudaRunner(tiny_model(), context_length=64, regime=REGIMES[1]).open()
-    steps = list(LocalEngine(target, (), text_of).generate([1, 2, 3], GenerationSettings(), TreeDrafter()))
+    steps = list(
+        LocalEngine(target, (), text_of).generate(
+            GenerationRequest([1, 2, 3], GenerationSettings(), TreeDrafter())
+        )
+    )
     assert steps[-1].finish == "context"
     assert len(tokens_of(steps)) == 61
 

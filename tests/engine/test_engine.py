@@ -16,7 +16,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.generation import CHUNK, LONGEST_PARAGRAPH, PromptTooLong, is_looping
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -46,7 +46,9 @@ def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> N
     """Steps 0 to 3 read the prompt, the others decode."""
     engine, stop = tiny_engine(), threading.Event()
     steps: list[Step] = []
-    for step in engine.generate(PROMPT, GenerationSettings(max_new_tokens=50), drafter, stop):
+    for step in engine.generate(
+        GenerationRequest(PROMPT, GenerationSettings(max_new_tokens=50), drafter, stop)
+    ):
         steps.append(step)
         if len(steps) == after + 1:
             stop.set()
@@ -60,7 +62,7 @@ def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> N
 def test_stop_before_the_beginning() -> None:
     stop = threading.Event()
     stop.set()
-    steps = list(tiny_engine().generate(PROMPT, GenerationSettings(), None, stop))
+    steps = list(tiny_engine().generate(GenerationRequest(PROMPT, GenerationSettings(), None, stop)))
     assert [step.finish for step in steps] == [None, "stopped"]
     assert tokens_of(steps) == []
 
@@ -70,10 +72,10 @@ def test_after_a_stop_the_next_reply_is_as_ever(after: int) -> None:
     wanted = GenerationSettings(max_new_tokens=10)
     expected = reply_to(PROMPT, max_new_tokens=10)
     engine, stop = tiny_engine(), threading.Event()
-    for number, _ in enumerate(engine.generate(PROMPT, wanted, Drafter(), stop)):
+    for number, _ in enumerate(engine.generate(GenerationRequest(PROMPT, wanted, Drafter(), stop))):
         if number == after:
             stop.set()
-    assert tokens_of(engine.generate(PROMPT, wanted)) == expected
+    assert tokens_of(engine.generate(GenerationRequest(PROMPT, wanted))) == expected
 
 
 @pytest.mark.parametrize("after", range(7))
@@ -81,11 +83,11 @@ def test_after_a_generator_is_dropped_the_next_reply_is_as_ever(after: int) -> N
     wanted = GenerationSettings(max_new_tokens=10)
     expected = reply_to(PROMPT, max_new_tokens=10)
     engine = tiny_engine()
-    steps = engine.generate(PROMPT, wanted, Drafter())
+    steps = engine.generate(GenerationRequest(PROMPT, wanted, Drafter()))
     for _ in range(after):
         next(steps)
     steps.close()
-    assert tokens_of(engine.generate(PROMPT, wanted, Drafter())) == expected
+    assert tokens_of(engine.generate(GenerationRequest(PROMPT, wanted, Drafter()))) == expected
 
 
 # Ends
@@ -151,7 +153,9 @@ def test_context_full(length: int, which: int) -> None:
         (),
         text_of,
     )
-    steps = list(engine.generate(PROMPT[:length], GenerationSettings(), drafters(reply)[which]))
+    steps = list(
+        engine.generate(GenerationRequest(PROMPT[:length], GenerationSettings(), drafters(reply)[which]))
+    )
     assert tokens_of(steps) == reply[: 64 - length]
     assert steps[-1].finish == "context"
     assert max(step.width for step in steps) <= 64
@@ -160,7 +164,7 @@ def test_context_full(length: int, which: int) -> None:
 @pytest.mark.parametrize("length", [0, 512, 600])
 def test_prompt_too_long(length: int) -> None:
     with pytest.raises(PromptTooLong, match=f"{length} tokens"):
-        list(tiny_engine().generate(random_tokens(length), GenerationSettings()))
+        list(tiny_engine().generate(GenerationRequest(random_tokens(length), GenerationSettings())))
 
 
 def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +172,7 @@ def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = np.full((1, 97), np.nan, dtype=np.float32)
     monkeypatch.setattr(engine.sequence, "forward", lambda *_, **__: ArrayRows(broken))
     with pytest.raises(BrokenLogits):
-        list(engine.generate([1, 2], GenerationSettings()))
+        list(engine.generate(GenerationRequest([1, 2], GenerationSettings())))
 
 
 # Steps
@@ -219,7 +223,11 @@ def test_prompt_of_one_token() -> None:
 
 def test_fastest_plain_decoding_decodes() -> None:
     """Its bits may differ, its steps do not."""
-    steps = list(tiny_engine().generate([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
+    steps = list(
+        tiny_engine().generate(
+            GenerationRequest([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False)
+        )
+    )
     assert [step.width for step in steps if step.tokens] == [1] * 8
 
 
@@ -239,7 +247,7 @@ def test_measuring_changes_nothing(temperature: float) -> None:
     assert engine.measure_vanilla(wanted) > 0
     assert engine.sequence.tokens == held
     assert np.array_equal(engine.sequence.forward([5], [-1]), row)
-    assert tokens_of(engine.generate(again, wanted)) == expected
+    assert tokens_of(engine.generate(GenerationRequest(again, wanted))) == expected
 
 
 def test_measuring_empty_slots() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import OutOfMemory, clear_memory_errors
+from hierchat.engine.engine import GenerationRequest, OutOfMemory, clear_memory_errors
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from tests.testing.tiny import fresh_steps, random_tokens, tiny_engine, tiny_model, tokens_of
 
@@ -59,8 +59,8 @@ def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(TorchSequence, method, fails_second)
         with pytest.raises(OutOfMemory):
-            list(engine.generate(prompt, wanted))
-    assert tokens_of(engine.generate(prompt, wanted)) == expected
+            list(engine.generate(GenerationRequest(prompt, wanted)))
+    assert tokens_of(engine.generate(GenerationRequest(prompt, wanted))) == expected
 
 
 def test_slots_that_could_not_grow_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:

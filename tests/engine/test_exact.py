@@ -19,6 +19,7 @@ from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.draft_model import FewerTokens
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.segment_attention import CHUNK
 from hierchat.engine.torch.torch_runner import TorchRunner
@@ -291,7 +292,7 @@ def test_second_turn_reuses_the_first_and_changes_nothing(backend: Backend, temp
     ):
         fresh = tokens_of(fresh_steps(engine, second, wanted))
         assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == first
-        steps = list(engine.generate(second, wanted, drafter))
+        steps = list(engine.generate(GenerationRequest(second, wanted, drafter)))
         held = [*prompt, *first][:-1]  # the last token has no keys yet
         common = next(
             (i for i, pair in enumerate(zip(held, second, strict=False)) if pair[0] != pair[1]), len(held)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.torch.torch_runner import TorchRunner
@@ -87,7 +88,11 @@ def test_a_proposer_sees_one_for_each_committed_token(sequence: CachedSequence, 
     engine, prompt = LocalEngine(sequence, (), text_of), random_tokens(12)
     settings = GenerationSettings(max_new_tokens=20)
     reader = Reader(reads=reads)
-    tokens = [token for step in engine.generate(prompt, settings, reader) for token in step.tokens]
+    tokens = [
+        token
+        for step in engine.generate(GenerationRequest(prompt, settings, reader))
+        for token in step.tokens
+    ]
     assert reader.committed == tokens
     if not reads:
         assert reader.seen == []

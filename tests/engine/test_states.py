@@ -14,6 +14,7 @@ import torch
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch import states
 from hierchat.engine.torch.states import LayerState, Share, StateLayer, StateSlots, alone, scan
@@ -116,14 +117,14 @@ def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
         return run(self, slots, tokens, *args, **kwargs)
 
     monkeypatch.setattr(TorchRunner, "run", counted)
-    assert tokens_of(engine.generate(prompt, settings())) == first  # anew
+    assert tokens_of(engine.generate(GenerationRequest(prompt, settings()))) == first  # anew
     assert computed == [1] * len(first)
     computed.clear()
-    assert tokens_of(engine.generate(longer, settings())) == expected  # going on
+    assert tokens_of(engine.generate(GenerationRequest(longer, settings()))) == expected  # going on
     assert computed == [10, *[1] * len(expected)]
     computed.clear()
     assert tokens_of(
-        engine.generate([*longer[:140], 3], settings())
+        engine.generate(GenerationRequest([*longer[:140], 3], settings()))
     )  # from within the prompt: from the last mark
     assert computed[0] == 140 - 128
 
@@ -133,7 +134,8 @@ def test_two_chats_side_by_side_are_apart() -> None:
     prompts = [random_tokens(30, seed=seed) for seed in (7, 8)]
     alone = [tokens_of(fresh_steps(engine, prompt, settings())) for prompt in prompts]
     replies = [
-        engine.generate(prompt, settings(), Noise(nodes=6), user=user) for user, prompt in enumerate(prompts)
+        engine.generate(GenerationRequest(prompt, settings(), Noise(nodes=6), user=user))
+        for user, prompt in enumerate(prompts)
     ]
     found: list[list[int]] = [[], []]
     while replies[0] or replies[1]:

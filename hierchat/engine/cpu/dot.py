@@ -45,9 +45,9 @@ def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
 
 
 def build(
-    name: str, isa: Isa, activations: Activations = "int16", heights: tuple[int, ...] | None = None
+    name: str, isa: Isa, activations: Activations = "int16", passes: tuple[int, ...] | None = None
 ) -> ir.Module:
-    """The module with the function `product`: out[row, n] for `height` rows of activations, one of isa.heights, and
+    """The module with the function `product`: out[row, n] for `height` rows of activations, one of isa.rows, and
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
     weights: of the first panel; x: int16 [blocks, height, 32], or float32 [height, 32 blocks] for plain types;
@@ -62,7 +62,7 @@ def build(
     b = ir.IRBuilder(function.append_basic_block("entry"))
     end = function.append_basic_block("end")
     switch = b.switch(function.args[0], end)
-    for height in heights or isa.heights:
+    for height in passes or isa.rows:
         inner = product(module, name, isa, height).function
         block = function.append_basic_block(f"height_{height}")
         switch.add_case(i64(height), block)

@@ -38,10 +38,9 @@ from hierchat.models.formats.layouts import BLOCK
 # A tile of a matrix times all rows of a block.
 
 
-HEIGHTS = ISAS[INSTRUCTIONS].heights
-ROWS = HEIGHTS[-1]
+ROWS = ISAS[INSTRUCTIONS].most
 """Most rows of activations in one pass over the weights."""
-HEIGHT_OF = np.array([min(height for height in HEIGHTS if height >= rows) for rows in range(ROWS + 1)])
+PASS_ROWS = np.array([min(n for n in ISAS[INSTRUCTIONS].rows if n >= rows) for rows in range(ROWS + 1)])
 """By the rows that are left, those that a pass computes: some too many, where there is no kernel for so many."""
 
 
@@ -61,9 +60,9 @@ def record(matrix: Blocks, activations: Activations = "int16") -> list[int]:
 
 
 @kernel
-def height_at(first, rows):  # type: ignore[no-untyped-def]
+def pass_rows(first, rows):  # type: ignore[no-untyped-def]
     """Rows that the pass beginning at row `first` of `rows` computes."""
-    return HEIGHT_OF[min(ROWS, rows - first)]
+    return PASS_ROWS[min(ROWS, rows - first)]
 
 
 @kernel
@@ -90,7 +89,7 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
             x = given.plain.ctypes.data + at * blocks * BLOCK * 4
         call_product(
             matrix[FUNCTION],
-            height_at(row, rows),
+            pass_rows(row, rows),
             matrix[WEIGHTS] + (part + first) * matrix[ROW_BYTES],
             x,
             scales,
@@ -227,35 +226,35 @@ def unit_of(forms):  # type: ignore[no-untyped-def]
 def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
     """x as int8 with a scale per BLOCK.
 
-    The rows that one pass computes lie side by side: given.bytes [blocks, height, BLOCK], given.byte_scales [blocks,
-    height], given.byte_sums [blocks, BYTE_SUMS, height]; pass after pass.
+    The rows that one pass computes lie side by side: given.bytes [blocks, these, BLOCK], given.byte_scales [blocks,
+    these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass.
     """
     blocks = n // BLOCK
     first = row // ROWS * ROWS
-    height, at = height_at(first, rows), row % ROWS
+    these, at = pass_rows(first, rows), row % ROWS
     first += place
     source = x.ctypes.data - begin * 4
     out = given.bytes.ctypes.data + first * n + at * BLOCK
     scales = given.byte_scales.ctypes.data + (first * blocks + at) * 4
     sums = given.byte_sums.ctypes.data + (first * blocks * BYTE_SUMS + at) * 4
     for block in range(begin // BLOCK, (begin + x.shape[0]) // BLOCK):
-        step = block * height
+        step = block * these
         round_to_bytes(
             source + block * BLOCK * 4,
             out + step * BLOCK,
             scales + step * 4,
             sums + step * BYTE_SUMS * 4,
-            height * 4,
+            these * 4,
         )
 
 
 @kernel
 def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, height, BLOCK], given.scales [groups,
-    height], given.sums [blocks, SUMS, height]."""
+    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, these, BLOCK], given.scales [groups,
+    these], given.sums [blocks, SUMS, these]."""
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
-    height, at = height_at(first, rows), row % ROWS
+    these, at = pass_rows(first, rows), row % ROWS
     first += place
     out = given.integers[first * n :]
     scales = given.scales[first * groups :]
@@ -275,30 +274,30 @@ def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-un
             most = lanes[j] if lanes[j] > most else most
             nothing += broken[j]
         void = most < NOTHING or nothing != ZERO
-        scales[group * height + at] = nothing if void else most / MOST
+        scales[group * these + at] = nothing if void else most / MOST
         inverse = ZERO if void else MOST / most
         for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):
-            place, total = (block * height + at) * BLOCK, block * SUMS * height + at
+            place, total = (block * these + at) * BLOCK, block * SUMS * these + at
             if void:
                 out[place : place + BLOCK] = 0
                 for kind in range(SUMS):
-                    sums[total + kind * height] = 0
+                    sums[total + kind * these] = 0
             else:
                 round_block(
                     x[block * BLOCK - begin :].ctypes.data,
                     inverse,
                     out[place:].ctypes.data,
                     sums[total:].ctypes.data,
-                    height * 4,
+                    these * 4,
                 )
 
 
 @kernel
-def rotate(head, cosines, sines, apart):  # type: ignore[no-untyped-def]
-    """Rotary position of one head in place, each of its first numbers against the one `apart`; cosines and sines
-    float32 [pairs]."""
+def rotate(head, cosines, sines, offset):  # type: ignore[no-untyped-def]
+    """Rotary position of one head in place, each of its first numbers against the one `offset` further on; cosines and
+    sines float32 [pairs]."""
     pairs = cosines.shape[0]
-    low, high = head[:pairs], head[apart : apart + pairs]
+    low, high = head[:pairs], head[offset : offset + pairs]
     for j in range(pairs):
         one, other = low[j], high[j]
         low[j] = one * cosines[j] - other * sines[j]

@@ -21,14 +21,14 @@ from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 class Isa:
     """An instruction set for `build` in dot.
 
-    `heights`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
+    `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
     of int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes").
     """
 
     name: str
     lanes: int
     pairs: str
-    heights: tuple[int, ...]
+    rows: tuple[int, ...]
     halves: bool
     """Whether the processor turns float16 into float32 by itself."""
     fused: bool
@@ -38,7 +38,7 @@ class Isa:
 
     @property
     def most(self) -> int:
-        return self.heights[-1]
+        return self.rows[-1]
 
     @property
     def bytes(self) -> str:

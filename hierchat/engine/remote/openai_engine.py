@@ -11,8 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Finish, Step
+from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
@@ -169,21 +168,11 @@ class RemoteEngine:
     def backend(self) -> str:
         return f"the server at {self._server.url}"
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
         No drafter is used. Raises ServerError; what came before stands."""
-        stop = stop or threading.Event()
-        more, counting = self._asking(user)
+        prompt_ids, settings, stop, begun = request.prompt_ids, request.settings, request.stop, request.begun
+        more, counting = self._asking(request.user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
         so_far = str(body["messages"][-1]["content"]) if begun else ""
         thinking = asked(self._model.owner, self._model.name, settings.reasoning)

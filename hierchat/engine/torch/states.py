@@ -20,7 +20,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.phases import COUNTER, done, take, wait
+from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, Run, tasks, wait
 from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}
@@ -237,8 +237,8 @@ def scan(
     changes = np.empty_like(out)
     query, key, value, fade, rate = (_floats(tensor) for tensor in (queries, keys, values, fades, rates))
 
-    def job(counters: NDArray[np.int64]) -> None:
-        advance(query, key, value, fade, rate, parents, first, changes, last, out, corrects, counters)
+    def job(run: Run) -> None:
+        advance(run, query, key, value, fade, rate, parents, first, changes, last, out, corrects)
 
     _shared(share, job)
     if ends:
@@ -261,13 +261,13 @@ def _behind(
     while parents[path[-1]] >= 0:
         path.append(parents[path[-1]])
     nodes, state = np.array(path[::-1], np.int64), np.empty_like(first)
-    _shared(share, lambda counters: repeat(keys, fades, changes, nodes, first, state, counters))
+    _shared(share, lambda run: repeat(run, keys, fades, changes, nodes, first, state))
     return torch.from_numpy(state[None])
 
 
-def _shared(share: Share, job: Callable[[NDArray[np.int64]], None]) -> None:
+def _shared(share: Share, job: Callable[[Run], None]) -> None:
     counters = np.zeros(COUNTER, np.int64)
-    share(lambda rank: job(counters))
+    share(lambda rank: job(Run(counters.ctypes.data, 1, rank, NO_CYCLES)))
 
 
 def _floats(tensor: torch.Tensor) -> Floats:
@@ -275,20 +275,9 @@ def _floats(tensor: torch.Tensor) -> Floats:
 
 
 @kernel
-def advance(
-    queries: Floats,
-    keys: Floats,
-    values: Floats,
-    fades: Floats,
-    rates: Floats,
-    parents: NDArray[np.int64],
-    first: Floats,
-    changes: Floats,
-    last: Floats,
-    out: Floats,
-    corrects: bool,
-    counters: NDArray[np.int64],
-) -> None:
+def advance(  # type: ignore[no-untyped-def]
+    run, queries, keys, values, fades, rates, parents, first, changes, last, out, corrects
+):
     """Fill `changes` and `out`, and `last` with the end of a chain unless it is empty. Threads share the heads."""
     nodes = len(parents)
     heads, size, width = first.shape
@@ -296,10 +285,7 @@ def advance(
     ends = len(last) > 0
     kept = 2 if ends else nodes
     near = np.empty((kept, size, width), np.float32)
-    while True:
-        head = take(counters, 0)
-        if head >= heads:
-            break
+    for head in tasks(run.counters, 0, heads):
         group = head // share
         for node in range(nodes):
             parent = parents[node]
@@ -321,27 +307,15 @@ def advance(
                     now = before[i, j] * fade + key[i] * change[j]
                     state[i, j] = now
                     read[j] += now * query[i]
-        done(counters, 0)
-    wait(counters, 0, heads)
+    wait(run, 0, heads)
 
 
 @kernel
-def repeat(
-    keys: Floats,
-    fades: Floats,
-    changes: Floats,
-    path: NDArray[np.int64],
-    first: Floats,
-    state: Floats,
-    counters: NDArray[np.int64],
-) -> None:
+def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-untyped-def]
     """Fill `state` [heads, size, width] with that behind a path of nodes, to the bit as `advance` had it."""
     heads, size, width = first.shape
     share = heads // keys.shape[1]
-    while True:
-        head = take(counters, 0)
-        if head >= heads:
-            break
+    for head in tasks(run.counters, 0, heads):
         group, own = head // share, state[head]
         own[:] = first[head]
         for node in path:
@@ -349,8 +323,7 @@ def repeat(
             for i in range(size):
                 for j in range(width):
                     own[i, j] = own[i, j] * fade + key[i] * change[j]
-        done(counters, 0)
-    wait(counters, 0, heads)
+    wait(run, 0, heads)
 
 
 # Has transformers' modules that keep a running state compute a segment node by node. A segment goes through

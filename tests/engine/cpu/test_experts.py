@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.cpu.experts import choose
-from hierchat.engine.cpu.phases import gated
+from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED

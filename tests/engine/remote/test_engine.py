@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Compares, MeasuresBaseline, Step
+from hierchat.engine.engine import Compares, GenerationRequest, MeasuresBaseline, Step
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, messages
 from hierchat.models.catalogue import OpenAI
@@ -35,7 +35,7 @@ def engine(url: str, context: int = 0, **said: Any) -> RemoteEngine:
 def steps(
     engine: RemoteEngine, pressed: threading.Event | None = None, **settings: Any
 ) -> tuple[list[Step], str]:
-    made = list(engine.generate(prompt(), GenerationSettings(**settings), stop=pressed))
+    made = list(engine.generate(GenerationRequest(prompt(), GenerationSettings(**settings), stop=pressed)))
     return made, "".join(step.text or "" for step in made)
 
 
@@ -118,7 +118,7 @@ def test_a_thought_that_goes_on(url: str, script: Script, so_far: str, more: str
     asked = [*SAID, {"role": "assistant", "content": so_far}]
     ids = TextTokens().apply_chat_template(asked)["input_ids"]
     settings = GenerationSettings(max_new_tokens=30)
-    made = engine(url).generate([*ids, 0, 0, 0], settings, begun=3)
+    made = engine(url).generate(GenerationRequest([*ids, 0, 0, 0], settings, begun=3))
     assert "".join(step.text or "" for step in made) == more
     assert script.asked[0]["messages"] == asked
     assert script.asked[0]["max_tokens"] == 27
@@ -133,7 +133,7 @@ def test_it_is_stopped_and_the_server_notices(url: str, script: Script) -> None:
     script.endless = True
     stop = threading.Event()
     made = []
-    for step in engine(url).generate(prompt(), GenerationSettings(), stop=stop):
+    for step in engine(url).generate(GenerationRequest(prompt(), GenerationSettings(), stop=stop)):
         made.append(step)
         if len(made) == 4:
             stop.set()
@@ -158,7 +158,7 @@ def test_it_breaks_off_in_mid_reply(url: str, script: Script) -> None:
     script.breaks = True
     came: list[Step] = []
     with pytest.raises(ServerError, match=r"broke off in mid-reply\. What had come is kept\."):
-        came.extend(engine(url).generate(prompt(), GenerationSettings()))
+        came.extend(engine(url).generate(GenerationRequest(prompt(), GenerationSettings())))
     assert "".join(step.text or "" for step in came) == "Hello there."
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.engine.engine import Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
@@ -46,7 +46,7 @@ def written(url: str, **settings: Any) -> list[Step]:
     server = OpenAIClient.of_catalogue(OpenAI(url=url))
     engine = RemoteEngine(server, server.model("scripted"), 0)
     prompt = list(TextTokens().apply_chat_template([{"role": "user", "content": "?"}])["input_ids"])
-    return list(engine.generate(prompt, GenerationSettings(**settings)))
+    return list(engine.generate(GenerationRequest(prompt, GenerationSettings(**settings))))
 
 
 def test_what_is_chosen_is_sent(url: str, script: Script) -> None:
