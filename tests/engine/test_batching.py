@@ -296,17 +296,15 @@ def read(pool: SequencePool, text: list[int], user: int | None = None) -> int:
     return held
 
 
-def test_conversations_keep_their_slots_side_by_side(pool: SequencePool) -> None:
-    texts = [random_tokens(60, number) for number in range(3)]
-    assert [read(pool, text) for text in texts] == [0, 0, 0]
-    assert [read(pool, [*text, 7]) for text in texts] == [60, 60, 60]
-
-
 def test_the_least_recently_used_gives_its_text_up(pool: SequencePool) -> None:
     texts = [random_tokens(60, number) for number in range(4)]
-    for text in texts:
-        read(pool, text)
+    assert [read(pool, text) for text in texts] == [0] * 4
     assert [pool.shared(text) for text in texts] == [0, 60, 60, 60]
+    assert [read(pool, [*text, 7]) for text in texts[1:]] == [60, 60, 60]
+    pool.forget(texts[1], 20)
+    assert [pool.shared(text) for text in texts] == [0, 20, 60, 60]
+    pool.clear()
+    assert [pool.shared(text) for text in texts] == [0] * 4
 
 
 def test_a_common_beginning_is_taken_over_and_stays_with_its_owner(pool: SequencePool) -> None:
@@ -337,12 +335,3 @@ def test_no_more_replies_than_sequences(pool: SequencePool) -> None:
         pool.take([1], 9)
     pool.give(taken[0])
     assert pool.take([1], 9) is taken[0]
-
-
-def test_forget_and_clear(pool: SequencePool) -> None:
-    text = random_tokens(50, 1)
-    read(pool, text)
-    pool.forget(text, 20)
-    assert pool.shared(text) == 20
-    pool.clear()
-    assert pool.shared(text) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -12,14 +11,12 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
 from hierchat.engine.cuda.row_attention import DEPTH
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
-from tests.engine.drafters import Adversary, Buried, TreeDrafter
+from tests.engine.drafters import Buried, TreeDrafter
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
@@ -78,55 +75,17 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
         prompt = random_tokens(30, seed=5)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> None:
-    engine = LocalEngine(target_of(regime), (), text_of)
-    wanted = GenerationSettings(temperature=temperature, max_new_tokens=24)
-    prompt = random_tokens(FIRST_VIEW - 12, vocabulary=12)
-    vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
-    assert len(vanilla) == 24
-    for drafter in (Drafter(), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
-        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == vanilla
-    fresh_steps(engine, prompt, wanted, TreeDrafter())
-    assert tokens_of(engine.generate(GenerationRequest(prompt[:40], wanted))) == tokens_of(
-        fresh_steps(engine, prompt[:40], wanted)
-    )
-
-
-def test_unpadded_decoding_decodes() -> None:
-    target = target_of(REGIMES[0])
-    engine = LocalEngine(target, (), text_of)
-    steps = list(
-        engine.generate(GenerationRequest([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
-    )
-    assert len(tokens_of(steps)) == 8
-    assert (id(target.slots), 1, FIRST_VIEW, True) in target.runner._graphs.keys
-
-
 def test_graphs_are_few() -> None:
     """One per number of rows and view, whatever is in the block."""
     graphs = Graphs[Out | None](capture=pretended)
     target = CudaRunner(tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=graphs).open()
+    assert [target.forward([1], [-1]).recorded for _ in range(2)] == [True, False]
     engine = LocalEngine(target, (), text_of)
     for length in (20, 600):
         fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), TreeDrafter())
     views = (FIRST_VIEW, 2 * FIRST_VIEW)
     slots = id(target.slots)
     assert set(graphs.keys) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
-
-
-def test_the_forward_that_records_is_not_measured() -> None:
-    def slowly(body: Callable[[], Out | None]) -> Graph[Out | None]:
-        time.sleep(0.5)
-        return pretended(body)
-
-    target = CudaRunner(
-        tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=Graphs(capture=slowly)
-    ).open()
-    engine = LocalEngine(target, (), text_of)
-    for _ in range(2):
-        assert 0 < engine.measure_vanilla(GenerationSettings(), forwards=1) < 450
 
 
 def test_the_self_test_finds_a_regime() -> None:
@@ -156,27 +115,6 @@ def test_rows_that_depend_on_each_other_are_never_exact() -> None:
     target = CudaRunner(model, context_length=LENGTH).open()
     assert not target.exact
     assert len(bits(target, [1, 2], [-1, 0])) == 2
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_broken_weights_are_an_error(temperature: float) -> None:
-    model = tiny_model()
-    target = CudaRunner(model, context_length=LENGTH, regime=REGIMES[0]).open()
-    model.model.norm.weight.fill_(float("nan"))
-    with pytest.raises(BrokenLogits):
-        list(
-            LocalEngine(target, (), text_of).generate(
-                GenerationRequest([1, 2], GenerationSettings(temperature=temperature))
-            )
-        )
-
-
-def test_earlier_rows_are_refused() -> None:
-    target = target_of(REGIMES[0])
-    rows = target.forward([1], [-1])
-    target.forward([2], [-1])
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        rows[0]
 
 
 def test_a_block_has_bounds() -> None:

@@ -37,11 +37,6 @@ def test_others_pass(error: Exception) -> None:
     assert raised.value is error
 
 
-def test_torch_s_own_error_is_known() -> None:
-    with pytest.raises(OutOfMemory), clear_memory_errors():
-        torch.empty(1 << 60, dtype=torch.uint8)
-
-
 @pytest.mark.parametrize("method", ["forward", "read", "commit"])
 def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, wanted, prompt = tiny_engine(), GenerationSettings(max_new_tokens=8), random_tokens(200)

@@ -41,15 +41,6 @@ def test_above_the_cap_the_longest_unused_goes() -> None:
     assert graphs.keys == ["c", "b"]
 
 
-def test_one_larger_than_the_cap_is_held_alone() -> None:
-    recorder = Recorder(size=300)
-    graphs = Graphs[str](cap=250, capture=recorder)
-    for key in ("a", "b", "b"):
-        graphs.run(key, lambda key=key: key)
-    assert graphs.keys == ["b"]
-    assert recorder.recorded == ["a", "b"]
-
-
 @pytest.mark.parametrize("words", ["CUDA out of memory", "operation not permitted when stream is capturing"])
 def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> None:
     recorder, runs, broken = Recorder(), [], False
@@ -68,11 +59,3 @@ def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> Non
     assert graphs.keys == []
     graphs.run("a", lambda: runs.append("a") or "a")
     assert runs[-1] == "a"
-
-
-def test_without_a_recorder_bodies_run_as_they_are() -> None:
-    runs: list[int] = []
-    graphs = Graphs[None](capture=None)
-    for _ in range(3):
-        graphs.run("a", lambda: runs.append(1))
-    assert len(runs) == 3

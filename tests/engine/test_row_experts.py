@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
-from hierchat.config import GenerationSettings
-from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch import tiled_experts
 from hierchat.engine.torch.tiled_experts import by_expert
 from hierchat.engine.torch.torch_runner import TorchRunner
-from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.testing.families import tiny_family
-from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 FORMS = ("olmoe", "gpt_oss", "aria_text", "nemotron_h, experts")
 """Gate and product in one, side by side; neighbours, turned, with biases and a clamp; turned; without a gate."""
 ROWS, ACTIVE = 40, 2
-
-
-@cache
-def runner_of(kind: str) -> TorchRunner:
-    return TorchRunner(tiny_family(kind), context_length=240)
 
 
 def module_of(kind: str) -> Any:
@@ -97,16 +87,6 @@ def test_rows_that_fill_up_wake_nobody() -> None:
 
 
 @torch.inference_mode()
-def test_outside_of_a_segment_modules_do_what_they_did() -> None:
-    model = tiny_family("olmoe")
-    module = next(one for one in model.modules() if hasattr(one, "has_post_expert_norm"))
-    given = rows_of(module)
-    expected = module(*given)
-    TorchRunner(model, context_length=64, packed=False, quantum=1)
-    assert torch.equal(module(*given), expected)
-
-
-@torch.inference_mode()
 def test_the_gate_of_a_shared_expert_goes_row_by_row() -> None:
     model = tiny_family("qwen2_moe")
     gate = next(one for name, one in model.named_modules() if name.endswith("shared_expert_gate"))
@@ -114,21 +94,3 @@ def test_the_gate_of_a_shared_expert_goes_row_by_row() -> None:
     out = gate(torch.randn(128, 64, generator=torch.Generator().manual_seed(1)))
     alone = torch.cat([torch.sigmoid(row[None]) for row in out])
     assert torch.equal(torch.sigmoid(out), alone)
-
-
-@pytest.mark.parametrize("kind", ["glm4_moe", "gpt_oss", "qwen2_moe"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: float) -> None:
-    runner = runner_of(kind)
-    if not runner.exact:
-        pytest.skip("no row quantum makes this processor's products exact")
-    engine = LocalEngine(runner.open(), (), text_of)
-    prompt = random_tokens(140, vocabulary=90)
-    wanted = GenerationSettings(temperature=temperature, max_new_tokens=32, seed=1)
-    plain = tokens_of(fresh_steps(engine, prompt, wanted))
-    assert len(plain) == 32
-    for drafter in (Noise(nodes=12), Adversary(plain)):
-        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == plain
-    steps = fresh_steps(engine, prompt, wanted, Oracle(plain, nodes=7))
-    assert tokens_of(steps) == plain
-    assert [len(step.tokens) for step in steps if step.tokens] == [8] * 4

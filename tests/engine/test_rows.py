@@ -66,12 +66,6 @@ def test_broken_weights_are_an_error(kind: str) -> None:
         sampler.choose(rows, 1, 9)
 
 
-def test_rows_are_an_array_s() -> None:
-    rows = Device().rows()
-    assert len(rows) == 4
-    assert np.array_equal([rows[node] for node in range(4)], LOGITS)
-
-
 @pytest.mark.parametrize("before", [True, False])
 def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
     rows = Device().rows()

@@ -28,14 +28,6 @@ def rest(threads: Threads) -> int:
     return count
 
 
-def test_one_slow_forward_changes_nothing(threads: Threads) -> None:
-    threads.note(1, 10.0)
-    threads.note(1, 100.0)
-    threads.note(1, 11.0)
-    threads.note(1, 100.0)
-    assert threads.now == 4
-
-
 def test_disturbance_leaves_one_thread_for_a_while_then_longer(threads: Threads) -> None:
     threads.note(1, 10.0)
     rests = []
@@ -63,11 +55,3 @@ def test_widths_are_judged_apart(threads: Threads) -> None:
     for _ in range(5):
         threads.note(128, 200.0)
     assert threads.now == 4
-
-
-def test_a_single_core_stays_at_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    threads = Threads()
-    threads.note(1, 10.0)
-    disturb(threads)
-    assert threads.now == 1

@@ -17,7 +17,7 @@ from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
-from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
+from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
 # each way.
@@ -80,18 +80,17 @@ class DrafterChannel:
     def _ask(self, method: str, **more: Any) -> dict[str, Any]:
         line = json.dumps({"token": self._token, "method": method, **more}).encode() + b"\n"
         with self._lock:
-            fresh = self._socket is None
-            try:
-                told = self._exchange(line)
-            except (OSError, ValueError):
-                self.close()
-                if fresh:
-                    raise self._unreachable() from None
-                try:  # it closes what was silent for long
+            for _ in range(1 if self._socket is None else 2):  # it closes what was silent for long
+                try:
                     told = self._exchange(line)
+                    break
                 except (OSError, ValueError):
                     self.close()
-                    raise self._unreachable() from None
+            else:
+                raise DrafterError(
+                    f"The drafter in vLLM does not answer on port {self._port}. Start vLLM with it, or remove "
+                    "`drafter` from this model in models.yaml."
+                )
         if not told.get("ok"):
             raise DrafterError(f"The drafter in vLLM refused. {told.get('message', '')}".strip())
         return told
@@ -106,12 +105,6 @@ class DrafterChannel:
         if not isinstance(told, dict):
             raise ValueError("no object")
         return told
-
-    def _unreachable(self) -> DrafterError:
-        return DrafterError(
-            f"The drafter in vLLM does not answer on port {self._port}. Start vLLM with it, or remove `drafter` from "
-            "this model in models.yaml."
-        )
 
 
 ASK_SECONDS = 0.08
@@ -160,7 +153,7 @@ class DraftedEngine(RemoteEngine):
         """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
-    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         reply = self._reply or secrets.token_hex(16)
         told: dict[str, Any] = {"hierchat_reply": reply}
         if self._user:
@@ -175,17 +168,18 @@ class DraftedEngine(RemoteEngine):
         return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
-class _DrafterSteps(Counting):
+class _DrafterSteps(Counted):
     """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
     def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
+        super().__init__()
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
         """Steps of the drafter that were taken."""
         self._given = 0
         """Tokens of these steps."""
-        self._count: int | None = None
+        self._sent: int | None = None
         """Tokens that the server has sent."""
         self._text, self._spent = "", 0.0
         self._asked = float("-inf")
@@ -197,7 +191,7 @@ class _DrafterSteps(Counting):
             return
         self._text += text
         self._spent += spent
-        self._count = tokens if tokens is not None else self._count
+        self._sent = tokens if tokens is not None else self._sent
         if time.monotonic() - self._asked >= ASK_SECONDS:
             yield from self._changes()
 
@@ -224,7 +218,7 @@ class _DrafterSteps(Counting):
             return True
         taken: list[Step] = []
         for step in steps:
-            room = len(step.tokens) if self._count is None else self._count - self._given
+            room = len(step.tokens) if self._sent is None else self._sent - self._given
             if room < len(step.tokens) and not (last and ended and room > 0):
                 break
             taken.append(_first(step, room))
@@ -248,10 +242,10 @@ class _DrafterSteps(Counting):
 
     def _without(self) -> Iterator[Step]:
         """Yield what the drafter reported nothing of."""
-        if self._plain is None and (self._text or (self._count or 0) > self._given):
+        if self._plain is None and (self._text or (self._sent or 0) > self._given):
             counted = Counted(self._given)
-            yield from counted.take(self._text, self._count, self._spent)
-            self._given = self._count if self._count is not None else self._given
+            yield from counted.take(self._text, self._sent, self._spent)
+            self._given = self._sent if self._sent is not None else self._given
         self._text, self._spent = "", 0.0
 
 

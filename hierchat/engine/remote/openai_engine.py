@@ -200,7 +200,7 @@ class RemoteEngine:
         ended: Finish = "stopped" if stop.is_set() else finish
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
 
-    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         """Return further fields of the request, and what makes steps of the answer."""
         return {}, Counted()
 
@@ -256,20 +256,9 @@ class RemoteEngine:
         }
 
 
-class Counting:
-    """Makes steps of the pieces of a reply."""
-
-    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
-        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
-        raise NotImplementedError
-
-    def rest(self) -> Iterator[Step]:
-        """Yield what is missing at the end."""
-        raise NotImplementedError
-
-
-class Counted(Counting):
-    """Counts tokens as the server does, else pieces of text. `begun`: tokens that are known of otherwise."""
+class Counted:
+    """Makes steps of the pieces of a reply. Counts tokens as the server does, else pieces of text. `begun`: tokens that
+    are known of otherwise."""
 
     def __init__(self, begun: int = 0) -> None:
         self._pieces = 0
@@ -277,6 +266,7 @@ class Counted(Counting):
         self._late = 0.0
 
     def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
         self._pieces += bool(text)
         # A piece is a token, unless the server tells.
         new = max(tokens - self._count, 0) if tokens is not None else 1
@@ -291,4 +281,5 @@ class Counted(Counting):
         yield Step((NOTHING,) * new, (TARGET,) * new, forward_ms=spent if new else 0.0, text=text)
 
     def rest(self) -> Iterator[Step]:
+        """Yield what is missing at the end."""
         yield from ()

@@ -346,10 +346,10 @@ def by_node(model: torch.nn.Module) -> None:
             module.register_forward_pre_hook(_row_by_row, with_kwargs=True)
             module.register_forward_hook(_together, with_kwargs=True)
             home = sys.modules[type(module).__module__]
-            for name, teach in _RULES.items():
+            for name, ours in _RULES.items():
                 rule = getattr(home, name, None)
-                if rule and rule.__module__ != __name__:
-                    setattr(home, name, teach(rule))
+                if rule and not isinstance(rule, partial):
+                    setattr(home, name, partial(ours, rule))
 
 
 def _over_states(kwargs: Mapping[str, Any]) -> bool:
@@ -373,113 +373,105 @@ def _together(
     return out.transpose(0, 1) if _over_states(kwargs) else None
 
 
-def _delta_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades by."""
-
-    def taught(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        g: torch.Tensor,
-        beta: torch.Tensor,
-        initial_state: Any = None,
-        use_qk_l2norm_in_kernel: bool = False,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
-        if not isinstance(initial_state, StateLayer):
-            return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
-        if value.device.type == PROCESSOR:
-            query, key = query[:, 0].float(), key[:, 0].float()
-            if use_qk_l2norm_in_kernel:
-                query, key = _normed(query), _normed(key)
-            query = query * query.shape[-1] ** -0.5
-            fades = g[:, 0].float().exp()
-            out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
-            return out[:, None].to(value.dtype), None
-        out = torch.zeros_like(value)
-        for node, state in initial_state.nodes():
-            row = slice(node, node + 1)
-            out[row], state = rule(
-                query[row], key[row], value[row], g=g[row], beta=beta[row], initial_state=state, **kwargs
-            )
-            initial_state.put(node, state)
-        return out, None
-
-    return taught
+def _delta_rule(
+    rule: Callable[..., Any],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: Any = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """In place of the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades
+    by."""
+    kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
+    if not isinstance(initial_state, StateLayer):
+        return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
+    if value.device.type == PROCESSOR:
+        query, key = query[:, 0].float(), key[:, 0].float()
+        if use_qk_l2norm_in_kernel:
+            query, key = _normed(query), _normed(key)
+        query = query * query.shape[-1] ** -0.5
+        fades = g[:, 0].float().exp()
+        out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
+        return out[:, None].to(value.dtype), None
+    out = torch.zeros_like(value)
+    for node, state in initial_state.nodes():
+        row = slice(node, node + 1)
+        out[row], state = rule(
+            query[row], key[row], value[row], g=g[row], beta=beta[row], initial_state=state, **kwargs
+        )
+        initial_state.put(node, state)
+    return out, None
 
 
 def _normed(rows: torch.Tensor) -> torch.Tensor:
     return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
 
 
-def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b and c
-    [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
-
-    def taught(
-        state: Any,
-        hidden_states: torch.Tensor,
-        dt: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        *,
-        dt_bias: torch.Tensor,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        kwargs["dt_bias"] = dt_bias
-        if not isinstance(state, StateLayer):
-            return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
-        if hidden_states.device.type == PROCESSOR:
-            rates = functional.softplus(dt[..., 0] + dt_bias[..., 0].to(dt.dtype)).float()
-            fades = (rates * a[:, 0, 0].float()).exp()
-            out = scan(state, c, b, hidden_states, fades, rates, corrects=False)
-            return (out + hidden_states * d).to(hidden_states.dtype)
-        out = torch.zeros_like(hidden_states)
-        for node, before in state.nodes():
-            row = slice(node, node + 1)
-            running = a.new_zeros((1, *a.shape), dtype=torch.float32) if before is None else before.clone()
-            out[row] = rule(running, hidden_states[row], dt[row], a, b[row], c[row], d, **kwargs)
-            state.put(node, running)
-        return out
-
-    return taught
+def _selective_update(
+    rule: Callable[..., Any],
+    state: Any,
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    d: torch.Tensor,
+    *,
+    dt_bias: torch.Tensor,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """In place of the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b
+    and c [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
+    kwargs["dt_bias"] = dt_bias
+    if not isinstance(state, StateLayer):
+        return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
+    if hidden_states.device.type == PROCESSOR:
+        rates = functional.softplus(dt[..., 0] + dt_bias[..., 0].to(dt.dtype)).float()
+        fades = (rates * a[:, 0, 0].float()).exp()
+        out = scan(state, c, b, hidden_states, fades, rates, corrects=False)
+        return (out + hidden_states * d).to(hidden_states.dtype)
+    out = torch.zeros_like(hidden_states)
+    for node, before in state.nodes():
+        row = slice(node, node + 1)
+        running = a.new_zeros((1, *a.shape), dtype=torch.float32) if before is None else before.clone()
+        out[row] = rule(running, hidden_states[row], dt[row], a, b[row], c[row], d, **kwargs)
+        state.put(node, running)
+    return out
 
 
-def _convolution(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch
-    would compute all outputs of a window, and those of what lies before it."""
-
-    def taught(
-        hidden_states: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None = None,
-        activation: str | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        if not isinstance(hidden_states, Windows):
-            return rule(hidden_states, weight, bias, activation=activation, **kwargs)
-        windows = hidden_states.as_subclass(torch.Tensor)
-        if windows.device.type != PROCESSOR:
-            return rule(windows, weight, bias, activation=activation, **kwargs)
-        factors = weight.T.contiguous()
-        out = windows[:, :, 0] * factors[0]
-        for at in range(1, len(factors)):
-            out += windows[:, :, at] * factors[at]
-        if bias is not None:
-            out += bias
-        if activation is not None:
-            out = ACT2FN[activation](out)
-        return out[:, :, None]
-
-    return taught
+def _convolution(
+    rule: Callable[..., Any],
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """In place of the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels,
+    size]. torch would compute all outputs of a window, and those of what lies before it."""
+    if not isinstance(hidden_states, Windows):
+        return rule(hidden_states, weight, bias, activation=activation, **kwargs)
+    windows = hidden_states.as_subclass(torch.Tensor)
+    if windows.device.type != PROCESSOR:
+        return rule(windows, weight, bias, activation=activation, **kwargs)
+    factors = weight.T.contiguous()
+    out = windows[:, :, 0] * factors[0]
+    for at in range(1, len(factors)):
+        out += windows[:, :, at] * factors[at]
+    if bias is not None:
+        out += bias
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out[:, :, None]
 
 
-_RULES = {
+_RULES: Mapping[str, Callable[..., Any]] = {
     "causal_conv1d_fn": _convolution,
     "torch_recurrent_gated_delta_rule": _delta_rule,
     "mamba2_selective_state_update": _selective_update,
 }
-"""transformers' functions of states and their convolutions, and how each is taught."""
+"""transformers' functions of states and their convolutions, and what stands in their place."""

@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
 from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
 from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import step
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.testing.architectures import CONFIGS, model_of
-from tests.testing.tiny import CONTEXT, block_model, fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.tiny import CONTEXT, block_model
 
 MODELS = ("qwen3 moe", "gpt-oss")
 DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
@@ -70,26 +68,6 @@ def test_scores_that_are_no_numbers_wake_experts_that_exist() -> None:
         assert len(set(ranks)) == 3
         assert set(ranks) <= set(range(5))
     assert np.isnan(chosen([np.nan] * 5, 3, False)[1]).all()
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def engine(request: pytest.FixtureRequest) -> LocalEngine:
-    model = model_of(CONFIGS[request.param])
-    runner = CpuRunner(block_model(model, lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=2)
-    assert runner.exact
-    return LocalEngine(runner.open(), (), text_of)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_drafts_change_no_word(engine: LocalEngine, temperature: float) -> None:
-    wanted = GenerationSettings(temperature=temperature, max_new_tokens=60, seed=5)
-    prompt = random_tokens(140, 2)
-    plain = tokens_of(fresh_steps(engine, prompt, wanted))
-    assert len(plain) == 60
-    for name, drafter in DRAFTERS.items():
-        steps = fresh_steps(engine, prompt, wanted, drafter(plain))
-        assert tokens_of(steps) == plain, name
-        assert name != "oracle" or len(steps) < 20
 
 
 def test_broken_weights_of_the_router_break_no_memory() -> None:

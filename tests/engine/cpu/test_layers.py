@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from transformers import Gemma4TextConfig
 
-from hierchat.engine.cpu.memory import CHUNK
-from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.model_config import layer_heads, slot_size, sources, tensors
+from hierchat.models.architectures.model_config import layer_heads, slot_size, sources
 from hierchat.models.architectures.rope import RotaryLayout, rotary_layouts
-from hierchat.models.formats.assemble import whole
 from hierchat.models.runnable import step, unsupported
-from tests.testing.architectures import CONFIGS, model_of, tensors_of
-from tests.testing.tiny import CONTEXT, block_model, random_tokens
+from tests.testing.architectures import CONFIGS
 
 SMALL, LARGE, EXPERTS = "gemma4", "gemma4, large", "gemma4, experts"
 E2B: dict[str, Any] = {
@@ -63,12 +57,6 @@ MIXED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=[SMALL, LARGE, EXPERTS])
-def runner(request: pytest.FixtureRequest) -> CpuRunner:
-    model = block_model(model_of(CONFIGS[request.param]))
-    return CpuRunner(model, context_length=CONTEXT, threads=2, sequences=3)
-
-
 def test_models_as_they_were_published() -> None:
     architecture = ARCHITECTURES["gemma4_text"]
     for config in (E2B, LARGE_31B, MIXED):
@@ -96,20 +84,6 @@ def test_what_of_them_is_not_computed_is_said() -> None:
     assert "behind" in str(unsupported({**E2B, "use_bidirectional_attention": "all"}))
 
 
-@pytest.mark.parametrize("name", [SMALL, LARGE, EXPERTS])
-def test_every_tensor_of_transformers_is_read(name: str) -> None:
-    model = model_of(CONFIGS[name])
-    state, read = tensors_of(model), set()
-
-    def tensor(said: str) -> np.ndarray:
-        read.add(said)
-        return state[said]
-
-    for one in tensors(ARCHITECTURES["gemma4_text"], model.config.to_dict()):
-        whole(one, 6, tensor)
-    assert read == set(state)
-
-
 @pytest.mark.parametrize("name", [SMALL, LARGE])
 def test_two_ways_to_say_the_heads(name: str) -> None:
     """What transformers saves and what was published."""
@@ -118,42 +92,3 @@ def test_two_ways_to_say_the_heads(name: str) -> None:
     published |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
     assert layer_heads(published) == layer_heads(saved)
     assert slot_size(published) == slot_size(saved)
-
-
-@pytest.mark.parametrize("layers", [6, 12, 102])
-def test_as_many_layers_as_there_are_say_their_heads(layers: int) -> None:
-    """Transformers saves their numbers with leading zeros."""
-    kinds = ["sliding_attention", "sliding_attention", "full_attention"] * (layers // 3)
-    saved = {**CONFIGS[LARGE].to_dict(), "num_hidden_layers": layers, "layer_types": kinds}
-    del saved["per_layer_config"]
-    saved |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
-    assert layer_heads(Gemma4TextConfig(**saved).to_dict()) == layer_heads(saved)
-
-
-def test_slots_are_kept_for_layers_with_keys_of_their_own(runner: CpuRunner) -> None:
-    pages = len(runner.slots[0].keys)
-    held = sum(2 * kind.keys.size for kind in runner.slots)
-    assert held == pages * CHUNK * slot_size(runner.model.config)
-
-
-def test_how_a_text_was_read_changes_no_bit(runner: CpuRunner) -> None:
-    """In pieces, of which layers without keys of their own compute nothing, or at once; over others' pages."""
-    text, block = random_tokens(CHUNK + 40), random_tokens(9, 1)
-    parents = [-1, 0, 0, 1, -1, 4, 2, 6, 3]
-    one, other, third = runner.open(), runner.open(), runner.open()
-    one.read(text)
-    for begin in range(0, len(text), 50):
-        part = text[begin : begin + 50]
-        other.forward(part, range(-1, len(part) - 1))
-        other.commit(range(len(part)))
-    third.adopt(one, text)
-    found = [np.asarray(sequence.forward(block, parents)) for sequence in (one, other, third)]
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
-    one.commit([0, 2, 6, 7])
-    other.read([block[node] for node in (0, 2, 6, 7)])
-    np.testing.assert_array_equal(
-        np.asarray(one.forward([3, 5], [-1, 0])), np.asarray(other.forward([3, 5], [-1, 0]))
-    )
-    for sequence in (one, other, third):
-        sequence.close()
