@@ -1,9 +1,12 @@
-"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs."""
+"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs; which 4-bit
+products are fused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,17 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
+from hierchat.engine.cuda.cuda_runner import (
+    _CHOICE,
+    FIRST_VIEW,
+    REGIMES,
+    CudaRunner,
+    CudaSequence,
+    Graph,
+    Graphs,
+    Out,
+    fused_choice,
+)
 from hierchat.engine.cuda.row_attention import DEPTH
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
@@ -143,3 +156,81 @@ def test_slots_end_where_they_end() -> None:
     assert target.exact
     with pytest.raises(ValueError, match="no room for 500 more"):
         target.forward([1] * 500, range(-1, 499))
+
+
+class Recorder:
+    """Records like a device: the body runs once, replays do not run it."""
+
+    def __init__(self, size: int = 100) -> None:
+        self.size = size
+        self.recorded: list[str] = []
+        self.replayed: list[str] = []
+
+    def __call__(self, body: Callable[[], str]) -> Graph[str]:
+        name = body()
+        self.recorded.append(name)
+        return Graph(lambda: self.replayed.append(name), name, self.size)
+
+
+def test_the_first_run_records_and_every_run_replays() -> None:
+    recorder = Recorder()
+    graphs = Graphs[str](capture=recorder)
+    for key in ("a", "b", "a"):
+        assert graphs.run(key, lambda key=key: key) == key
+    assert recorder.recorded == ["a", "b"]
+    assert recorder.replayed == ["a", "b", "a"]
+
+
+def test_above_the_cap_the_longest_unused_goes() -> None:
+    recorder = Recorder(size=100)
+    graphs = Graphs[str](cap=250, capture=recorder)
+    for key in ("a", "b", "a", "c", "b"):
+        graphs.run(key, lambda key=key: key)
+    assert recorder.recorded == ["a", "b", "c", "b"]
+    assert graphs.keys == ["c", "b"]
+
+
+@pytest.mark.parametrize("words", ["CUDA out of memory", "operation not permitted when stream is capturing"])
+def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> None:
+    recorder, runs, broken = Recorder(), [], False
+
+    def capture(body: Callable[[], str]) -> Graph[str]:
+        if broken:
+            raise RuntimeError(words)
+        return recorder(body)
+
+    graphs = Graphs[str](capture=capture)
+    graphs.run("a", lambda: "a")
+    broken = True
+    for _ in range(2):
+        assert graphs.run("b", lambda: runs.append("b") or "b") == "b"
+    assert runs == ["b", "b"]
+    assert graphs.keys == []
+    graphs.run("a", lambda: runs.append("a") or "a")
+    assert runs[-1] == "a"
+
+
+def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("rows", [2, 16, 64, DEPTH])
+def test_all_forwards_are_fused_where_there_is_a_kernel(rows: int) -> None:
+    assert fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, rows, 4096, 4096)
+    assert fused_choice(never, lambda device: (7, 5))(0, torch.float16, rows, 4096, 4096)
+
+
+def test_elsewhere_bitsandbytes_chooses() -> None:
+    assert not fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, DEPTH + 1, 4096, 4096)
+    assert not fused_choice(never, lambda device: (9, 0))(0, torch.float32, 8, 4096, 4096)
+    assert not fused_choice(never, lambda device: (7, 5))(0, torch.bfloat16, 8, 4096, 4096)
+    assert fused_choice(lambda *given: True, lambda device: (6, 0))(0, torch.float16, 8, 4096, 4096)
+
+
+def test_the_installed_version_asks_where_we_answer() -> None:
+    """It cannot be imported without a GPU."""
+    spec = find_spec("bitsandbytes")
+    if spec is None or spec.origin is None:
+        pytest.skip("bitsandbytes is not installed")
+    said = (Path(spec.origin).parent / "backends" / "cuda" / "ops.py").read_text()
+    assert f"use_custom = {_CHOICE}(A.device.index, A.dtype, M, N, K)" in said

@@ -1,4 +1,4 @@
-"""The CPU engine against transformers, and against itself: rows never mix."""
+"""The CPU engine against transformers: every architecture, layers that differ, routed experts."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.cpu.forward import Team
 from hierchat.engine.cpu.memory import CHUNK
+from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import OutOfMemory
+from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
 from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.model_config import slot_size, windows
-from hierchat.models.architectures.rope import rope_tables
+from hierchat.models.architectures.model_config import layer_heads, slot_size, sources, windows
+from hierchat.models.architectures.rope import RotaryLayout, rope_tables, rotary_layouts
 from hierchat.models.formats.blocks import pack
-from hierchat.models.runnable import unsupported
+from hierchat.models.runnable import step, unsupported
+from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.testing.architectures import CONFIGS, SHAPE, model_of
 from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
@@ -173,3 +180,158 @@ def test_an_older_configuration_says_the_same(name: str) -> None:
         rope_tables(old, architecture, 9), rope_tables(config, architecture, 9), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+SMALL, LARGE, EXPERTS = "gemma4", "gemma4, large", "gemma4, experts"
+E2B: dict[str, Any] = {
+    "model_type": "gemma4_text",
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_size_per_layer_input": 256,
+    "num_kv_shared_layers": 20,
+    "use_double_wide_mlp": True,
+    "sliding_window": 512,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+"""As its publisher has it."""
+LARGE_31B: dict[str, Any] = {
+    **E2B,
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "num_global_key_value_heads": 4,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": None,
+    "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False,
+    "use_bidirectional_attention": "vision",
+    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+}
+MIXED: dict[str, Any] = {
+    **LARGE_31B,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 704,
+}
+
+
+def test_models_as_they_were_published() -> None:
+    architecture = ARCHITECTURES["gemma4_text"]
+    for config in (E2B, LARGE_31B, MIXED):
+        assert unsupported(config) is None
+        assert step(config, own=True) == "kernels"
+        assert rotary_layouts(config, architecture) == [
+            RotaryLayout(64, 256, 512),
+            RotaryLayout(128, 128, 256),
+        ]
+    assert layer_heads(E2B)[3:5] == [(8, 1, 256), (8, 1, 512)]
+    assert layer_heads(LARGE_31B)[4:6] == [(32, 16, 256), (32, 4, 512)]
+    assert sources(E2B)[12:22] == [12, 13, 14, 13, 13, 13, 13, 14, 13, 13]
+    assert slot_size(E2B) == 2 * (12 * 256 + 3 * 512)
+    assert slot_size(LARGE_31B) == 2 * (50 * 16 * 256 + 10 * 4 * 512)
+
+
+def test_what_of_them_is_not_computed_is_said() -> None:
+    assert "several experts of which" not in str(unsupported(E2B))
+    assert "are chosen" in str(unsupported({**MIXED, "top_k_experts": 0}))
+    assert "no whole blocks" in str(unsupported({**MIXED, "moe_intermediate_size": 700}))
+    assert "no whole blocks" in str(unsupported({**E2B, "hidden_size_per_layer_input": 250}))
+    assert "inputs of layers beside experts" in str(
+        unsupported({**MIXED, "hidden_size_per_layer_input": 256})
+    )
+    assert "behind" in str(unsupported({**E2B, "use_bidirectional_attention": "all"}))
+
+
+@pytest.mark.parametrize("name", [SMALL, LARGE])
+def test_two_ways_to_say_the_heads(name: str) -> None:
+    """What transformers saves and what was published."""
+    saved = CONFIGS[name].to_dict()
+    published = {key: value for key, value in saved.items() if key != "per_layer_config"}
+    published |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
+    assert layer_heads(published) == layer_heads(saved)
+    assert slot_size(published) == slot_size(saved)
+
+
+MODELS = ("qwen3 moe", "gpt-oss")
+DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
+    "noise": lambda reply: Noise(nodes=12),
+    "random trees": lambda reply: TreeDrafter(),
+    "oracle": Oracle,
+    "adversary": Adversary,
+    "buried": Buried,
+}
+
+
+def chosen(scores: Sequence[float], active: int, by_active: bool) -> tuple[list[int], np.ndarray]:
+    ranks, shares = np.zeros(active, np.int64), np.zeros(active, np.float32)
+    choose(np.array(scores, np.float32), by_active, ranks, shares)
+    return ranks.tolist(), shares
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.lists(st.floats(-40, 40, width=32), min_size=1, max_size=20),
+    active=st.integers(1, 20),
+    by_active=st.booleans(),
+)
+def test_the_best_are_woken_and_weighed(scores: list[float], active: int, by_active: bool) -> None:
+    active = min(active, len(scores))
+    ranks, shares = chosen(scores, active, by_active)
+    assert ranks == sorted(range(len(scores)), key=lambda expert: -scores[expert])[:active]  # stable
+    given_ = np.array(scores)
+    weights = np.exp(given_ - given_.max())
+    whole = weights[ranks].sum() if by_active else weights.sum()
+    np.testing.assert_allclose(shares, weights[ranks] / whole, rtol=1e-4, atol=1e-30)
+
+
+def test_the_gate_of_gpt_oss() -> None:
+    """Gates and ups far beyond the clamp, and what is no number."""
+    gates = np.linspace(-60, 60, 64, dtype=np.float32)
+    ups = np.random.default_rng(0).uniform(-20, 20, 64).astype(np.float32)
+    gates[7], ups[9] = np.nan, np.nan
+    out = np.zeros(64, np.float32)
+    gated(ACTIVATIONS.index(CLAMPED), gates.ctypes.data, ups.ctypes.data, 64, out.ctypes.data)
+    gate, up = np.minimum(gates.astype(np.float64), 7), np.clip(ups.astype(np.float64), -7, 7)
+    np.testing.assert_allclose(out, gate / (1 + np.exp(-1.702 * gate)) * (up + 1), rtol=1e-5, atol=1e-30)
+
+
+def test_scores_that_are_no_numbers_wake_experts_that_exist() -> None:
+    for scores in ([np.nan] * 5, [1.0, np.nan, 3.0, np.nan, 2.0], [np.nan, 1.0, 2.0, 3.0, 4.0]):
+        ranks, _ = chosen(scores, 3, True)
+        assert len(set(ranks)) == 3
+        assert set(ranks) <= set(range(5))
+    assert np.isnan(chosen([np.nan] * 5, 3, False)[1]).all()
+
+
+def test_broken_weights_of_the_router_break_no_memory() -> None:
+    model = model_of(CONFIGS["qwen3 moe"])
+    model.model.layers[1].mlp.gate.weight.fill_(float("nan"))
+    target = CpuRunner(block_model(model), context_length=CONTEXT).open()
+    assert np.isnan(np.asarray(target.forward([1, 2, 3], [-1, 0, 1]))).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forward_of_one_row_reads_what_is_awake(name: str) -> None:
+    config = CONFIGS[name].to_dict()
+    blocks = block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 8))
+    experts, active = (12, 3) if name == "qwen3 moe" else (6, 2)
+    several = sum(layer[place].nbytes for layer in blocks.layers for place in ("gate", "up", "down"))
+    assert blocks.nbytes - blocks.row_bytes == several * (experts - active) // experts
+    assert step(config, own=True) == "kernels"
+
+
+def test_a_model_without_experts_is_read_as_a_whole() -> None:
+    blocks = block_model(model_of(CONFIGS["llama"]))
+    assert blocks.row_bytes == blocks.nbytes
