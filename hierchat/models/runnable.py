@@ -81,7 +81,7 @@ KEEPING_STATES = frozenset([
 ])  # fmt: skip
 """Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). A model is
 computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer that is
-on processors alone (engine/torch/tiled_experts.py)."""
+on processors alone (engine/torch/block_linear.py)."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from hierchat.engine.cpu.multiply import Multiplier, room
-from hierchat.engine.torch import tiled_experts
-from hierchat.engine.torch.block_linear import BlockEmbedding, BlockLinear
-from hierchat.engine.torch.tiled_experts import by_expert
+from hierchat.engine.torch import block_linear
+from hierchat.engine.torch.block_linear import BlockEmbedding, BlockLinear, by_expert
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.blocks import Blocks, from_floats, pack
@@ -139,11 +138,11 @@ def test_experts_bring_what_they_did(module: Any) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("part", [tiled_experts.PART, 64])
+@pytest.mark.parametrize("part", [block_linear.PART, 64])
 def test_a_row_of_experts_has_the_same_bits_whatever_stands_beside_it(
     module: Any, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiled_experts, "PART", part)
+    monkeypatch.setattr(block_linear, "PART", part)
     rows, chosen, shares = routed_rows(module)
     together = by_expert(module, rows, chosen, shares)
     for some in (slice(3, 4), slice(7, 20), slice(1, 40, 3), torch.arange(39, -1, -1)):

@@ -96,14 +96,14 @@ def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: i
 
 @kernel
 def forward(  # type: ignore[no-untyped-def]
-    run, shapes, weights, slots, work, identity, texts, told, chosen, dense, inputs, logits
+    run, shapes, weights, slots, work, identity, texts, wanted, chosen, dense, inputs, logits
 ):
     """Logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
     `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
-    the sequences that the blocks belong to, one behind the other. `logits` float32 [`told` padded to ROWS, vocabulary]:
-    those of the first `told` rows; of the others only keys and values are wanted. `chosen` int64 [layers, rows,
+    the sequences that the blocks belong to, one behind the other. `logits` float32 [`wanted` padded to ROWS,
+    vocabulary]: those of the first `wanted` rows; of the others only keys and values are wanted. `chosen` int64 [layers, rows,
     active]: the experts that each row is routed to are written here; None where layers have none. `dense`, `inputs`:
     memory.DenseMlp, memory.Inputs, or None. No other forward may use any of these. Every thread of the team calls it;
     it returns when all is done.
@@ -143,9 +143,9 @@ def forward(  # type: ignore[no-untyped-def]
         product_wait(run, phase + phases.VALUE, matrices[V], rows)
         phases.place_phase(run, phase + phases.PLACE, rows, texts, shape, weights, kept, qkv, work, layer)
         if layer == last_kept:
-            if not told:
+            if not wanted:
                 return
-            rows = told
+            rows = wanted
         phases.attention_phase(
             run, phase + phases.ATTENTION, rows, texts, shape, window, kept, qkv, places, work,
             weights.slots[layer], identity, attended,

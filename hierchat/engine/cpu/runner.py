@@ -164,7 +164,7 @@ class CpuRunner(Runner):
     def run(self, blocks: Sequence[Segment]) -> Any:
         """Logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
         blocks = sorted(blocks, key=lambda block: not block.logits)
-        told = sum(len(block.tokens) for block in blocks if block.logits)
+        wanted = sum(len(block.tokens) for block in blocks if block.logits)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
         rows = len(tokens)
@@ -205,7 +205,7 @@ class CpuRunner(Runner):
             own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
             inputs = self._inputs.layers[:rows]
             np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
-        padded = -(-told // ROWS) * ROWS if told > 1 else told
+        padded = -(-wanted // ROWS) * ROWS if wanted > 1 else wanted
         out = np.empty((padded, self.vocabulary), np.float32)
         layers, chosen = self.shape.layers, None
         if self.shape.experts:
@@ -216,11 +216,11 @@ class CpuRunner(Runner):
             cycles = NO_CYCLES if rank else self._cycles
             forward(
                 Run(counters.ctypes.data, self.team.threads, rank, cycles), self.shapes, self.weights, self.slots,
-                work, self._identity, texts, told, chosen, self._dense, self._inputs, out,
+                work, self._identity, texts, wanted, chosen, self._dense, self._inputs, out,
             )  # fmt: skip
 
         self.team.run(job)
-        return out[:told]
+        return out[:wanted]
 
 
 _BY_LAYER = (

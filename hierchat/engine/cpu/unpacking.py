@@ -52,12 +52,12 @@ class Isa:
             return None
         return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
 
-    def chains(self, height: int) -> int:
+    def chains(self, rows: int) -> int:
         """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
         if self.pairs != "vnni":
-            return 2 if height <= 2 else 1
+            return 2 if rows <= 2 else 1
         registers = 16 if self.lanes == 16 else 10
-        return next((chains for chains in (4, 2) if chains * height <= registers), 1)
+        return next((chains for chains in (4, 2) if chains * rows <= registers), 1)
 
     def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
         """total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""

@@ -45,13 +45,13 @@ class DrafterChannel:
 
     def hello(self) -> dict[str, Any]:
         """Ask what it is. Raises DrafterError if it speaks another protocol."""
-        told = self._ask("hello")
-        if told.get("protocol") != PROTOCOL:
+        answer = self._ask("hello")
+        if answer.get("protocol") != PROTOCOL:
             raise DrafterError(
-                f"The drafter in vLLM is of hierchat {told.get('hierchat')}, which speaks otherwise. Install the same "
-                "version of hierchat in both environments."
+                f"The drafter in vLLM is of hierchat {answer.get('hierchat')}, which speaks otherwise. Install the "
+                "same version of hierchat in both environments."
             )
-        return told
+        return answer
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
         """Ask what is known of a reply, with its steps from number `begin` on."""
@@ -82,7 +82,7 @@ class DrafterChannel:
         with self._lock:
             for _ in range(1 if self._socket is None else 2):  # it closes what was silent for long
                 try:
-                    told = self._exchange(line)
+                    answer = self._exchange(line)
                     break
                 except (OSError, ValueError):
                     self.close()
@@ -91,9 +91,9 @@ class DrafterChannel:
                     f"The drafter in vLLM does not answer on port {self._port}. Start vLLM with it, or remove "
                     "`drafter` from this model in models.yaml."
                 )
-        if not told.get("ok"):
-            raise DrafterError(f"The drafter in vLLM refused. {told.get('message', '')}".strip())
-        return told
+        if not answer.get("ok"):
+            raise DrafterError(f"The drafter in vLLM refused. {answer.get('message', '')}".strip())
+        return answer
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
         """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
@@ -101,10 +101,10 @@ class DrafterChannel:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
             self._lines = self._socket.makefile("rb")
         self._socket.sendall(line)
-        told = json.loads(self._lines.readline() or b"-")
-        if not isinstance(told, dict):
+        answer = json.loads(self._lines.readline() or b"-")
+        if not isinstance(answer, dict):
             raise ValueError("no object")
-        return told
+        return answer
 
 
 ASK_SECONDS = 0.08
@@ -140,10 +140,10 @@ class DraftedEngine(RemoteEngine):
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
         """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
-        told = copy.copy(self)
-        told._user, told._reply, told._drafts = user, reply, drafts
-        told._learns, told._anew = learns, anew
-        return told
+        engine = copy.copy(self)
+        engine._user, engine._reply, engine._drafts = user, reply, drafts
+        engine._learns, engine._anew = learns, anew
+        return engine
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
@@ -155,17 +155,17 @@ class DraftedEngine(RemoteEngine):
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         reply = self._reply or secrets.token_hex(16)
-        told: dict[str, Any] = {"hierchat_reply": reply}
+        fields: dict[str, Any] = {"hierchat_reply": reply}
         if self._user:
-            told["hierchat_user"] = self._user
+            fields["hierchat_user"] = self._user
         if not self._drafts:
-            told["hierchat_drafts"] = 0
+            fields["hierchat_drafts"] = 0
         if not self._learns:
-            told["hierchat_learn"] = 0
+            fields["hierchat_learn"] = 0
         # What was read for one user answers no other: no time tells what others asked.
         alone = self._anew or (user is None and not self._user)
         whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
-        return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
+        return {"vllm_xargs": fields, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
 class _DrafterSteps(Counted):
@@ -209,9 +209,9 @@ class _DrafterSteps(Counted):
         ended for it."""
         self._asked = time.monotonic()
         try:
-            told = self._channel.reply(*self._names, self._steps)
-            ended = told["state"] != "writing"
-            steps = [_step(one) for one in told["steps"]]
+            answer = self._channel.reply(*self._names, self._steps)
+            ended = answer["state"] != "writing"
+            steps = [_step(one) for one in answer["steps"]]
         except (DrafterError, KeyError, TypeError, ValueError, AttributeError):
             yield from self._without()
             self._plain = Counted(self._given)
@@ -249,12 +249,12 @@ class _DrafterSteps(Counted):
         self._text, self._spent = "", 0.0
 
 
-def _step(told: Mapping[str, Any]) -> Step:
+def _step(data: Mapping[str, Any]) -> Step:
     """Read a step from JSON. Raises what a dictionary of another form raises."""
-    tokens = tuple(map(int, told["tokens"]))
-    sources = tuple(map(str, told["sources"]))
-    chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
-    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in told["matches"])
+    tokens = tuple(map(int, data["tokens"]))
+    sources = tuple(map(str, data["sources"]))
+    chances = tuple(None if chance is None else float(chance) for chance in data["chances"])
+    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in data["matches"])
     if not len(tokens) == len(sources) == len(chances) == len(matches):
         raise ValueError("a token of which not all is told")
     if not all(-1 <= match.slot < len(SLOT_NAMES) for match in matches):
@@ -264,11 +264,11 @@ def _step(told: Mapping[str, Any]) -> Step:
         sources,
         matches,
         chances,
-        proposed={str(name): int(count) for name, count in told["proposed"].items()},
-        width=int(told["width"]),
-        draft_ms=float(told["draft_ms"]),
-        forward_ms=float(told["forward_ms"]),
-        batch_size=int(told["together"]),
+        proposed={str(name): int(count) for name, count in data["proposed"].items()},
+        width=int(data["width"]),
+        draft_ms=float(data["draft_ms"]),
+        forward_ms=float(data["forward_ms"]),
+        batch_size=int(data["together"]),
     )
 
 

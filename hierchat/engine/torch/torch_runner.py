@@ -13,11 +13,10 @@ import torch
 from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
-from hierchat.engine.torch.block_linear import can_pack, multiplier_of, pack
+from hierchat.engine.torch.block_linear import Experts, can_pack, multiplier_of, pack
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
 from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
-from hierchat.engine.torch.tiled_experts import Experts
 from hierchat.engine.verification import ArrayRows, Rows
 
 # How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A

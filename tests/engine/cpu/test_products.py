@@ -1,4 +1,4 @@
-"""The products against float64, for every block type, every height and every set of instructions."""
+"""The products against float64, for every block type, any number of rows and every set of instructions."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def sums_of(numbers: np.ndarray) -> np.ndarray:
     return found
 
 
-def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int) -> np.ndarray:
-    """[height, rows of the matrix] by one call, of int16; `x` float32 of at most `height` rows."""
+def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, many: int) -> np.ndarray:
+    """[many, rows of the matrix] by one call, of int16; `x` float32 of at most `many` rows."""
     columns = x.shape[1]
-    padded = np.zeros((height, -(-columns // GROUP) * GROUP), np.float32)
+    padded = np.zeros((many, -(-columns // GROUP) * GROUP), np.float32)
     padded[: len(x), :columns] = x
-    groups = padded.reshape(height, -1, GROUP)
+    groups = padded.reshape(many, -1, GROUP)
     levels = np.abs(groups).max(axis=2) / np.float32(32767)
     numbers = np.rint(groups / np.where(levels == 0, 1, levels)[..., None]).astype(np.int16)
-    numbers = numbers.reshape(height, -1)[:, :columns].reshape(height, -1, 32)
+    numbers = numbers.reshape(many, -1)[:, :columns].reshape(many, -1, 32)
     given_ = [
         np.ascontiguousarray(numbers[..., ORDER].transpose(1, 0, 2))
         if name in QUANTISED
@@ -73,14 +73,14 @@ def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int)
 def called(
     isa: Isa, name: str, raw: np.ndarray, given_: list[np.ndarray], activations: Activations
 ) -> np.ndarray:
-    """One call of a product: x, scales [.., height], sums."""
-    weights, height = interleave(name, raw, isa.lanes), given_[1].shape[-1]
-    out = np.full((height, len(raw) + 1), np.nan, np.float32)
+    """One call of a product: x, scales [.., many], sums."""
+    weights, many = interleave(name, raw, isa.lanes), given_[1].shape[-1]
+    out = np.full((many, len(raw) + 1), np.nan, np.float32)
     address = product_address(name, isa, activations)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(ARGUMENTS))(address)
     addresses = [array.ctypes.data for array in (weights, *given_)]
     columns = raw.shape[1] // LAYOUTS[name].size * LAYOUTS[name].weights
-    function(height, *addresses, columns // 32, out.ctypes.data, out.strides[0], len(raw))
+    function(many, *addresses, columns // 32, out.ctypes.data, out.strides[0], len(raw))
     assert np.isnan(out[:, -1]).all()  # nothing is written behind the last row
     return out[:, :-1]
 
@@ -101,17 +101,17 @@ def exact(name: str, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]
     ],
     ids=lambda case: getattr(case, "name", case),
 )
-def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> None:
+def test_every_type_agrees_with_float64_for_any_number_of_rows(isa: Isa, name: str) -> None:
     for columns in (256, 768) if LAYOUTS[name].weights == 256 else (32, 288):
         raw = random_rows(name, 37, columns)
         x = np.random.default_rng(1).standard_normal((isa.most, columns)).astype(np.float32)
         right, size = exact(name, raw, x)
         alone = np.concatenate([multiplied(isa, name, raw, row[None], 1) for row in x])
         assert np.abs(alone - right).max() <= 2e-5 * size
-        for height in isa.heights:
-            np.testing.assert_array_equal(multiplied(isa, name, raw, x[:height], height), alone[:height])
-            behind = multiplied(isa, name, raw, x[isa.most - height :], height)
-            np.testing.assert_array_equal(behind, alone[isa.most - height :])
+        for many in isa.rows:
+            np.testing.assert_array_equal(multiplied(isa, name, raw, x[:many], many), alone[:many])
+            behind = multiplied(isa, name, raw, x[isa.most - many :], many)
+            np.testing.assert_array_equal(behind, alone[isa.most - many :])
 
 
 def whole_numbers(name: str, rows: int, columns: int) -> np.ndarray:
@@ -147,9 +147,9 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
     scales = random.integers(1, 3, (most, columns // 32))
     halves = x.reshape(most, -1, 2, 16).sum(3)
 
-    def at(height: int, first: int = 0) -> np.ndarray:
-        mine = slice(first, first + height)
-        sums = np.zeros((columns // 32, BYTE_SUMS, height), np.int32)
+    def at(many: int, first: int = 0) -> np.ndarray:
+        mine = slice(first, first + many)
+        sums = np.zeros((columns // 32, BYTE_SUMS, many), np.int32)
         whole = (halves[mine].sum(2) * scales[mine]).astype(np.float32)
         sums[:, 0] = whole.view(np.int32).T
         sums[:, 1:3] = -32 * halves[mine].transpose(1, 2, 0)
@@ -160,14 +160,14 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
 
     weights = from_file(name, raw).floats().astype(np.float64)
     right = (x * scales[..., None]).reshape(most, -1).astype(np.float64) @ weights.T
-    for height in isa.heights:
-        found = at(height)
+    for many in isa.rows:
+        found = at(many)
         if np.abs(right).max() < 2**22:
-            np.testing.assert_array_equal(found, right[:height])
-        np.testing.assert_allclose(found, right[:height], atol=1e-5 * np.abs(right).max())
-        for row in range(height):
+            np.testing.assert_array_equal(found, right[:many])
+        np.testing.assert_allclose(found, right[:many], atol=1e-5 * np.abs(right).max())
+        for row in range(many):
             np.testing.assert_array_equal(found[row], at(1, row)[0])
-        np.testing.assert_array_equal(at(height, most - height)[-1], at(1, most - 1)[0])
+        np.testing.assert_array_equal(at(many, most - many)[-1], at(1, most - 1)[0])
 
 
 @pytest.mark.parametrize("name", ["Q2_K", "Q4_K", "Q6_K", "Q8_0", "Q5_1"])
