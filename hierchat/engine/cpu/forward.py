@@ -103,10 +103,10 @@ def forward(  # type: ignore[no-untyped-def]
     `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
     the sequences that the blocks belong to, one behind the other. `logits` float32 [`wanted` padded to ROWS,
-    vocabulary]: those of the first `wanted` rows; of the others only keys and values are wanted. `chosen` int64 [layers, rows,
-    active]: the experts that each row is routed to are written here; None where layers have none. `dense`, `inputs`:
-    memory.DenseMlp, memory.Inputs, or None. No other forward may use any of these. Every thread of the team calls it;
-    it returns when all is done.
+    vocabulary]: those of the first `wanted` rows; of the others only keys and values are wanted. `chosen` int64
+    [layers, rows, active]: the experts that each row is routed to are written here; None where layers have none.
+    `dense`, `inputs`: memory.DenseMlp, memory.Inputs, or None. No other forward may use any of these. Every thread of
+    the team calls it; it returns when all is done.
     """
     layers, last_kept = shapes[0].layers, shapes[0].last_kept
     rows = all_rows = texts.rows[-1]
