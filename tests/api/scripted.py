@@ -44,11 +44,12 @@ class Script:
         self.holds_at: int | None = None
         """It waits before this token until `go` is set."""
         self.go = threading.Event()
-        self.stopped = threading.Event()
+        self.began, self.stopped = threading.Event(), threading.Event()
         self.asked: list[tuple[list[int], GenerationSettings]] = []
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         self.asked.append((list(request.prompt_ids), request.settings))
+        self.began.set()
         read = len(request.prompt_ids)
         yield Step(prompt_read=read, prompt_tokens=read, width=read)
         words = tokenizer()(self.text, add_special_tokens=False)["input_ids"]
