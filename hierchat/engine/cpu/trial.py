@@ -10,7 +10,7 @@ from hierchat.engine.cpu.rows import ROWS, product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.unpacking import ISAS, POWERS
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.architectures.architecture import MATRICES
+from hierchat.models.architectures.families import MATRICES
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_file, pack

@@ -23,8 +23,7 @@ from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import OutOfMemory
-from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, CLAMPED
 from hierchat.models.architectures.model_config import layer_heads, slot_size, sources, windows
 from hierchat.models.architectures.rope import RotaryLayout, rope_tables, rotary_layouts
 from hierchat.models.formats.blocks import pack
