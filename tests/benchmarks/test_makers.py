@@ -12,6 +12,7 @@ from benchmarks.makers.seeds import Streams, WorkFile, Writer
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
@@ -69,7 +70,7 @@ def test_replies_are_those_of_plain_decoding(runner: CpuRunner, tmp_path: Path) 
             settings = GenerationSettings(
                 temperature=conversation.temperature, seed=conversation.seed, max_new_tokens=20
             )
-            steps = engine.generate(prompts().build(said, 20, {END}).ids, settings)
+            steps = engine.generate(GenerationRequest(prompts().build(said, 20, {END}).ids, settings))
             expected = [token for step in steps for token in step.tokens]
             assert reply == expected
             said.append(PromptMessage("assistant", tokenizer().decode(reply), tuple(reply)))
