@@ -70,7 +70,7 @@ def main(languages: list[str]) -> None:
         path.write_bytes(text_of(catalogue))
         with path.with_suffix(".mo").open("wb") as file:
             write_mo(file, catalogue)
-        left = sum(not (m.string if isinstance(m.string, str) else all(m.string)) for m in catalogue if m.id)
+        left = sum(not m.string or not all(m.string) for m in catalogue if m.id)
         print(f"{language}: {len(catalogue) - left:,} of {len(catalogue):,} translated")
 
 
