@@ -23,6 +23,11 @@ ENGLISH = "en"
 DOMAIN = "hierchat"
 COOKIE = "hc-language"
 """A choice of the browser, which the page's script keeps (language.js)."""
+NAMES = {
+    "ar": "العربية", "de": "Deutsch", "en": "English", "es": "Español", "fr": "Français", "it": "Italiano", "ja": "日本語",
+    "ko": "한국어", "pt": "Português (Brasil)", "ru": "Русский", "zh": "简体中文",
+}  # fmt: skip
+"""Code -> what the language calls itself."""
 THIS = ""
 """In place of a sentence: the code of the language itself, of what is made inside of `marked`."""
 _BEGINS, _ENDS = "\ue000", "\ue001"
@@ -67,7 +72,7 @@ def catalogues() -> dict[str, gettext.NullTranslations]:
 
 
 def name_of(code: str) -> str:
-    return catalogues()[code].info().get("x-name", "English" if code == ENGLISH else code)
+    return NAMES.get(code, code)
 
 
 def current() -> str:
