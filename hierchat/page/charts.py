@@ -200,10 +200,6 @@ def _stroke(path: str, ink: Ink) -> str:
     return f'<path class="hc-stroke" d="{path}" stroke="{ink.colour}"{more}/>'
 
 
-# What all cards of the Insights view share: their frame, and sizes and times in words.
-
-
-DASH = "\N{EN DASH}"
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hierchat.chat.comparison import CompareFrame
@@ -14,19 +15,20 @@ from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.markdown import in_pieces
+from hierchat.page.page_sessions import PASTED
 from hierchat.page.reply_text import GrowingReply, below_message, drawn, message_heading
 from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import notice, undrafted
-from hierchat.page.unsent import shown_name, size
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import SourceRun
     from hierchat.chat.service import ChatService
+    from hierchat.page.page_sessions import Attached, Session
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
-
+_CROSS = "\N{MULTIPLICATION SIGN}"
 _BACK, _FORTH = (
     "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
@@ -67,7 +69,7 @@ def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Atta
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
-    label = f"{shown_name(head.name)} · {size(head.size)}"
+    label = f"{shown_name(head.name)} · {file_size(head.size)}"
     id = getattr(head, "id", 0)
     if not id:
         return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
@@ -262,9 +264,6 @@ def thread(
     return "".join(result)
 
 
-# A reply in progress as HTML, from its latest state: the same for every page that shows it.
-
-
 def line(reply: ReplyInProgress, service: ChatService) -> str:
     """Say what a reply does: wait, read the prompt, or its figures so far; empty for a comparison, whose columns say
     it."""
@@ -320,3 +319,83 @@ def remark(reply: ReplyInProgress) -> str:
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
     return status.notice(state.notice) if state.notice else ""
+
+
+def tray(session: Session, queued: Sequence[ReplyInProgress]) -> str:
+    """Draw files and waiting messages of the open chat, as HTML; `queued`: what waits in any of the user's.
+
+    The page keeps the files of all chats for when it is loaded again, and is told whether it has asked for what it had.
+    """
+    files = "".join(map(_chip, session.files))
+    waiting = "".join(_waiting(one) for one in queued if one.conversation_id == (session.conversation or 0))
+    next_name, files_name = _("Messages that will be sent next"), _("Attached files")
+    lists = f'<ol class="hc-next" aria-label="{next_name}">{waiting}</ol>' if waiting else ""
+    lists += (
+        f'<ul class="hc-files" aria-label="{files_name}" aria-live="polite">{files}</ul>' if files else ""
+    )
+    held = [
+        {"chat": chat, "key": file.key, "name": file.name}
+        for chat, many in list(session.attached.items())
+        for file in many
+        if file.file
+    ]
+    state, known = html.escape(json.dumps({"files": held})), "yes" if session.restored else ""
+    return f'<div class="hc-tray" data-state="{state}" data-known="{known}">{lists}</div>'
+
+
+def _chip(file: Attached) -> str:
+    name = html.escape(shown_name(file.name))
+    if file.file is None:
+        return (
+            f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
+            f"{_fact(_('being read…'))}</li>"
+        )
+    facts = (
+        file_size(file.file.size)
+        if file.tokens is None
+        else (
+            _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
+        ).format(size=file_size(file.file.size), tokens=file.tokens)
+    )
+    inline = button("hc_inline", _("Insert as text"), text=file.key) if file.pasted else ""
+    away = button(
+        "hc_detach",
+        _CROSS,
+        text=file.key,
+        aria_label=_("Remove {name}").format(name=file.name),
+        title=_("Remove"),
+    )
+    return (
+        f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
+        f"{_fact(facts)}{inline}{away}</li>"
+    )
+
+
+def _waiting(one: ReplyInProgress) -> str:
+    title = html.escape(one.title)
+    edit = button(
+        "hc_next_edit",
+        _("Edit"),
+        text=str(one.number),
+        aria_label=_("Edit “{title}”, which will be sent next").format(title=one.title),
+    )
+    away = button("hc_next_cancel", _CROSS, text=str(one.number), title=_("Do not send"),
+                  aria_label=_("Do not send “{title}”").format(title=one.title))  # fmt: skip
+    said = f'{_fact(_("Will be sent next:"))}<span class="hc-chip-name" dir="auto">{title}</span>'
+    return f'<li class="hc-chip">{said}{edit}{away}</li>'
+
+
+def _fact(text: str) -> str:
+    return f'<span class="hc-chip-fact">{text}</span>'
+
+
+def shown_name(name: str) -> str:
+    """The name of a file for the eye: of pasted text, which has none of its own, in the reader's language."""
+    return _(PASTED) if name == PASTED else name
+
+
+def file_size(amount: int) -> str:
+    """Bytes for the eye."""
+    if amount < 1_000:
+        return _("{bytes:.0f} bytes").format(bytes=amount)
+    return f"{amount / 1e3:,.0f} KB" if amount < 1_000_000 else f"{amount / 1e6:,.1f} MB"

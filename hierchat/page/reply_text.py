@@ -82,10 +82,6 @@ def fold(inside: str, label: str, key: object) -> str:
     )
 
 
-# The outline of the page for screen readers: its title is level 1, a message 2, headings inside a message
-# below.
-
-
 _HEADING = re.compile(r"<h([1-6])(?=[ >])")
 _LOWEST = 6
 
@@ -105,9 +101,6 @@ def below_message(rendered: str) -> str:
         return f'<h{found[1]} aria-level="{last}"'
 
     return _HEADING.sub(level, rendered)
-
-
-# A reply as it is drawn, its words marked by where they came from. Pure functions.
 
 
 def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> str:

@@ -9,20 +9,20 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 
-from hierchat.page.guard import ChangedOutputsOnly
+from hierchat.page.guard import Page
 from hierchat.page.page_app import build_app
 from tests.testing.fake_service import FakeService
 
 
 @pytest.fixture
-def page() -> tuple[ChangedOutputsOnly, Any, list[gr.HTML]]:
-    with ChangedOutputsOnly() as page:
+def page() -> tuple[Page, Any, list[gr.HTML]]:
+    with Page() as page:
         parts = [gr.HTML(f"{number}") for number in range(4)]
         gr.Button().click(lambda: {}, None, parts[:3])
     return page, next(iter(page.fns.values())), parts
 
 
-def answered(page: ChangedOutputsOnly, event: Any, answer: Any) -> tuple[list[Any], int]:
+def answered(page: Page, event: Any, answer: Any) -> tuple[list[Any], int]:
     """What the browser gets, and how many parts were made anew for it."""
     state = SessionState(page)
     got = asyncio.run(page.postprocess_data(event, answer, state))
@@ -32,7 +32,7 @@ def answered(page: ChangedOutputsOnly, event: Any, answer: Any) -> tuple[list[An
 SKIPPED = {"__type__": "update"}
 
 
-def test_only_what_changes_is_made(page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]]) -> None:
+def test_only_what_changes_is_made(page: tuple[Page, Any, list[gr.HTML]]) -> None:
     blocks, event, (first, second, third, _) = page
     assert answered(blocks, event, {first: "a", third: "c"}) == (["a", SKIPPED, "c"], 0)
     assert answered(blocks, event, {third: "c", first: gr.skip()}) == ([SKIPPED, SKIPPED, "c"], 0)
@@ -41,7 +41,7 @@ def test_only_what_changes_is_made(page: tuple[ChangedOutputsOnly, Any, list[gr.
     assert (got[0], got[1]["visible"], got[2], made) == (SKIPPED, False, SKIPPED, 1)
 
 
-def test_other_answers_are_gradios(page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]]) -> None:
+def test_other_answers_are_gradios(page: tuple[Page, Any, list[gr.HTML]]) -> None:
     blocks, event, (first, *_, other) = page
     assert answered(blocks, event, ["a", "b", "c"])[0] == ["a", "b", "c"]
     for wrong in ({other: "d"}, {first: "a", other: "d"}):

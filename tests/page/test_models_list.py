@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, expect
 
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.check import Fit
-from hierchat.page.panels.models_view import models
+from hierchat.page.panels.models_view import Present, models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download
 from hierchat.runtime.model_manager import READABLE, ModelRow
@@ -24,7 +24,7 @@ NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
 def in_order(rows: list[ModelRow], best: ModelRow | None = None) -> tuple[list[str], list[str]]:
     """Names of those in sight, and of those that are folded away."""
-    drawn = models(rows, best, SlotStatus("", "none"), "", 0, True)
+    drawn = models(rows, Present(best, SlotStatus("", "none"), True))
     seen, _, folded = drawn.partition('<details class="hc-models-group')
     return re.findall('data-model="([^"]*)"', seen), re.findall('data-model="([^"]*)"', folded)
 
@@ -45,8 +45,8 @@ def test_what_is_of_no_use_here_is_folded_away() -> None:
 
 
 def test_the_folded_line_stands_only_where_something_is_folded() -> None:
-    assert "hc-models-rest" not in models([row("a", 1)], None, SlotStatus("", "none"), "", 0, True)
-    alone = models([row("a", 1, fit=NO)], None, SlotStatus("", "none"), "", 0, True)
+    assert "hc-models-rest" not in models([row("a", 1)], Present(None, SlotStatus("", "none"), True))
+    alone = models([row("a", 1, fit=NO)], Present(None, SlotStatus("", "none"), True))
     assert "1 model that does not fit this machine or is too slow here" in alone
 
 

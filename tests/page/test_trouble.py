@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.page.guard import Guard
+from hierchat.page.guard import PageEvents
 from hierchat.page.page_app import build_app, serve
 from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
@@ -264,7 +264,7 @@ def slow_to_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
             opens.wait(30)
             return super().open(key)
 
-    monkeypatch.setattr("hierchat.page.handlers.Sessions", Slow)
+    monkeypatch.setattr("hierchat.page.guard.Sessions", Slow)
     try:
         yield opens
     finally:
@@ -311,7 +311,7 @@ def test_a_page_that_the_server_does_not_know_is_loaded_again(
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr("hierchat.page.handlers.Sessions", Kept)
+    monkeypatch.setattr("hierchat.page.guard.Sessions", Kept)
     fresh.script.seconds = 0
     with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
         chat.open()
@@ -335,7 +335,7 @@ def test_every_handler_of_the_page_is_guarded(fresh: FakeService) -> None:
     app = build_app(fresh, "here")  # type: ignore[arg-type]
     assert len(app.fns) > 15
     for function in handlers_of(app):
-        assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
+        assert function.fn.__code__.co_filename == PageEvents.guarded.__code__.co_filename
         # Gradio's components answer a wrong value themselves, before any handler could.
         assert not (function.inputs and function.preprocess)
 
@@ -345,11 +345,8 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
     request = gr.Request(username=None, session_hash="x")
     fresh.store.close()
     for function in handlers_of(app):
-        wants = len(function.inputs)
-        names = list(inspect.signature(function.fn).parameters)
-        special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}
-        args = [special.get(name, "x") for name in names if name != "values"]
-        result = function.fn(*args, *["x"] * (wants if "values" in names else 0))
+        event = gr.EventData(None, {"id": 1, "text": "x"})
+        result = function.fn(request, event, *["x"] * len(function.inputs))
         last = list(result)[-1] if inspect.isgenerator(result) else result
         if function.outputs:
             assert last
@@ -382,14 +379,14 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
         fresh.store.messages.add(user, conversation, None, "user", text)
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
-    handlers["open"]("", gr.EventData(None, {"id": first}), request)
+    handlers["open"](request, gr.EventData(None, {"id": first}))
     fresh.changes.notify(user, first)
     messages, opened = fresh.store.messages.path, []
 
     def slow(*arguments):
         found = messages(*arguments)
         if not opened:
-            opened.append(handlers["open"]("", gr.EventData(None, {"id": second}), request))
+            opened.append(handlers["open"](request, gr.EventData(None, {"id": second})))
         return found
 
     monkeypatch.setattr(fresh.store.messages, "path", slow)

@@ -23,8 +23,6 @@ from hierchat.page.markdown.parser import DEEPEST, Env, draw, parse, sanitise
 # same order, with markup between its pieces: each word is looked for a little beyond where the last one was
 # found. What is not found counts to the run that the last one belongs to. Nothing but elements around text
 # is added: the text itself cannot change.
-
-
 Wrap = Callable[[int, str], str]
 """From the number of a run and HTML that belongs to it to the same HTML, marked."""
 

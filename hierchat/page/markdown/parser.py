@@ -29,8 +29,6 @@ from hierchat.page.markdown import mathematics
 
 # Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its
 # last one.
-
-
 _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
@@ -61,10 +59,6 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 def _cells(line: str) -> list[str]:
     cells = escapedSplit(line.strip())
     return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
-
-
-# Code in the colours of its language, as spans with a few classes; assets/style/markdown.css has the
-# colours.
 
 
 _STYLES = {
@@ -147,8 +141,6 @@ def _style(kind: _TokenType) -> str:
 
 # What HTML of a reply may hold: elements, attributes and classes that are listed here, and nothing else.
 # The renderer makes nothing but these; this is the second lock, should it or a plug-in of it ever fail.
-
-
 _TAGS = {
     "a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
     "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",

@@ -62,21 +62,19 @@ def found(search: Search | None, row: ModelRow | None) -> str:
         len(search.found),
         words=words,
     )
-    entries = "".join(_entry(model, _of(search.look, model), row) for model in search.found)
+    look = search.look
+    entries = "".join(
+        _entry(model, look if look and look.repo == model.repo else None, row) for model in search.found
+    )
     return (
         f'<div class="hc-hub-said"><p role="status">{said}</p>{leave}</div>'
         f'<ul class="hc-models">{entries}</ul>'
     )
 
 
-def _of(look: Look | None, model: HubModel) -> Look | None:
-    return look if look and look.repo == model.repo else None
-
-
 def _entry(model: HubModel, look: Look | None, row: ModelRow | None) -> str:
     marks = [_("licence to accept first")] if model.gated else []
-    if model.not_for_chat:
-        marks.append(_("not for chat"))
+    marks += [_("not for chat")] if model.not_for_chat else []
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
     why = model.not_for_chat
     said = f'<p class="hc-fit">{html.escape(why[0].upper() + why[1:])}.</p>' if why else ""
@@ -111,8 +109,7 @@ def _facts(model: HubModel) -> str:
 def _look(look: Look, row: ModelRow | None) -> str:
     chips = _chips(look)
     if look.phase == "asking":
-        sentence = _("Asking the hub what it is…")
-        return f'<div class="hc-hub-look">{chips}{waiting(sentence)}</div>'
+        return f'<div class="hc-hub-look">{chips}{waiting(_("Asking the hub what it is…"))}</div>'
     if look.phase == "failed" or look.described is None or look.judged is None:
         return f'<div class="hc-hub-look">{chips}{error(look.message)}</div>'
     fit, speed = look.judged.fit, look.judged.speed
@@ -159,16 +156,12 @@ def _chips(look: Look) -> str:
             _sized(short if names.count(short) == 1 else file.name, file),
             text=f"{look.repo}|{file.name}",
             css="hc-bordered",
-            aria_label=_file(file),
+            aria_label=_sized(file.name or _("safetensors"), file),
             aria_pressed=str(file.name == look.file).lower(),
         )
         for short, file in zip(names, files, strict=True)
     )
     return f'<div class="hc-hub-files" role="group" aria-label="{_("Files of this model")}">{chips}</div>'
-
-
-def _file(file: HubFile) -> str:
-    return _sized(file.name or _("safetensors"), file)
 
 
 def _sized(name: str, file: HubFile) -> str:
