@@ -16,6 +16,8 @@ from hierchat.page.figures import style_of
 ACCENT = "var(--hc-accent)"
 _DASHES = {"dashed": "7 4", "dotted": "0.1 4.5"}
 """Of lines, by CSS text-decoration-style."""
+DIAGONAL = '<path class="hc-guide" d="M0 100L100 0"/>'
+"""A guide from the lower left to the upper right."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -64,11 +66,12 @@ class ChartBar:
 
 def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
     """An axis from 0 to a round number from `highest` on."""
-    step = _round_step((highest or 1.0) / most)
+    least = (highest or 1.0) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
     count = max(math.ceil(highest / step - 1e-9), 1)
-    return Axis(
-        caption, 0.0, count * step, [(n * step, f"{plain(n * step)}{unit}") for n in range(count + 1)]
-    )
+    ticks = [(n * step, f"{plain(n * step)}{unit}") for n in range(count + 1)]
+    return Axis(caption, 0.0, count * step, ticks)
 
 
 def percentages(caption: str) -> Axis:
@@ -105,11 +108,6 @@ def columns(stacks: Sequence[Sequence[tuple[Ink, float]]], across: Axis, up: Axi
                 'fill-opacity=".28"/>' + _stroke(f"M{left:.2f} {high:.2f}H{right:.2f}", ink)
             )
     return _chart("".join(drawn), across, up, said)
-
-
-def diagonal() -> str:
-    """A guide from the lower left to the upper right."""
-    return '<path class="hc-guide" d="M0 100L100 0"/>'
 
 
 def level(up: Axis, value: float) -> str:
@@ -153,12 +151,6 @@ def table(of: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         f'<div tabindex="0" role="group" aria-label="{html.escape(of)}">'
         f"<table><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div></details>"
     )
-
-
-def _round_step(least: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
 
 
 def _chart(drawn: str, across: Axis, up: Axis, said: str) -> str:
@@ -216,9 +208,9 @@ def duration(seconds: float) -> str:
     """Return a time in words: seconds, minutes or hours."""
     if seconds < 90:
         return _("{n:.0f} s").format(n=seconds)
-    return (
-        _("{n:.0f} min").format(n=seconds / 60) if seconds < 5400 else _("{n:.1f} h").format(n=seconds / 3600)
-    )
+    if seconds < 5400:
+        return _("{n:.0f} min").format(n=seconds / 60)
+    return _("{n:.1f} h").format(n=seconds / 3600)
 
 
 def ink_of(source: str) -> Ink:
@@ -232,12 +224,22 @@ def card(title: str, inside: str) -> str:
     return f'<section class="hc-insight"><h2>{title}</h2>{inside}</section>'
 
 
+def charted(title: str, drawn: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A card with a chart, as HTML, and its figures as a table."""
+    return card(title, drawn + table(title, head, rows))
+
+
+def empty_card(title: str, what: str, when: str, ever: bool = False) -> str:
+    """A card that says what it will show."""
+    return card(title, nothing(what, when, ever))
+
+
 def note(sentence: str) -> str:
     """A quiet sentence below a chart."""
     return f'<p class="hc-quiet">{sentence}</p>'
 
 
-def nothing(what: str, when: str, ever: bool) -> str:
+def nothing(what: str, when: str, ever: bool = False) -> str:
     """Say what a card will show once there is something. `ever`: there is something in a longer range."""
     comes = _("Nothing in these days: choose a longer range.") if ever else when
     return f'<div class="hc-nothing"><p>{what}</p><p class="hc-quiet">{comes}</p></div>'

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from hierchat.store.records import Message
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
-_BACK, _FORTH = (
-    "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
-    "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
-)
+_BACK = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
+_FORTH = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 _IMPORTED = later("Where the words came from is known only of replies that were written here.")
 _LOAD = later("Load {model} to see where its words came from.")
 _GONE = later(
@@ -78,11 +76,8 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
                   title=name, aria_label=f"{label}. {name}")  # fmt: skip
     if shown is None:
         return chip
-    label = html.escape(_("Text of {name}").format(name=head.name))
-    text = in_pieces(shown.text)
-    return (
-        f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
-    )
+    region = f'role="region" aria-label="{html.escape(_("Text of {name}").format(name=head.name))}"'
+    return f'{chip}<pre class="hc-file" dir="auto" tabindex="0" {region}>{in_pieces(shown.text)}</pre>'
 
 
 def growing(text: str, words: GrowingReply, seconds: float | None = None, id: int | None = None) -> str:
@@ -111,10 +106,8 @@ def _siblings(message: Message) -> str:
         return button("hc_branch", label, disabled="", aria_label=name)
 
     count = f'<span class="hc-figure">{place + 1}/{len(message.siblings)}</span>'
-    inside = (
-        step(place - 1, _BACK, _("Previous version")) + count + step(place + 1, _FORTH, _("Next version"))
-    )
-    return f'<span class="hc-branches">{inside}</span>'
+    back, forth = step(place - 1, _BACK, _("Previous version")), step(place + 1, _FORTH, _("Next version"))
+    return f'<span class="hc-branches">{back}{count}{forth}</span>'
 
 
 def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -> str:
@@ -177,12 +170,10 @@ def _reply(
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
-    facts = (
-        f'<details class="hc-details"><summary>{_("Details")}</summary>'
-        f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div></details>'
-        if figures or message.model
-        else ""
-    )
+    facts = ""
+    if figures or message.model:
+        inside = f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div>'
+        facts = f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>'
     line = figures_view.figures_line(known, note, message.model if named else "")
     footer = (
         f'<div class="hc-foot" data-message="{message.id}">{line}'
@@ -350,21 +341,13 @@ def _chip(file: Attached) -> str:
             f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
             f"{_fact(_('being read…'))}</li>"
         )
-    facts = (
-        file_size(file.file.size)
-        if file.tokens is None
-        else (
-            _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
-        ).format(size=file_size(file.file.size), tokens=file.tokens)
-    )
+    facts = file_size(file.file.size)
+    if file.tokens is not None:
+        counted = _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
+        facts = counted.format(size=facts, tokens=file.tokens)
     inline = button("hc_inline", _("Insert as text"), text=file.key) if file.pasted else ""
-    away = button(
-        "hc_detach",
-        _CROSS,
-        text=file.key,
-        aria_label=_("Remove {name}").format(name=file.name),
-        title=_("Remove"),
-    )
+    label = _("Remove {name}").format(name=file.name)
+    away = button("hc_detach", _CROSS, text=file.key, aria_label=label, title=_("Remove"))
     return (
         f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
         f"{_fact(facts)}{inline}{away}</li>"
@@ -372,15 +355,11 @@ def _chip(file: Attached) -> str:
 
 
 def _waiting(one: ReplyInProgress) -> str:
-    title = html.escape(one.title)
-    edit = button(
-        "hc_next_edit",
-        _("Edit"),
-        text=str(one.number),
-        aria_label=_("Edit “{title}”, which will be sent next").format(title=one.title),
-    )
-    away = button("hc_next_cancel", _CROSS, text=str(one.number), title=_("Do not send"),
-                  aria_label=_("Do not send “{title}”").format(title=one.title))  # fmt: skip
+    title, number = html.escape(one.title), str(one.number)
+    label = _("Edit “{title}”, which will be sent next").format(title=one.title)
+    edit = button("hc_next_edit", _("Edit"), text=number, aria_label=label)
+    label = _("Do not send “{title}”").format(title=one.title)
+    away = button("hc_next_cancel", _CROSS, text=number, title=_("Do not send"), aria_label=label)
     said = f'{_fact(_("Will be sent next:"))}<span class="hc-chip-name" dir="auto">{title}</span>'
     return f'<li class="hc-chip">{said}{edit}{away}</li>'
 

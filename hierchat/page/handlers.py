@@ -460,8 +460,8 @@ class PresetHandlers(HandlerGroup):
 
     def bring_back(self, event: PageEvent) -> Update:
         """Bring back what was set for a chat that is not stored yet, before the page was loaded again."""
-        settings = chat_settings.noted(event.text)
-        if settings is None or event.session.conversation is not None:
+        stored, settings = event.session.conversation, chat_settings.noted(event.text)
+        if stored is not None or settings is None:
             return {}
         presets = self._service.presets.all(event.user)
         return chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
