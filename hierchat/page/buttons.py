@@ -1,5 +1,4 @@
-"""Buttons inside generated HTML. The page's script honours only those that carry this process's key, so that
-nothing a model writes can press one."""
+"""Draw buttons in generated HTML. The script honours only this process's key: nothing a model writes can press one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Charts as inline SVG with their labels in HTML. Pure functions.
+"""Draw charts as SVG with labels in HTML, stretched to their place: lines keep their width and labels their size.
 
-The SVG is stretched to its place, lines keep their width and the labels their size, so that a chart can be read at any
-width. Each has a table for those who do not see it."""
+Each has a table for those who do not see it."""
 
 from __future__ import annotations
 

@@ -223,10 +223,7 @@ def read(values: Sequence[Any]) -> ChatSettings:
 
 
 def taken(service: ChatService, session: Session, shown: str, values: Sequence[Any]) -> ChatSettings:
-    """The settings of the chat on the screen: as the panel shows them, unless it still shows another chat's.
-
-    Raises InvalidSettings.
-    """
+    """Read the open chat's settings, unless the panel still shows another one's. Raises InvalidSettings."""
     if number(shown) != (session.conversation or 0):
         return service.chats.settings(session.user, session.conversation)
     return read(values)
@@ -245,8 +242,7 @@ def drawn(
     fields: bool = True,
     stored: bool = True,
 ) -> dict[Any, Any]:
-    """Updates of the panel; without `fields`, what the user may be typing in stays as it is. Settings of a chat that is
-    not `stored` yet are noted by the page."""
+    """Draw the panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
     update: dict[Any, Any] = {
         panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),

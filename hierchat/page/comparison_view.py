@@ -93,8 +93,7 @@ _WORDS = re.compile(r"\S+\s*")
 
 
 def difference(first: str, second: str) -> tuple[str, str]:
-    """Both texts as HTML from shortly before their first difference on, words of only one of them
-    marked. Equal texts give empty ones."""
+    """Draw both texts from before their first difference on, words of only one of them marked; equal ones are empty."""
     left, right = _WORDS.findall(first)[:MOST], _WORDS.findall(second)[:MOST]
     first_words, second_words = ([word.strip() for word in words] for words in (left, right))
     codes = SequenceMatcher(None, first_words, second_words, autojunk=False).get_opcodes()
@@ -138,9 +137,7 @@ def export(result: Comparison) -> str:
 
 
 def repeated(result: Comparison) -> dict[str, Any] | None:
-    """The commands that repeat it, over a file with the line that is given. None where there are none: another pair
-    than the usual one, a model of a server, a question that had others before it, or settings that the commands do not
-    take."""
+    """Return commands that repeat it over a file with the given line; None where no command can."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
     usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
@@ -178,8 +175,7 @@ _STYLE = (
 
 
 def picture(result: Comparison) -> str:
-    """The question stands in a group of its own at the top, `data-question` pixels high: without it the picture begins
-    below."""
+    """Draw the picture. The question is a group at its top, `data-question` pixels high, and can be cut off."""
     lines = textwrap.wrap(result.question, _WRAP, max_lines=_MOST_LINES, placeholder=" …") or [""]
     lines[0], lines[-1] = f"“{lines[0]}", f"{lines[-1]}”"
     above = len(lines) * _LINE + 56
@@ -223,8 +219,7 @@ def headline(result: Comparison) -> str:
 
 
 def busy(result: Comparison) -> str:
-    """Say what other programs used of the processor meanwhile, as the end of a sentence; empty where that is not
-    known."""
+    """Say what other programs used of the processor, as the end of a sentence; empty where that is not known."""
     others = result.verdict.others
     told = _(", while other programs used {share} of the processor")
     return "" if others is None else told.format(share=percent(others))

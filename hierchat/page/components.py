@@ -135,8 +135,7 @@ class Components:
 
 
 def empty_page(place: str) -> str:
-    """Draw what stands where a conversation will be. `place`: where the data lies; empty where it is not the
-    reader's."""
+    """Draw an empty chat. `place`: where the data lies; empty where it is not the reader's."""
     cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in map(_, EXAMPLES))
     said = _("Everything stays on the machine that hierchat runs on. Nobody else sees your chats.")
     if place:

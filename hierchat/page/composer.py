@@ -34,7 +34,6 @@ class AttachingHandlers(HandlerGroup):
     """Handle files beside the message, the count of tokens, and messages that wait."""
 
     def wire(self) -> None:
-        """Join the handlers to the actions of the page's script."""
         on, p = self._page.on, self._parts
         on("hc_attached", self.attach, outputs=[p.tray], trigger_mode="multiple")
         on("hc_kept", self.again, outputs=[p.tray])
@@ -84,8 +83,7 @@ class AttachingHandlers(HandlerGroup):
         return self._views.tray(event.session) | {self._parts.box: box + text}
 
     def again(self, event: PageEvent) -> Update:
-        """Give a page that was loaded again the files that it had, each with its chat, and pasted texts as they
-        were."""
+        """Give a page that was loaded again the files that it had, each with its chat."""
         session, kept, lost = event.session, self._page.kept, []
         session.restored = True
         for one in parsed(event.text, list)[: 10 * MOST_FILES]:

@@ -60,8 +60,7 @@ def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> 
 
 
 def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Attachment] | None = None) -> str:
-    """Files that were sent, by name and size; those in `shown`, by id, with their text. What is not stored yet cannot
-    be shown."""
+    """Draw files that were sent; those in `shown`, by id, with their text. What is not stored yet cannot be shown."""
     sent = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
     return sent and f'<div class="hc-sent">{sent}</div>'
 
@@ -81,8 +80,7 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
 
 
 def growing(text: str, words: GrowingReply, seconds: float | None = None, id: int | None = None) -> str:
-    """A reply while it is written; `words` keeps what is drawn from one frame to the next, `seconds`: how long it has
-    thought."""
+    """Draw a growing reply. `words` keeps what was drawn of it before, `seconds`: how long it has thought."""
     return _turn(_text(words.render(text, seconds, id)) if text else "…")
 
 
@@ -114,8 +112,8 @@ def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
     note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
-    edit = button("hc_edit", _("Edit"), id=message.id)
-    copy = button("hc_copy", _("Copy"), text=message.text)
+    edit = button("hc_edit", _("Edit"), id=message.id, title=_("Edit"))
+    copy = button("hc_copy", _("Copy"), text=message.text, title=_("Copy"))
     attached = files(message.attachments, shown)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
@@ -161,19 +159,19 @@ def _reply(
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
-        "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
+        "" if message.edited else button("hc_sources", _("Sources"), id=message.id, title=_("Sources"),
                                          aria_pressed="false" if runs is None else "true"),
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
-        button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
-        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text),
+        button("hc_edit_reply", _("Edit"), id=message.id, title=_("Edit")) if message.text else "",
+        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text, title=_("Copy")),
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = ""
     if figures or message.model:
         inside = f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div>'
-        facts = f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>'
+        facts = f'<details class="hc-details"><summary title="{_("Details")}">{_("Details")}</summary>{inside}</details>'
     line = figures_view.figures_line(known, note, message.model if named else "")
     footer = (
         f'<div class="hc-foot" data-message="{message.id}">{line}'
@@ -256,8 +254,7 @@ def thread(
 
 
 def line(reply: ReplyInProgress, service: ChatService) -> str:
-    """Say what a reply does: wait, read the prompt, or its figures so far; empty for a comparison, whose columns say
-    it."""
+    """Say what a reply does: wait, read the prompt, or its figures; empty for a comparison, which says it itself."""
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
@@ -313,10 +310,7 @@ def remark(reply: ReplyInProgress) -> str:
 
 
 def tray(session: Session, queued: Sequence[ReplyInProgress]) -> str:
-    """Draw files and waiting messages of the open chat, as HTML; `queued`: what waits in any of the user's.
-
-    The page keeps the files of all chats for when it is loaded again, and is told whether it has asked for what it had.
-    """
+    """Draw files and, of those `queued`, waiting messages of the open chat. The page keeps the files of all chats."""
     files = "".join(map(_chip, session.files))
     waiting = "".join(_waiting(one) for one in queued if one.conversation_id == (session.conversation or 0))
     next_name, files_name = _("Messages that will be sent next"), _("Attached files")

@@ -1,5 +1,4 @@
-"""Read what a page sends along with an event by its type. A program may send anything in its place, which is refused
-before a handler works on it."""
+"""Read what a page sends with an event by its type. A program may send anything else, which is refused here."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 # tokens.
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Describe how one source is drawn. `fill` is the same in both themes; `line` carries contrast against each
-    page."""
+    """Describe how one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""
 
     slug: str
     label: str
@@ -173,8 +172,7 @@ def _dot(source: str) -> str:
 
 
 def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
-    """The speed, tokens and seconds from Send on, and where the time went; the model, where it is to be named; and the
-    sources of the tokens."""
+    """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources."""
     parts = [_speed_figure(figures)]
     parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in time_words(figures)]
     if note:
@@ -186,8 +184,7 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
 
 
 def details(figures: Figures | None, model: str = "") -> str:
-    """Draw who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash
-    where nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
+    """Draw who wrote a reply, all that was measured of it and how it was set; a dash where something is not known."""
     by: list[_Row] = [(_("Written by"), model, "")] if model else []
     groups = [(_("How it was written"), by)]
     if figures:

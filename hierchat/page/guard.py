@@ -184,8 +184,7 @@ def _language(request: gr.Request) -> str:
 
 
 class Page(gr.Blocks):
-    """Blocks that send only the outputs that changed, built inside of `language.marked`: each browser gets them in its
-    language."""
+    """Send browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
 
     fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
     """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""

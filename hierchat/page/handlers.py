@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -52,7 +53,6 @@ class PageHandlers(HandlerGroup):
     """Handle a page's coming and going, what changes elsewhere, and what stands on the screen."""
 
     def wire(self) -> None:
-        """Join the handlers to their controls."""
         on, p = self._page.on, self._parts
         on(self._page.app.load, self.load).then(None, **_ARRIVED)
         self._page.app.unload(self._page.guarded(self.unload))
@@ -115,8 +115,7 @@ class PageHandlers(HandlerGroup):
             timer.start()
 
     def pulse(self, event: PageEvent) -> Update:
-        """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
-        compared, and that is all."""
+        """Compare, once a second, the number of the user's last change with that of what this page shows."""
         try:
             session = event.session
         except (Stale, StoreError):
@@ -292,7 +291,6 @@ class ModelHandlers(HandlerGroup):
         self._panel = panel
 
     def wire(self) -> None:
-        """Join the handlers to their controls."""
         on, p = self._page.on, self._parts
         on(p.timer.tick, self.poll)
         on(p.model.select, self.choose, [p.model, *p.settings.fields])
@@ -303,8 +301,7 @@ class ModelHandlers(HandlerGroup):
             on(on(name, act, outputs=self._panel.outputs, **once).then, self.poll)
 
     def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
-        """Load another model of those that are here, in the background. Sampling in which nothing was set follows
-        the model. Or the page with all others."""
+        """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
         now = self._service.model_status
         if name == MORE:
             present = gr.update(value=now.name or None)
@@ -345,7 +342,6 @@ class ChatHandlers(HandlerGroup):
     """Handle the menu of a chat, its tags, and replies that the user edits."""
 
     def wire(self) -> None:
-        """Join the handlers to the actions of the page's script."""
         for name, handler in {
             "hc_rename": self.rename, "hc_pin": self.pin, "hc_archive": self.archive, "hc_delete": self.delete,
             "hc_show_archived": self.show_archived, "hc_restore": self.restore, "hc_fork": self.fork,
@@ -438,17 +434,23 @@ class PresetHandlers(HandlerGroup):
     """
 
     def wire(self) -> None:
-        """Join the handlers to the panel and to the actions of the page's script."""
         on, p = self._page.on, self._parts
         shown, drawn = [p.bus, *p.settings.fields], [*p.settings.fields, p.settings.tools]
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
         on("hc_settings_back", self.bring_back, outputs=drawn)
         on(p.settings.preset.input, self.choose, shown, drawn)
-        for name, handler in {
-            "hc_preset_new": self.create, "hc_preset_save": self.save, "hc_preset_rename": self.rename,
-            "hc_preset_delete": self.delete, "hc_preset_default": self.default,
-        }.items():  # fmt: skip
-            on(name, handler, shown, drawn)
+        on("hc_preset_new", self.create, shown, drawn)
+        on("hc_preset_delete", self.delete, shown, drawn)
+        presets = self._service.presets
+        acts: dict[str, Callable[[PageEvent, ChatSettings], None]] = {
+            "hc_preset_save": lambda event, now: presets.change(event.user, now.preset_id or 0, now),
+            "hc_preset_rename": lambda event, now: presets.rename(event.user, now.preset_id or 0, event.text),
+            "hc_preset_default": lambda event, now: presets.set_default(
+                event.user, now.preset_id if event.data["on"] else None
+            ),
+        }
+        for name, act in acts.items():
+            on(name, partial(self.change, act), shown, drawn)
 
     def keep(self, event: PageEvent, shown: str, *values: Any) -> Update:
         """Keep what was changed in the panel."""
@@ -479,18 +481,13 @@ class PresetHandlers(HandlerGroup):
         preset = self._service.presets.create(event.user, event.text, settings)
         return self._done(event, shown, replace(settings, preset_id=preset))
 
-    def save(self, event: PageEvent, shown: str, *values: Any) -> Update:
-        """Save what the panel shows into the preset that the chat has."""
+    def change(
+        self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent, shown: str, *values: Any
+    ) -> Update:
+        """Do something with the preset that the chat has."""
         settings = chat_settings.read(values)
         if settings.preset_id is not None:
-            self._service.presets.change(event.user, settings.preset_id, settings)
-        return self._done(event, shown, settings)
-
-    def rename(self, event: PageEvent, shown: str, *values: Any) -> Update:
-        """Give the preset another name."""
-        settings = chat_settings.read(values)
-        if settings.preset_id is not None:
-            self._service.presets.rename(event.user, settings.preset_id, event.text)
+            act(event, settings)
         return self._done(event, shown, settings)
 
     def delete(self, event: PageEvent, shown: str, *values: Any) -> Update:
@@ -499,12 +496,6 @@ class PresetHandlers(HandlerGroup):
         if settings.preset_id is not None:
             self._service.presets.delete(event.user, settings.preset_id)
         return self._done(event, shown, replace(settings, preset_id=None))
-
-    def default(self, event: PageEvent, shown: str, *values: Any) -> Update:
-        """New chats begin with it, or no longer."""
-        settings = chat_settings.read(values)
-        self._service.presets.set_default(event.user, settings.preset_id if event.data["on"] else None)
-        return self._done(event, shown, settings)
 
     def _done(self, event: PageEvent, shown: str, settings: ChatSettings, *, fields: bool = False) -> Update:
         """Keep the settings as `_let` does, and clear the remark about an earlier failure."""

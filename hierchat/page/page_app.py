@@ -172,8 +172,7 @@ def serve(
     port: int | None = None,
     share: bool = False,
 ) -> tuple[str, str | None]:
-    """Serve the page in a thread of its own. Returns its address and its public link. `port` None: a free one. Raises
-    OSError."""
+    """Serve the page in a thread; return its address and public link. `port` None: a free one. Raises OSError."""
     _, local, public = app.launch(
         server_port=port, share=share, prevent_thread_lock=True, **_options(log_ins, host, before)
     )

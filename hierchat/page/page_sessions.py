@@ -48,11 +48,9 @@ class Attached:
     """Chosen by the page, which asks for it by that name when it was loaded again."""
     name: str
     file: Attachment | None = None
-    """None while it is read."""
     pasted: bool = False
     tokens: int | None = None
     more: bool = False
-    """Whether it has more than `tokens`."""
     counted_by: str = ""
     """The model whose tokens these are."""
     step: int = 0
@@ -109,15 +107,12 @@ class Session:
     user: int = 0
     """Whose page it is; 0 until it is loaded."""
     name: str = ""
-    """That user's name, as they logged in."""
     gone: bool = False
-    """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
     step: int = 0
     """The number of the latest click on a chat or a view."""
     panel: str = ""
-    """What stands on the screen in place of a conversation."""
     following: set[ReplyInProgress] = field(default_factory=set)
     """The replies in progress that this page draws as they grow."""
     note: str = ""
@@ -129,53 +124,41 @@ class Session:
     incognito: bool = False
     """Whether the next conversation that this page begins is one."""
     incognito_chat: int | None = None
-    """The incognito conversation that this page has open."""
     removing: str = ""
     """The model, or the text, that shall be removed, once that is confirmed."""
     model_said: tuple[str, str] = ("", "")
     """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
     pair: Pair = field(default_factory=lambda: USUAL)
-    """What Compare runs."""
     listed: int = PAGE
-    """How many conversations the list shows at most."""
     drawn: int = DRAWN
-    """How many messages of the open conversation are drawn at most."""
     until: int | None = None
     """The last message that is drawn; None: that of the conversation."""
     marked: set[int] = field(default_factory=set)
-    """Replies whose tokens are shown by source."""
     sources_by: str = ""
     """The model that was loaded when the thread was drawn last; empty: none was."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
     shown: set[int] = field(default_factory=set)
-    """Files of messages whose text is shown."""
     restored: bool = False
     """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
     archived: bool = False
-    """Whether the list shows the archived conversations."""
     undo: str = ""
-    """The line below the list that takes back the last deletion."""
     deleted_open: bool = False
-    """Whether what was deleted last was on the screen."""
     titled: int = 0
     """How many titles of models the list has shown."""
     query: str = ""
-    """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
-    """Text that goes back into the box."""
     settings_seen: int = 0
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
     importing: threading.Event = field(default_factory=threading.Event)
-    """Set to stop the import in progress."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply begins, or is followed."""
 
@@ -197,8 +180,7 @@ class Session:
         return taken
 
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is deleted, or was never begun: what was to be sent there, if it is on the screen, stays
-        in the box."""
+        """Note that a chat is gone: what was to be sent there stays in the box, if it is on the screen."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
@@ -262,22 +244,18 @@ class Sessions:
 
     def show(self, user_id: int, conversation_id: int) -> bool:
         """Return whether a page of this user has that conversation on the screen."""
+        shown = (user_id, conversation_id)
         with self._lock:
-            return any(
-                session.user == user_id and session.conversation == conversation_id
-                for session in self._sessions.values()
-            )
+            return any((one.user, one.conversation) == shown for one in self._sessions.values())
 
 
 def forget_page(app: gr.Blocks, key: str | None) -> None:
-    """Drop what Gradio holds of a page that is gone: each component as it was drawn last, chats and all. Gradio itself
-    holds on to that of 10,000 pages."""
+    """Drop what Gradio holds of a page that is gone, chats and all. It would hold that of 10,000 pages."""
     app.state_holder.session_data.pop(key or "", None)
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
-    """Drop what Gradio holds of closed pages whose last events outlived them and brought it back, and what the
-    queue notes of each."""
+    """Drop what Gradio holds of closed pages whose last events outlived them, and what its queue notes of each."""
     before, known = datetime.now() - _STRAGGLERS, sessions.known()
     for key, used in list(app.state_holder.time_last_used.items()):
         if key not in known and used < before:

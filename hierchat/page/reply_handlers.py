@@ -48,7 +48,6 @@ class ReplyHandlers(HandlerGroup):
     """Handle what writes a reply."""
 
     def wire(self) -> None:
-        """Join the handlers to Send, and to the actions of the page's script."""
         p, shown = self._parts, [self._parts.bus, *self._parts.settings.fields]
         for trigger in (p.box.submit, p.send.click):
             self._ask_on(trigger, self.send, [p.box, p.compare, *shown])
@@ -60,7 +59,7 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_follow", self.follow, [], queue="follow")
 
     def _ask_on(self, trigger: Any, handler: Any, inputs: Sequence[Any], queue: str = "engine") -> None:
-        """Join a handler that follows a reply. Replies wait below the page, for the engine; so all may run here.
+        """Join a handler that follows a reply. Replies wait below the page, for the engine, so all may run here;
         "multiple": a message may wait for the reply in another chat."""
         p, most = self._parts, MOST_WAITING + PLACES
         sent = self._page.on(
@@ -152,14 +151,13 @@ class ReplyHandlers(HandlerGroup):
         )
 
     def follow(self, event: PageEvent) -> Iterator[Update]:
-        """Follow a reply in progress in the open conversation, which another page asked for, or this one before a
-        reload; or one to a message that waited."""
+        """Follow the open chat's reply in progress, which another page asked for, or this one before a reload."""
         if (reply := self._views.now(event.session)) is not None:
             yield from self._follow(event.session, reply)
 
     def settle(self, event: PageEvent, box: str) -> Update:
-        """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
-        line once more: of two replies that end at once, the page may have heard of the earlier one last."""
+        """Put back what was sent and not asked, before what is in the box by now, and draw the line above it again: of
+        two replies that end at once, the page may have heard of the earlier one last."""
         session, views = event.session, self._views
         update = views.live(session) | views.busy(session) | views.tray(session)
         text, session.unsent = session.unsent, ""
@@ -197,8 +195,7 @@ class ReplyHandlers(HandlerGroup):
     def _question(
         self, session: Session, below: int | None, text: str, compare: bool, files: Sequence[Any] = ()
     ) -> ReplyInProgress:
-        """A question below a message of the open conversation. A new one is stored from now on; it goes again if
-        nothing is asked."""
+        """Make a question below a message. A new conversation is stored from now on; it goes if nothing is asked."""
         with session.lock:
             if session.conversation is None:
                 session.conversation = begin_conversation(self._service, session)
@@ -209,8 +206,7 @@ class ReplyHandlers(HandlerGroup):
     def _ask(
         self, session: Session, reply: ReplyInProgress, settings: ChatSettings, *, waits: bool = False
     ) -> Iterator[Update]:
-        """Ask a question. `waits`: behind the reply in progress there, if there is one; else it goes back into the box
-        then."""
+        """Ask a question. `waits`: behind a reply in progress there; else it goes back into the box then."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -259,8 +255,7 @@ class ReplyHandlers(HandlerGroup):
         return take_back
 
     def _follow(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:
-        """A reply from where it stands to its end, on the screen as long as its conversation is there. The page may
-        leave at any moment: the reply goes on."""
+        """Draw a reply from here to its end, while its chat is on the screen. The page may leave: it goes on."""
         with session.lock:
             known = reply in session.following
             session.following.add(reply)

@@ -28,9 +28,8 @@ Draw = Callable[[str, int], str]
 
 
 def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> str:
-    """The inside of a reply that has ended. `seconds`: how long it thought, where that was measured; `key`: of its
-    message, by which the page keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`.
-    """
+    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page keeps open
+    what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
     parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
@@ -104,8 +103,8 @@ def below_message(rendered: str) -> str:
 
 
 def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> str:
-    """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
-    from run to run (assets/page/origin.js). `seconds`, `key`: as in `thought.drawn`."""
+    """Draw a reply that the runs make up, and their legend. The words are one tab stop, with arrow keys from run to run
+    (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
     told: set[int] = set()
 
     def wrap(number: int, piece: str) -> str:

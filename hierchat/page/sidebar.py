@@ -75,8 +75,7 @@ def day_of(updated_at: float, today: date) -> str:
 def conversation_list(
     found: ConversationList, current: int | None, today: date, query: str = "", *, show_archived: bool = False
 ) -> str:
-    """Draw chats in their order, the open one marked; below them the ways to more and to archived ones, if any.
-    `show_archived`: only archived ones are listed."""
+    """Draw chats in order, the open one marked, with ways to more and to archived ones, or `show_archived` only."""
 
     def heading(conversation: Conversation) -> str:
         if conversation.archived and not show_archived:

@@ -33,8 +33,7 @@ _UNPADDED = later("The plain side runs without padding, at its fastest, where la
 
 
 def slot_line(status: SlotStatus) -> str:
-    """Draw what the model slot does, with a bar of progress or a way out of the wait for a reply; empty once the model
-    that was asked for is ready."""
+    """Draw what the model slot does, with its progress or a way out of the wait; empty once the model is ready."""
     if status.phase == "ready":
         name = html.escape(status.name)
         said = "" if status.drafts else f'<div class="hc-quiet">{name}: {undrafted(status)}</div>'
@@ -52,8 +51,7 @@ def slot_line(status: SlotStatus) -> str:
 
 
 def proof_line(exact: bool | None, identical: bool = True) -> str:
-    """Say what the self-test found about replies with drafts, as HTML. `identical`: a comparison found no
-    difference."""
+    """Say what the self-test found about drafts, as HTML. `identical`: a comparison found no difference."""
     if exact is None:
         return ""
     said, why = (_(SAME_WORDS), _(_PROVED)) if exact else (_(UP_TO_TIES), _(_NOT_PROVED))

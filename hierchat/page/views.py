@@ -67,8 +67,7 @@ class Views:
         return {self._parts.live: self._live(session)}
 
     def tell(self, session: Session, sentence: str, about: str = "") -> Update:
-        """Something for the same line, as HTML; it stays until it is closed, the next message, or another chat is open.
-        `about`: what it is about, so that `settled` can take it away."""
+        """Say something there, as HTML, until it is closed, another chat opens, or what it is `about` is settled."""
         said = status.closable(sentence)
         session.about = about
         if (reply := self.now(session)) is None:

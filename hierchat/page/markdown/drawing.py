@@ -1,6 +1,4 @@
-"""Draw a reply's text as HTML: all at once, or again and again while it grows.
-
-Each block of the top level is drawn and sanitised by itself, so that a growing reply keeps what is finished."""
+"""Draw a reply's text as HTML, block by block, at once or while it grows, and mark where its words came from."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from markdown_it.token import Token
 
@@ -156,9 +154,8 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
 
 
 class GrowingMarkdown:
-    """The HTML of a text that grows at its end: what `render` makes of it, but for the colours in the last lines of
-    code that is still being written, and a little late where it takes long, as a long list does: drawing leaves four
-    fifths of the time to decoding."""
+    """Draw a text that grows at its end: as `render` does, but for colours in the last lines of open code, and a little
+    late where it takes long: drawing leaves four fifths of the time to decoding."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -204,16 +201,10 @@ class GrowingMarkdown:
     def _finish(self, rest: str, blocks: Sequence[_Block]) -> None:
         """Keep what stands before the last block, once an empty line and a whole line of that block have come."""
         lines = rest.split("\n")
-        last = next(
-            (
-                b.line
-                for b in reversed(blocks)
-                if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()
-            ),
-            0,
-        )
-        if not last:
+        ends = [b.line for b in blocks if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()]
+        if not ends:
             return
+        last = ends[-1]
         piece = "\n".join(lines[:last]) + "\n"
         env = _env(self._references, self._parts)
         drawn = _join(_blocks(piece, env))
@@ -226,14 +217,11 @@ class GrowingMarkdown:
             self._drawn = _join(_blocks(whole, _env(before=self._parts)))
 
 
-class _Block:
+class _Block(NamedTuple):
     """One block of the top level: the line on which it begins, and its HTML."""
 
-    __slots__ = ("html", "line")
-
-    def __init__(self, line: int, drawn: str) -> None:
-        self.line = line
-        self.html = drawn
+    line: int
+    html: str
 
 
 def _join(blocks: Sequence[_Block]) -> str:
@@ -308,9 +296,8 @@ def _plain(text: str) -> str:
 
 
 def in_pieces(text: str) -> str:
-    """HTML of plain text; of a long one in pieces, of which a browser lays out those alone that are on the screen.
-
-    A line of a million characters would keep it for seconds. Their text is `text`; where a line is cut, it breaks."""
+    """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a million
+    characters would keep it for seconds; where a line is cut, it breaks."""
     if len(text) <= 2 * _PIECE:
         return html.escape(text)
     pieces, begin = [], 0

@@ -1,7 +1,4 @@
-"""Formulas: found in the text between $, $$, \\( \\), \\[ \\] and in amsmath's environments, drawn as MathML.
-
-What cannot be drawn, or would be too large to be drawn in time, is shown as its source.
-"""
+"""Find formulas between $, $$, \\( \\), \\[ \\] and in amsmath's environments; draw them as MathML, else as source."""
 
 from __future__ import annotations
 

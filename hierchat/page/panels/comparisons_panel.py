@@ -37,13 +37,11 @@ class ComparisonsPanel:
         self._comparisons = service.comparisons
 
     def build(self) -> None:
-        """Make its components."""
         self._view = still("hc-comparisons")
 
         self.outputs = [self._view]
 
     def wire(self, page: PageEvents) -> None:
-        """Join what the page's script reports of results, and of the form that chooses the two configurations."""
         setup = page.parts.setup
 
         def opened(event: PageEvent) -> dict[Any, Any]:

@@ -63,7 +63,6 @@ class DocumentsPart:
         self._service = service
 
     def build(self) -> None:
-        """Make the components."""
         self._said = gr.HTML("", elem_id="hc-texts-said")
         self._list = still("hc-texts")
         self._form = still("hc-texts-form")
@@ -73,7 +72,6 @@ class DocumentsPart:
         self.outputs = [self._said, self._list, self._form, self._state, self._timer]
 
     def wire(self, page: PageEvents) -> None:
-        """Join the timer, and the buttons in generated HTML, to their handlers."""
         acts: dict[str, Act] = {
             "hc_texts_look": lambda event: self._texts.look(event.text, self._written_for(event)),
             "hc_texts_files": self._look_at_files,
@@ -94,8 +92,7 @@ class DocumentsPart:
         page.on(self._timer.tick, tick, outputs=self.outputs)
 
     def show(self, session: Session, said: str = "", removing: str = "") -> dict[Any, Any]:
-        """Draw the part as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
-        Nothing for others than the owner."""
+        """Draw the part, for the owner alone; the timer rests if nothing is done. `removing`: what is asked about."""
         texts, owner = self._texts, self._service.users.is_owner(session.user)
         shown = {
             self._said: said,

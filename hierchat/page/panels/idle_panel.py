@@ -62,15 +62,13 @@ def about() -> str:
 
 
 class IdlePart:
-    """Switch idle generation in the settings. Each user decides for themselves; guests, of whom nothing stays, have
-    it not."""
+    """Switch idle generation for each user; guests, of whom nothing stays, have it not."""
 
     def __init__(self, service: ChatService) -> None:
         self._service = service
         self._users = service.users
 
     def build(self) -> None:
-        """The components."""
         self._about = gr.HTML(about(), elem_id="hc-learning-about")
         self._on = gr.Checkbox(
             False, label=_("The model may write for itself"), container=False, elem_id="hc-learning-on"
@@ -89,13 +87,12 @@ class IdlePart:
         self.outputs = [self._about, self._on, self._after, self._most, self._state, self._timer]
 
     def wire(self, page: PageEvents) -> None:
-        """Join the components, and buttons in generated HTML, to their handlers."""
         chosen, state = [self._on, self._after, self._most], [self._state]
         for control in chosen:
             page.on(control.input, self.choose, chosen, self.outputs, trigger_mode="always_last")
         page.on(self._timer.tick, self.tick, outputs=[self._state, self._timer])
-        page.on("hc_learned_delete", self.ask, outputs=state)
-        page.on("hc_learned_keep", self.keep, outputs=state)
+        page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
+        page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
         page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
         page.on("hc_typing", self.typing, outputs=[], queue=False)
 
@@ -117,15 +114,10 @@ class IdlePart:
             return {self._timer: gr.update(active=False)}
         return {self._state: self._said(event.user, asked=session.removing == _DELETING)}
 
-    def ask(self, event: PageEvent) -> dict[Any, Any]:
-        """Ask whether all that was written is to be deleted."""
-        event.session.removing = _DELETING
-        return {self._state: self._said(event.user, asked=True)}
-
-    def keep(self, event: PageEvent) -> dict[Any, Any]:
-        """It is not to be deleted."""
-        event.session.removing = ""
-        return {self._state: self._said(event.user)}
+    def ask(self, removing: str, event: PageEvent) -> dict[Any, Any]:
+        """Ask whether all that was written is to be deleted; with an empty `removing` it is not."""
+        event.session.removing = removing
+        return {self._state: self._said(event.user, asked=bool(removing))}
 
     def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
         """Delete all that was written."""

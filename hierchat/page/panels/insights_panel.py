@@ -354,8 +354,7 @@ def _kept(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
-    """Draw what the model wrote for itself, and what that was worth: at most, since other texts may have held the
-    same."""
+    """Draw what the model wrote for itself, and what it was worth at most: other texts may have held the same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
     rows = [(_("It wrote"), wrote)]
@@ -427,7 +426,6 @@ class InsightsPanel:
         self._chosen: dict[int, Choice] = {}
 
     def build(self) -> None:
-        """Make its components."""
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
                 [(_(said), name) for said, name in _RANGES], value=USUAL, label=_("Days"), show_label=False,
@@ -444,7 +442,6 @@ class InsightsPanel:
         self.outputs = [*self._changing, self._meters, self._timer]
 
     def wire(self, page: PageEvents) -> None:
-        """Range and model draw the charts anew. The meters go on while the panel is open."""
         chosen = [self._range, self._model]
         for control in chosen:
             page.on(control.input, self.choose, chosen, self._changing, trigger_mode="always_last")

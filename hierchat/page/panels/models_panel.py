@@ -36,8 +36,7 @@ _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
 
 
 class ModelsPanel:
-    """The panel. `shared`: whether the page is open to others by a public link: then nothing can be changed in it but
-    which model answers."""
+    """Show all models. `shared`: whether a public link leads here: then only which model answers can be changed."""
 
     name = "models"
     title = later("Models")
@@ -53,7 +52,6 @@ class ModelsPanel:
         return self._service.models
 
     def build(self) -> None:
-        """Make its components."""
         self._said = gr.HTML("", elem_id="hc-models-said")
         gr.HTML(models_view.narrowing(), elem_id="hc-models-narrowing")
         self._list = still("hc-models-list")
@@ -101,8 +99,7 @@ class ModelsPanel:
         return answers | {"hc_model_add": patiently}
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """The list as it is now; how fast memory is, is measured meanwhile. What went wrong before, and was seen, is
-        past."""
+        """Draw the list, and measure memory meanwhile. What went wrong before, and was seen, is past."""
         self._manager.measure()
         self._manager.forget_failures(self._seen)
         return self._drawn(session)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +45,11 @@ class LoginsPart:
         self._log_ins = log_ins
 
     def build(self) -> None:
-        """Make its components."""
         self._password = gr.HTML("", elem_id="hc-password")
         self._list = gr.HTML("", elem_id="hc-connected")
         self.outputs = [self._password, self._list]
 
     def wire(self, page: PageEvents) -> None:
-        """Join its buttons, which stand in generated HTML."""
 
         def end(event: PageEvent) -> dict[Any, Any]:
             require_owner(self._service, event.user)
@@ -135,14 +134,12 @@ class ProgramsPart:
         self._service = service
 
     def build(self) -> None:
-        """Make its components."""
         self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
         self._access = _choice(_CHOICES, _("Programs that may use the model"), "hc-programs")
         self._keys = gr.HTML("", elem_id="hc-program-keys")
         self.outputs = [self._about, self._access, self._keys]
 
     def wire(self, page: PageEvents) -> None:
-        """Join the switch to its handler."""
 
         def choose(event: PageEvent, chosen: Access) -> dict[Any, Any]:
             require_owner(self._service, event.user)
@@ -210,7 +207,6 @@ class SettingsPanel:
         self._inside: list[PanelPart] = [self._texts, self._idle, *self._further]
 
     def build(self) -> None:
-        """Make its components."""
         # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
         choices = "".join(
             f'<label><input type="radio" name="hc-theme" value="{value}">{_(name)}</label>'
@@ -257,19 +253,10 @@ class SettingsPanel:
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
     def wire(self, page: PageEvents) -> None:
-        """Join its controls to their handlers."""
         users, data, told = self._service.users, self._service.data, self._told
 
-        def choose(event: PageEvent, chosen: DraftsFrom) -> dict[Any, Any]:
-            users.set_drafts_from(event.user, chosen)
-            return {told: ""}
-
-        def title(event: PageEvent, allowed: bool) -> dict[Any, Any]:
-            users.set_model_titles(event.user, allowed)
-            return {told: ""}
-
-        def keep(event: PageEvent, on: bool) -> dict[Any, Any]:
-            users.set_keeps_writing(event.user, on)
+        def keep(setter: Callable[[int, Any], None], event: PageEvent, chosen: Any) -> dict[Any, Any]:
+            setter(event.user, chosen)
             return {told: ""}
 
         def backup(event: PageEvent) -> dict[Any, Any]:
@@ -293,8 +280,9 @@ class SettingsPanel:
 
         for part in self._inside:
             part.wire(page)
-        for control, handler in ((self._drafts, choose), (self._titles, title), (self._keep, keep)):
-            page.on(control.input, handler, [control], [told])
+        page.on(self._drafts.input, partial(keep, users.set_drafts_from), [self._drafts], [told])
+        page.on(self._titles.input, partial(keep, users.set_model_titles), [self._titles], [told])
+        page.on(self._keep.input, partial(keep, users.set_keeps_writing), [self._keep], [told])
         page.on(self._backup.click, backup, outputs=[told])
         page.on(self._unlearn.click, unlearn, outputs=[told])
         theirs = "() => { hcTheme('system'); hcLanguage(''); }"

@@ -41,7 +41,6 @@ class TransferPart:
         self._service = service
 
     def build(self) -> None:
-        """Make the components, in nothing that folds, for Gradio draws no folded part."""
         gr.HTML(
             f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
             f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
@@ -56,7 +55,6 @@ class TransferPart:
         self.outputs = [self._state, self._out]
 
     def wire(self, page: PageEvents) -> None:
-        """Join the handlers to the actions of the page's script."""
         self._views = page.views
         page.on("hc_import", self.bring_in, trigger_mode="multiple")
         page.on("hc_import_stop", self.stop, outputs=[page.parts.live])
