@@ -13,8 +13,7 @@ async function copy(button, text) {
   }
   const label = button.textContent;
   button.textContent = _('Copied');
-  button.dataset.label = ''; // in place of its icon
-  setTimeout(() => { button.textContent = label; delete button.dataset.label; }, 1200);
+  setTimeout(() => { button.textContent = label; }, 1200);
 }
 
 acts.hc_copy = ({ button, text }) => copy(button, text);

@@ -69,18 +69,14 @@ def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
     power = 10.0 ** math.floor(math.log10(least))
     step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
     count = max(math.ceil(highest / step - 1e-9), 1)
-    ticks = [(n * step, f"{plain(n * step)}{unit}") for n in range(count + 1)]
+    values = [n * step for n in range(count + 1)]
+    ticks = [(value, f"{f'{value:,.3f}'.rstrip('0').rstrip('.')}{unit}") for value in values]
     return Axis(caption, 0.0, count * step, ticks)
 
 
 def percentages(caption: str) -> Axis:
     """Return an axis from 0 to 100 percent."""
     return Axis(caption, 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
-
-
-def plain(value: float) -> str:
-    """A round number without needless zeros."""
-    return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
 def lines(series: Sequence[Line], across: Axis, up: Axis, said: str, guide: str = "") -> str:

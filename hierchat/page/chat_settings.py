@@ -71,6 +71,7 @@ def sampling_controls() -> list[Any]:
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
+    same_words, one_a_line = _("Same seed, same words"), _("One a line; \\n stands for a line break")
     return [
         gr.Radio(
             [(_(said), chosen) for chosen, said in THINKS.items()],
@@ -88,19 +89,8 @@ def sampling_controls() -> list[Any]:
         slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
         slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
         slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
-        gr.Number(
-            None,
-            label=_(LABELS["seed"]),
-            placeholder=_("A new one for each reply"),
-            info=_("Same seed, same words"),
-        ),
-        gr.Textbox(
-            "",
-            lines=2,
-            max_lines=6,
-            label=_(LABELS["stop"]),
-            info=_("One a line; \\n stands for a line break"),
-        ),
+        gr.Number(None, label=_(LABELS["seed"]), placeholder=_("A new one for each reply"), info=same_words),
+        gr.Textbox("", lines=2, max_lines=6, label=_(LABELS["stop"]), info=one_a_line),
         gr.Checkbox(True, label=_(LABELS["end_loops"])),
     ]
 
@@ -170,13 +160,8 @@ class ChatSettingsComponents:
     """The components of the drawer of chat settings, made inside the Blocks context that is open."""
 
     def __init__(self) -> None:
-        close = button(
-            "hc_settings_close",
-            _("Close"),
-            css="hc-icon",
-            aria_label=_("Close the settings"),
-            title=_("Close"),
-        )
+        label, title = _("Close the settings"), _("Close")
+        close = button("hc_settings_close", title, css="hc-icon", aria_label=label, title=title)
         with gr.Column(elem_id="hc-drawer"):
             head = f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>'
             gr.HTML(head, elem_id="hc-drawer-head")
@@ -259,16 +244,14 @@ def tools(preset: Preset | None, changed: bool) -> str:
     """Draw what can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
     if preset is None:
         return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
+    save: dict[str, Any] = {"title": _("Into the preset")} if changed else {"disabled": ""}
+    pressed = "true" if preset.is_default else "false"
     parts = [
-        button("hc_preset_save", _("Save changes"), title=_("Into the preset"))
-        if changed
-        else button("hc_preset_save", _("Save changes"), disabled=""),
+        button("hc_preset_save", _("Save changes"), **save),
         button("hc_preset_new", _("Save as…")),
         button("hc_preset_rename", _("Rename…"), text=preset.name),
         button("hc_preset_delete", _("Delete…"), text=preset.name),
-        button(
-            "hc_preset_default", _("Use for new chats"), aria_pressed="true" if preset.is_default else "false"
-        ),
+        button("hc_preset_default", _("Use for new chats"), aria_pressed=pressed),
     ]
     return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'
 

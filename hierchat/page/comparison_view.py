@@ -75,13 +75,8 @@ def chart(result: Comparison) -> str:
 
 
 def _path(track: Sequence[Moment], last_ms: int, most: int) -> str:
-    places = [
-        (
-            LEFT + ms / last_ms * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - tokens / most * (HEIGHT - TOP - BOTTOM),
-        )
-        for ms, tokens, _ in track
-    ]
+    across, up = (WIDTH - LEFT - RIGHT) / last_ms, (HEIGHT - TOP - BOTTOM) / most
+    places = [(LEFT + ms * across, HEIGHT - BOTTOM - tokens * up) for ms, tokens, _ in track]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) if places else ""
 
 

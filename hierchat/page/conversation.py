@@ -112,8 +112,8 @@ def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
     note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
-    edit = button("hc_edit", _("Edit"), id=message.id, title=_("Edit"))
-    copy = button("hc_copy", _("Copy"), text=message.text, title=_("Copy"))
+    edit = button("hc_edit", _("Edit"), id=message.id)
+    copy = button("hc_copy", _("Copy"), text=message.text)
     attached = files(message.attachments, shown)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
@@ -159,19 +159,19 @@ def _reply(
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
-        "" if message.edited else button("hc_sources", _("Sources"), id=message.id, title=_("Sources"),
+        "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
                                          aria_pressed="false" if runs is None else "true"),
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
-        button("hc_edit_reply", _("Edit"), id=message.id, title=_("Edit")) if message.text else "",
-        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text, title=_("Copy")),
+        button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
+        button("hc_copy", _("Copy"), text=split_reasoning(message.text).answer or message.text),
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
     facts = ""
     if figures or message.model:
         inside = f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div>'
-        facts = f'<details class="hc-details"><summary title="{_("Details")}">{_("Details")}</summary>{inside}</details>'
+        facts = f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>'
     line = figures_view.figures_line(known, note, message.model if named else "")
     footer = (
         f'<div class="hc-foot" data-message="{message.id}">{line}'
@@ -265,21 +265,6 @@ def line(reply: ReplyInProgress, service: ChatService) -> str:
     if state.phase == "reading":
         return note + status.reading_line(state)
     return note + figures_view.figures_line(state.figures, status.undrafted(service.model_status))
-
-
-def above(
-    service: ChatService,
-    reply: ReplyInProgress,
-    marked: Collection[int],
-    shown: Collection[int],
-    most: int,
-) -> str:
-    """The last `most` messages above it, its question at their end."""
-    path = []
-    if reply.below is not None:
-        path = service.chats.messages(reply.user_id, reply.conversation_id, reply.below, most + 1)
-    drawn = thread(service, reply.user_id, path, marked, shown, most, replying=True)
-    return drawn + (user_message(reply.text, files=files(reply.files)) if reply.asks else "")
 
 
 def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:

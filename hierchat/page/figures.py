@@ -157,18 +157,15 @@ def shares_bar(figures: Figures) -> str:
         for s, _words in words
         if s != TARGET
     )
+    lines = {s: "--hc-line" if s == TARGET else f"--{style_of(s).slug}-line" for s, _words in words}
     labels = "".join(
-        f'<span class="hc-share"><i class="hc-dot" style="background:{_dot(s)}"></i>{html.escape(label)}</span>'
+        f'<span class="hc-share"><i class="hc-dot" style="background:var({lines[s]})"></i>{html.escape(label)}</span>'
         for s, label in words
     )
     return (
         f'<span class="hc-shares"><span class="hc-bar" role="img" aria-label="{_("Where the words came from")}">'
         f"{segments}</span>{labels}</span>"
     )
-
-
-def _dot(source: str) -> str:
-    return "var(--hc-line)" if source == TARGET else f"var(--{style_of(source).slug}-line)"
 
 
 def figures_line(figures: Figures, note: str = "", model: str = "") -> str:

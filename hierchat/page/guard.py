@@ -10,8 +10,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hierchat import logs
 from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, translated
@@ -229,14 +227,3 @@ class Page(gr.Blocks):
             done = await super().postprocess_data(part, values, state)
             made = {block._id: value for block, value in zip(part.outputs, done, strict=True)}
         return [made.get(block._id, gr.skip()) for block in block_fn.outputs]
-
-
-class Speaks:
-    """Answers each request in its language."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with spoken(chosen(Headers(scope=scope)) if scope["type"] == "http" else ENGLISH):
-            await self._app(scope, receive, send)

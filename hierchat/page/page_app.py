@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.routes import App, ORJSONResponse
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access.files import files, give_out, take_in, take_model
@@ -26,12 +26,12 @@ from hierchat.access.limits import (
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
-from hierchat.language import _, marked
+from hierchat.language import _, chosen, marked, spoken
 from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
 from hierchat.page.composer import AttachingHandlers
 from hierchat.page.figures import css as source_css
-from hierchat.page.guard import Page, PageEvents, Speaks
+from hierchat.page.guard import Page, PageEvents
 from hierchat.page.handlers import ChatHandlers, ModelHandlers, PageHandlers, PresetHandlers
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
@@ -99,7 +99,7 @@ _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mon
 
 
 class OwnOriginOnly:
-    """Adds a content security policy to every answer, so that no reply can make the browser fetch elsewhere."""
+    """Answers each request in its language, with a policy: no reply can make the browser fetch from elsewhere."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -113,7 +113,11 @@ class OwnOriginOnly:
                 headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
-        await self._app(scope, receive, with_policy if scope["type"] == "http" else send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with spoken(chosen(Headers(scope=scope))):
+            await self._app(scope, receive, with_policy)
 
 
 class ProtectedApp(App):
@@ -146,7 +150,7 @@ class ProtectedApp(App):
         app = BodySizeMiddleware(app)
         if self._before:
             app = self._before(app, origins.is_local)
-        return OwnOriginOnly(SameOriginMiddleware(Speaks(app), origins))
+        return OwnOriginOnly(SameOriginMiddleware(app, origins))
 
 
 def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LoginSessions, str] | None:
@@ -173,15 +177,7 @@ def serve(
     share: bool = False,
 ) -> tuple[str, str | None]:
     """Serve the page in a thread; return its address and public link. `port` None: a free one. Raises OSError."""
-    _, local, public = app.launch(
-        server_port=port, share=share, prevent_thread_lock=True, **_options(log_ins, host, before)
-    )
-    limit_connections(app.server.config)
-    return local, public
-
-
-def _options(log_ins: LoginSessions | None, host: str, before: Before | None) -> dict[str, Any]:
-    return {
+    options: dict[str, Any] = {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
         "css": source_css() + style(),
@@ -197,3 +193,6 @@ def _options(log_ins: LoginSessions | None, host: str, before: Before | None) ->
         "state_session_capacity": MOST_PAGES,
         "_app": ProtectedApp(host, log_ins, before),
     }
+    _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
+    limit_connections(app.server.config)
+    return local, public

@@ -128,6 +128,9 @@ def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
     state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
+    time_of = f'<small class="hc-when" aria-hidden="true">{when}</small>' if alike else ""
+    tags = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in conversation.tags)
+    tags = f'<small class="hc-tags">{tags}</small>' if tags else ""
     return (
         f'<li class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
@@ -137,17 +140,8 @@ def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool
         + button("hc_menu", _("Options"), id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
                  aria_label=_("Options for {title}").format(title=title), title=_("Options"),
                  aria_haspopup="menu", **state)
-        + f"</span>{_when(when if alike else '')}{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
+        + f"</span>{time_of}{tags}{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
-
-
-def _when(text: str) -> str:
-    return f'<small class="hc-when" aria-hidden="true">{text}</small>' if text else ""
-
-
-def _tags(tags: Iterable[str]) -> str:
-    drawn = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in tags)
-    return f'<small class="hc-tags">{drawn}</small>' if drawn else ""
 
 
 def filters(tags: Iterable[str], query: str) -> str:

@@ -88,12 +88,11 @@ def waiting_line(ahead: int, present: SlotStatus, *, loaded: bool) -> str:
     """Say what a reply waits for before its turn, as HTML: other replies, then the model."""
     if not ahead and not loaded and (line := slot_line(present)):
         return line
-    return waiting(place_sentence(ahead) if ahead else _("Waiting for the model…"))
-
-
-def place_sentence(ahead: int) -> str:
-    """The place in the queue for the engine."""
-    return plural("Waiting for one other reply.", "Waiting: {n} replies are before yours.", ahead)
+    if ahead:
+        return waiting(
+            plural("Waiting for one other reply.", "Waiting: {n} replies are before yours.", ahead)
+        )
+    return waiting(_("Waiting for the model…"))
 
 
 def reading_line(frame: Frame) -> str:

@@ -23,6 +23,7 @@ from hierchat.texts.attachments import fenced
 if TYPE_CHECKING:
     from hierchat.chat.frames import Arm, Frame
     from hierchat.chat.service import ChatService
+    from hierchat.store.records import Message
 
 Update = dict[Any, Any]
 GONE = "gone "
@@ -160,7 +161,14 @@ class Views:
             return update | self._stage(stage) | {p.thread: drawn, p.growing: ""}
         if reply.compared:
             return update | self._stage("versus") | self._comparing(reply)
-        above = conversation.above(self._service, reply, session.marked, session.shown, session.drawn)
+        path: Sequence[Message] = []
+        if reply.below is not None:
+            path = self._service.chats.messages(
+                session.user, reply.conversation_id, reply.below, session.drawn + 1
+            )
+        above = self._thread(session, path, replying=True)
+        if reply.asks:
+            above += conversation.user_message(reply.text, files=conversation.files(reply.files))
         growing = conversation.growing_reply(reply.latest, reply, GrowingReply())
         return update | self._stage("chat") | {p.thread: above, p.growing: growing}
 
@@ -180,14 +188,17 @@ class Views:
 
     def thread(self, session: Session) -> str:
         """The stored messages of the open conversation."""
-        now, path = self._service.model_status, []
-        if session.conversation is not None:
-            path = self._service.chats.messages(
-                session.user, session.conversation, session.until, session.drawn + 1
-            )
+        now, user = self._service.model_status, session.user
         session.sources_by = now.name if now.phase == "ready" else ""
-        marked, shown, ends = session.marked, session.shown, session.until is None
-        return conversation.thread(self._service, session.user, path, marked, shown, session.drawn, ends=ends)
+        if session.conversation is None:
+            return ""
+        most = session.drawn + 1
+        path = self._service.chats.messages(user, session.conversation, session.until, most)
+        return self._thread(session, path, ends=session.until is None)
+
+    def _thread(self, session: Session, path: Sequence[Message], **how: bool) -> str:
+        marked, shown, most = session.marked, session.shown, session.drawn
+        return conversation.thread(self._service, session.user, path, marked, shown, most, **how)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """Draw how full the context window is with this reply, and remember it."""

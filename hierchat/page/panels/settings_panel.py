@@ -239,14 +239,12 @@ class SettingsPanel:
         gr.HTML(f"<h2>{_('Your data')}</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
-            self._backup, self._unlearn, self._reset = (
-                gr.Button(label, elem_id=elem_id, size="sm", scale=0, min_width=0)
-                for label, elem_id in (
-                    (_("Back up now"), "hc-backup"),
-                    (_("Forget what was learned about drafting"), "hc-unlearn"),
-                    (_("Settings as they were"), "hc-reset"),
-                )
+            small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
+            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
+            self._unlearn = gr.Button(
+                _("Forget what was learned about drafting"), elem_id="hc-unlearn", **small
             )
+            self._reset = gr.Button(_("Settings as they were"), elem_id="hc-reset", **small)
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
         own = [self._drafts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget]
