@@ -153,7 +153,6 @@ def _sentence(error: ValidationError) -> str:
 
 
 NO_PRESET = 0
-_PLACEHOLDER = later("For example: You are a patient teacher. Answer in short sentences.")
 
 
 class ChatSettingsComponents:
@@ -169,9 +168,10 @@ class ChatSettingsComponents:
                 choices([]), value=NO_PRESET, label=_("Preset"), elem_id="hc-preset", filterable=False
             )
             self.tools = gr.HTML("", elem_id="hc-preset-tools")
+            example = _("For example: You are a patient teacher. Answer in short sentences.")
             self.system = gr.Textbox(
                 "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
-                placeholder=_(_PLACEHOLDER), elem_id="hc-system",
+                placeholder=example, elem_id="hc-system",
             )  # fmt: skip
             self.thinks = gr.HTML("", elem_id="hc-thinks-offered")
             """Invisible: how much the model can be asked to think."""

@@ -23,7 +23,6 @@ MOST_FILES = 20
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 _KEY = re.compile(r"[0-9a-f]{32}")
-_MOST_MANY = later("A message takes up to {n} files. Remove one first.")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
     later("hierchat was started again, and no longer has {names}. Attach them again."),
@@ -51,7 +50,7 @@ class AttachingHandlers(HandlerGroup):
         key, name = data["key"], data["name"]
         files = session.attached.setdefault(data["chat"], [])
         if not _KEY.fullmatch(key) or len(files) >= MOST_FILES:
-            most = status.error(_(_MOST_MANY).format(n=MOST_FILES))
+            most = status.error(_("A message takes up to {n} files. Remove one first.").format(n=MOST_FILES))
             yield views.tray(session) | views.tell(session, most, FILES)
             return
         new = Attached(key, name, step=data.get("step", 0))

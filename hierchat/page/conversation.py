@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _CROSS = "\N{MULTIPLICATION SIGN}"
 _BACK = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _FORTH = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
-_IMPORTED = later("Where the words came from is known only of replies that were written here.")
 _LOAD = later("Load {model} to see where its words came from.")
 _GONE = later(
     "{model} wrote this and is not on this machine: fetch it under Models to see where its words came from."
@@ -44,8 +43,6 @@ _NOTES = {
     "interrupted": later("interrupted"),
     "writing": later("still being written"),
 }
-_EDITED = later("edited by you")
-_CUT = later("cut at the limit, after {n:,} tokens")
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
@@ -124,7 +121,7 @@ def _note(message: Message, figures: Figures) -> str:
         note = _(_NOTES[message.state])
         return note if message.text else _("{note} before the first word").format(note=note)
     if figures.finish == "length":
-        return _(_CUT).format(n=figures.tokens)
+        return _("cut at the limit, after {n:,} tokens").format(n=figures.tokens)
     return _({"context": _FULL, "loop": _LOOPED}.get(figures.finish or "", ""))
 
 
@@ -155,7 +152,7 @@ def _reply(
     """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
     which model wrote it. `plain`: why that writes without drafts; `no_runs`: why no runs can be shown, as HTML."""
     known = figures or Figures()
-    note = _(_EDITED) if message.edited else _note(message, known) or plain
+    note = _("edited by you") if message.edited else _note(message, known) or plain
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
@@ -194,7 +191,7 @@ def _rest(act: str, label: str) -> str:
 def _no_runs(service: ChatService, figures: Figures | None) -> str:
     """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
     if figures is None or figures.written is None:
-        return notice(_(_IMPORTED))
+        return notice(_("Where the words came from is known only of replies that were written here."))
     model, present = figures.written.model, service.model_status
     if model == present.name:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))

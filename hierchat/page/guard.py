@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.events import EventListener
 
 from hierchat import logs
 from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, translated
@@ -87,10 +89,11 @@ class PageEvents:
         **options: Any,
     ) -> Any:
         """Join a control, or an action of the page's script by its name. `outputs`: all of the page where left out."""
-        listen = getattr(self.parts.bus, trigger) if isinstance(trigger, str) else trigger
+        if isinstance(trigger, str):
+            trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         live = [self.parts.live] if outputs else []
         shown = self.parts.every if outputs is None else list(dict.fromkeys([*outputs, *live]))
-        return listen(self.guarded(handler, inputs, shown), list(inputs), shown, **_QUIET | options)
+        return trigger(self.guarded(handler, inputs, shown), list(inputs), shown, **_QUIET | options)
 
     def guarded(
         self, handler: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()

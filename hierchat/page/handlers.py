@@ -39,8 +39,6 @@ _NOT_WHOLE = later(
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."
 )
-_TOO_LATE = later("That chat was deleted for good. It cannot be brought back.")
-_FORKED = later("A copy of the chat up to that reply. The other one stays as it was.")
 _WRITING = later(
     "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
 )
@@ -390,8 +388,8 @@ class ChatHandlers(HandlerGroup):
             self._service.chats.restore(event.user, event.id)
         except NotFound:
             session.undo = ""
-            too_late = self._views.tell(session, status.error(_(_TOO_LATE)))
-            return self._views.chats(session) | too_late
+            gone = status.error(_("That chat was deleted for good. It cannot be brought back."))
+            return self._views.chats(session) | self._views.tell(session, gone)
         session.undo = ""
         if not session.deleted_open or session.conversation is not None:
             return self._views.chats(session)
@@ -406,7 +404,8 @@ class ChatHandlers(HandlerGroup):
         session.leave()
         session.conversation = self._service.chats.fork(event.user, event.id)
         session.archived = False
-        return self._views.everything(session) | self._views.tell(session, status.notice(_(_FORKED)))
+        forked = status.notice(_("A copy of the chat up to that reply. The other one stays as it was."))
+        return self._views.everything(session) | self._views.tell(session, forked)
 
     def titled(self, event: PageEvent) -> Update:
         """The page asks, some time after a reply, whether a title has come meanwhile."""

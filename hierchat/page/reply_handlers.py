@@ -39,8 +39,6 @@ _STAYS = later(
     "A reply is still being written in this chat. Your message stays in the box: send it when the reply has ended, "
     "or stop the reply first."
 )
-_STILL = later("A reply is still being written in this chat. Stop it first.")
-_READING = later("A file is still being read. Send the message when that is done.")
 _GONE = later("This message is not in the open chat any more.")
 
 
@@ -76,7 +74,9 @@ class ReplyHandlers(HandlerGroup):
         if not text.strip() and not attached:
             return
         if len(files) < len(attached):
-            raise Remark(_(_READING), FILES, notice=True)
+            raise Remark(
+                _("A file is still being read. Send the message when that is done."), FILES, notice=True
+            )
         settings = self._settings(session, values)
         sampling = reply_settings(settings.sampling)
         try:
@@ -232,7 +232,7 @@ class ReplyHandlers(HandlerGroup):
     def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Iterator[Update]:
         """A reply to what is stored already."""
         if not self._service.in_progress.begin(reply, start):
-            raise Remark(_(_STILL), notice=True)
+            raise Remark(_("A reply is still being written in this chat. Stop it first."), notice=True)
         yield from self._begun(session, reply)
 
     def _begun(self, session: Session, reply: ReplyInProgress) -> Iterator[Update]:

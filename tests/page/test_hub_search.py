@@ -16,7 +16,7 @@ from playwright.sync_api import Locator, expect
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
-from hierchat.page.panels import hub_view
+from hierchat.page.panels import models_panel
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Judged, Look, Search
 from tests.testing.browser import Chat
@@ -144,8 +144,8 @@ def test_whatever_the_hub_tells_is_text() -> None:
         for look in (None, *looks)
     ]
     for said in [*searches, Search(MARKUP, "done")]:
-        assert "<img" not in hub_view.found(said, None)
-    assert "&lt;img" in hub_view.found(searches[-1], None)
+        assert "<img" not in models_panel.found(said, None)
+    assert "&lt;img" in models_panel.found(searches[-1], None)
 
 
 def test_a_look_at_what_does_not_fit_offers_nothing() -> None:
@@ -153,9 +153,9 @@ def test_a_look_at_what_does_not_fit_offers_nothing() -> None:
     assert shown.look
     no = Judged(Fit("no", "It needs about 900 GB."), Speed(0.1))
     large = replace(shown, look=replace(shown.look, judged=no))
-    assert "Add and load" in hub_view.found(shown, None)
-    assert "Add and load" not in hub_view.found(large, None)
-    assert "It needs about 900 GB." in hub_view.found(large, None)
+    assert "Add and load" in models_panel.found(shown, None)
+    assert "Add and load" not in models_panel.found(large, None)
+    assert "It needs about 900 GB." in models_panel.found(large, None)
 
 
 def test_where_there_is_nothing_to_choose_the_file_is_told_once() -> None:
@@ -163,6 +163,6 @@ def test_where_there_is_nothing_to_choose_the_file_is_told_once() -> None:
     assert shown.look
     files = (HubFile("config.json", 700), HubFile("model.safetensors", 1_200_000_000))
     lone = replace(shown.look, model=HubModel(shown.look.repo, files=files), file="")
-    said = hub_view.found(replace(shown, look=lone), None)
+    said = models_panel.found(replace(shown, look=lone), None)
     assert said.count("1.2 GB") == said.count("safetensors") == 1
     assert 'role="group"' not in said

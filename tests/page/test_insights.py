@@ -153,7 +153,9 @@ def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
 
 
 def test_a_meter_parts_ours_from_others() -> None:
-    drawn = insights_panel.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
+    drawn = insights_panel.meters_card(
+        [Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)]
+    )
     assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
     assert 'width:12.50%"></i><i style="width:25.00%' in drawn
     assert "GPU &lt;0&gt;" in drawn
