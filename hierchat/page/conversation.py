@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hierchat.chat.comparison import CompareFrame
@@ -23,8 +24,8 @@ from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import SourceRun
-    from hierchat.chat.service import ChatService
     from hierchat.page.page_sessions import Attached, Session
+    from hierchat.runtime.model_slot import SlotStatus
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
@@ -45,6 +46,18 @@ _NOTES = {
 }
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A stored message with what is drawn of it beside its text."""
+
+    message: Message
+    figures: Figures | None = None
+    runs: list[SourceRun] | None = None
+    """Where its words came from; None where that is not to be shown."""
+    files: Mapping[int, Attachment] = field(default_factory=dict)
+    """Those whose text is shown, by id."""
 
 
 def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
@@ -105,13 +118,14 @@ def _siblings(message: Message) -> str:
     return f'<span class="hc-branches">{back}{count}{forth}</span>'
 
 
-def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -> str:
+def _user(shown: ShownMessage, unanswered: bool) -> str:
+    message = shown.message
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
     note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
     edit = button("hc_edit", _("Edit"), id=message.id)
     copy = button("hc_copy", _("Copy"), text=message.text)
-    attached = files(message.attachments, shown)
+    attached = files(message.attachments, shown.files)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
 
@@ -139,25 +153,17 @@ def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
     return button("hc_again", _("Same seed"), id=question, text=str(message.id), title=title)
 
 
-def _reply(
-    message: Message,
-    figures: Figures | None,
-    runs: list[SourceRun] | None,
-    question: int | None,
-    last: bool,
-    named: bool = True,
-    plain: str = "",
-    no_runs: str = "",
-) -> str:
-    """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
-    which model wrote it. `plain`: why that writes without drafts; `no_runs`: why no runs can be shown, as HTML."""
+def _footer(shown: ShownMessage, question: int | None, last: bool, plain: str, model: str) -> str:
+    """Draw what stands below a reply. `question`: the user's message above it; an imported chat may begin with a reply.
+    `plain`: why its model writes without drafts; `model`: that is to be named."""
+    message, figures = shown.message, shown.figures
     known = figures or Figures()
     note = _("edited by you") if message.edited else _note(message, known) or plain
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
         "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
-                                         aria_pressed="false" if runs is None else "true"),
+                                         aria_pressed="false" if shown.runs is None else "true"),
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
         button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
@@ -165,22 +171,20 @@ def _reply(
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
-    facts = ""
     if figures or message.model:
         inside = f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div>'
-        facts = f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>'
-    line = figures_view.figures_line(known, note, message.model if named else "")
-    footer = (
-        f'<div class="hc-foot" data-message="{message.id}">{line}'
-        f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
-    )
-    if runs and "".join(run.text for run in runs).startswith(message.text):
-        body = marked_words(runs, message.text, known.thought_seconds, message.id)
-    elif message.text:
-        body = _text(drawn(message.text, known.thought_seconds, message.id)) + no_runs
-    else:
-        body = ""
-    return _turn(body + footer)
+        buttons.append(f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>')
+    line = figures_view.figures_line(known, note, model)
+    actions = f'<div class="hc-actions">{"".join(buttons)}</div>'
+    return f'<div class="hc-foot" data-message="{message.id}">{line}{actions}</div>'
+
+
+def _body(shown: ShownMessage, no_runs: str) -> str:
+    """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not."""
+    message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
+    if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
+        return marked_words(shown.runs, message.text, seconds, message.id)
+    return _text(drawn(message.text, seconds, message.id)) + no_runs if message.text else ""
 
 
 def _rest(act: str, label: str) -> str:
@@ -188,14 +192,14 @@ def _rest(act: str, label: str) -> str:
     return f'<div class="hc-rest">{button(act, label)}</div>'
 
 
-def _no_runs(service: ChatService, figures: Figures | None) -> str:
+def _no_runs(figures: Figures | None, present: SlotStatus, here: Collection[str]) -> str:
     """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
     if figures is None or figures.written is None:
         return notice(_("Where the words came from is known only of replies that were written here."))
-    model, present = figures.written.model, service.model_status
+    model = figures.written.model
     if model == present.name:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
-    if model not in service.models.names:
+    if model not in here:
         return notice(_(_GONE).format(model=model))
     name = _("Load {model}").format(model=model)
     load = button("hc_sources_load", _("Load"), text=model, css="hc-strong", aria_label=name)
@@ -203,65 +207,47 @@ def _no_runs(service: ChatService, figures: Figures | None) -> str:
 
 
 def thread(
-    service: ChatService,
-    user_id: int,
-    messages: Iterable[Message],
-    marked: Collection[int] = (),
-    shown: Collection[int] = (),
-    most: int | None = None,
+    path: Sequence[ShownMessage],
+    present: SlotStatus,
+    here: Collection[str] = (),
     *,
+    earlier: bool = False,
     ends: bool = True,
     replying: bool = False,
 ) -> str:
-    """A conversation's current path, its last `most` messages; replies in `marked` show their tokens by source, files
-    in `shown` their text. `ends`: whether `messages` go up to its end; `replying`: a reply to its end is written."""
-    path = [message for message in messages if message.role != "system"]
-    earlier = most is not None and len(path) > most
-    if most is not None and earlier:
-        path = path[-most:]
-        if path[0].role != "user":  # its question stands above
-            path = path[1:]
-    present = service.model_status
-    result = []
+    """Draw a conversation's path. `here`: models on this machine; `earlier`: there are messages above, not `ends`:
+    below; `replying`: a reply to its end is written."""
+    result = [_rest("hc_earlier", _("Show earlier messages"))] if earlier else []
     question: int | None = None
     model = ""
-    if earlier:
-        result.append(_rest("hc_earlier", _("Show earlier messages")))
-    for place, message in enumerate(path):
-        last = ends and place == len(path) - 1
+    for place, shown in enumerate(path):
+        message, last = shown.message, ends and place == len(path) - 1
         if message.role == "user":
             question = message.id
-            open_files = {
-                file.id: service.chats.attachment(user_id, file.id)
-                for file in message.attachments
-                if file.id in shown
-            }
-            result.append(_user(message, last and not replying, open_files))
+            result.append(_user(shown, last and not replying))
         else:
-            runs = service.runs(user_id, message.id) if message.id in marked else None
-            figures = service.figures(user_id, message.id)
-            named = message.model != model
             plain = undrafted(present) if message.model == present.name else ""
-            no_runs = _no_runs(service, figures) if runs is not None else ""
-            result.append(_reply(message, figures, runs, question, last, named, plain, no_runs))
+            named = message.model if message.model != model else ""
+            no_runs = _no_runs(shown.figures, present, here) if shown.runs is not None else ""
+            result.append(_turn(_body(shown, no_runs) + _footer(shown, question, last, plain, named)))
             model = message.model or model
     if not ends:
         result.append(_rest("hc_latest", _("Go to the latest messages")))
     return "".join(result)
 
 
-def line(reply: ReplyInProgress, service: ChatService) -> str:
+def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> str:
     """Say what a reply does: wait, read the prompt, or its figures; empty for a comparison, which says it itself."""
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
-        return status.waiting_line(ahead, service.model_status, loaded=service.model_loaded)
+        return status.waiting_line(ahead, present, loaded=loaded)
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""
     if state.phase == "reading":
         return note + status.reading_line(state)
-    return note + figures_view.figures_line(state.figures, status.undrafted(service.model_status))
+    return note + figures_view.figures_line(state.figures, status.undrafted(present))
 
 
 def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:

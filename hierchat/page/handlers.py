@@ -64,14 +64,12 @@ class PageHandlers(HandlerGroup):
         on(p.back.click, self.back)
         on(p.stop.click, self.stop, queue=False)
         on("hc_dismiss", self.dismiss, outputs=[p.live])
-        on("hc_incognito", self.incognito)
-        on("hc_incognito_keep", self.keep_incognito)
-        on("hc_more", self.more)
-        on("hc_forget", self.forget)
-        on("hc_earlier", self.earlier)
-        on("hc_latest", self.latest)
-        on("hc_branch", self.branch)
-        on("hc_sources", self.sources)
+        for name, handler in {
+            "hc_incognito": self.incognito, "hc_incognito_keep": self.keep_incognito, "hc_more": self.more,
+            "hc_forget": self.forget, "hc_earlier": self.earlier, "hc_latest": self.latest,
+            "hc_branch": self.branch, "hc_sources": self.sources,
+        }.items():  # fmt: skip
+            on(name, handler)
 
     def load(self, event: PageEvent) -> Update:
         """A page opens: the conversation in its address, if this user has it, or the panel."""

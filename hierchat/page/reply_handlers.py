@@ -297,7 +297,7 @@ class ReplyHandlers(HandlerGroup):
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
             nonlocal said
-            line = conversation.line(reply, self._service)
+            line = self._views.line(reply)
             news, said = line != said, line
             if places_ahead(state) is not None:
                 # Stop once more: what answers a click on New may have come behind the first update.
@@ -315,7 +315,7 @@ class ReplyHandlers(HandlerGroup):
         words = comparison_view.words()
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
-            line = session.note + conversation.line(reply, self._service)
+            line = session.note + self._views.line(reply)
             return self._views.columns(conversation.arms(state), words) | {self._parts.live: line}
 
         return draw

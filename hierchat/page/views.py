@@ -13,6 +13,7 @@ from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _
 from hierchat.page import chat_settings, comparison_view, conversation, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
+from hierchat.page.conversation import ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
@@ -75,7 +76,7 @@ class Views:
             session.remark = said
             return {self._parts.live: said}
         session.note = said
-        return {self._parts.live: said + conversation.line(reply, self._service)}
+        return {self._parts.live: said + self.line(reply)}
 
     def settled(self, session: Session, about: str) -> Update:
         """Take away a remark about something that is true no more."""
@@ -86,7 +87,7 @@ class Views:
 
     def _live(self, session: Session) -> str:
         if (reply := self.now(session)) is not None:
-            return session.note + conversation.line(reply, self._service)
+            return session.note + self.line(reply)
         if session.remark:
             return session.remark
         for other in self._service.in_progress.all_of(session.user):
@@ -197,8 +198,27 @@ class Views:
         return self._thread(session, path, ends=session.until is None)
 
     def _thread(self, session: Session, path: Sequence[Message], **how: bool) -> str:
-        marked, shown, most = session.marked, session.shown, session.drawn
-        return conversation.thread(self._service, session.user, path, marked, shown, most, **how)
+        """The last messages of a path: as many as the page draws at most."""
+        messages, most = [message for message in path if message.role != "system"], session.drawn
+        begin = max(len(messages) - most, 0)
+        if begin and messages[begin].role != "user":  # its question stands above
+            begin += 1
+        drawn = [self.shown(session, message) for message in messages[begin:]]
+        status, here = self._service.model_status, self._service.models.names
+        return conversation.thread(drawn, status, here, earlier=begin > 0, **how)
+
+    def shown(self, session: Session, message: Message) -> ShownMessage:
+        """Find what is drawn of a message: sources of its words and texts of its files where that is asked for."""
+        service, user = self._service, session.user
+        if message.role == "user":
+            opened = [file.id for file in message.attachments if file.id in session.shown]
+            return ShownMessage(message, files={id: service.chats.attachment(user, id) for id in opened})
+        runs = service.runs(user, message.id) if message.id in session.marked else None
+        return ShownMessage(message, service.figures(user, message.id), runs)
+
+    def line(self, reply: ReplyInProgress) -> str:
+        """Say what a reply does."""
+        return conversation.line(reply, self._service.model_status, loaded=self._service.model_loaded)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """Draw how full the context window is with this reply, and remember it."""

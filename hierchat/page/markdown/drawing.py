@@ -110,20 +110,15 @@ def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
 def _passed(tag: str, source: str, at: int) -> int:
     """Behind the markup of the source that a tag stands for, where that may be long."""
     behind = None
-    if tag == "pre":
-        return _code_begins(source, at)
-    if tag == "tbody":
+    if tag == "pre":  # behind the line that opens a block of code; an indented one has none
+        line = _FENCE.match(source, at + len(source[at:]) - len(source[at:].lstrip("\n")))
+        opened = line and line[0].lstrip(" >-*+0123456789.)\t").startswith(("```", "~~~"))
+        behind = line if opened else None
+    elif tag == "tbody":
         behind = _BEHIND_HEAD.match(source, at)
     elif tag == "/a":
         behind = _BEHIND_LINK.match(source, at)
     return behind.end() if behind else at
-
-
-def _code_begins(source: str, at: int) -> int:
-    """Behind the line that opens a block of code; of an indented one, where it is."""
-    line = _FENCE.match(source, at + len(source[at:]) - len(source[at:].lstrip("\n")))
-    opened = line and line[0].lstrip(" >-*+0123456789.)\t").startswith(("```", "~~~"))
-    return line.end() if line and opened else at
 
 
 _log = logging.getLogger(__name__)
@@ -246,9 +241,11 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
         tokens = parse(text, env)
     except Exception as error:
         return [_Block(0, _failed(text, error))]
-    groups = _top_level(tokens)
-    if not groups:
-        return []
+    groups: list[list[Token]] = []
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            groups.append([])
+        groups[-1].append(token)
     lines = text.split("\n")
     if growing:
         _mark_open(tokens, len(lines))
@@ -257,15 +254,6 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
         _Block(start, _drawn(group, lines[start:end], env))
         for group, start, end in zip(groups, starts, [*starts[1:], len(lines)], strict=True)
     ]
-
-
-def _top_level(tokens: Sequence[Token]) -> list[list[Token]]:
-    groups: list[list[Token]] = []
-    for token in tokens:
-        if token.level == 0 and token.nesting >= 0:
-            groups.append([])
-        groups[-1].append(token)
-    return groups
 
 
 def _drawn(tokens: Sequence[Token], lines: Sequence[str], env: Env) -> str:

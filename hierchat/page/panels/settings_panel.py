@@ -340,10 +340,8 @@ def _places(database: Path) -> str:
         (_("Texts of your own"), corpora_dir()),
         (_("Models (can be downloaded again)"), cache_dir()),
     ]
+    sizes = (gigabytes(size_of(path)) if path.exists() else _("nothing yet") for _name, path in rows)
     return status.facts(
-        (name, f'<span class="hc-path">{html.escape(str(path))}</span> {_size(path)}') for name, path in rows
+        (name, f'<span class="hc-path">{html.escape(str(path))}</span> {size}')
+        for (name, path), size in zip(rows, sizes, strict=True)
     )
-
-
-def _size(path: Path) -> str:
-    return gigabytes(size_of(path)) if path.exists() else _("nothing yet")
