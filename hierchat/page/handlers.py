@@ -53,7 +53,6 @@ class PageHandlers(HandlerGroup):
     def wire(self) -> None:
         on, p = self._page.on, self._parts
         on(self._page.app.load, self.load).then(None, **_ARRIVED)
-        self._page.app.unload(self._page.guarded(self.unload))
         on(p.pulse.tick, self.pulse, outputs=[p.cue], queue=False)
         on("hc_watch", self.watch, trigger_mode="always_last")
         steps = {"hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}

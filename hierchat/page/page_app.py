@@ -61,11 +61,13 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         parts = Components(service.models.names, place, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
-        ModelHandlers(page, models).wire()
         for group in (PageHandlers, ReplyHandlers, AttachingHandlers, ChatHandlers, PresetHandlers):
             group(page).wire()
+        ModelHandlers(page, models).wire()
         for panel in panels:
             panel.wire(page)
+        # Last: a test that tries all handlers in turn closes its page with it.
+        app.unload(page.guarded(PageHandlers(page).unload))
     if log_ins is not None:
         log_ins.on_end.append(partial(_forget_guest, page))
     # What Gradio itself may queue: replies over all pages, and the short handlers beside them.

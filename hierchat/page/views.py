@@ -218,7 +218,7 @@ class Views:
 
     def line(self, reply: ReplyInProgress) -> str:
         """Say what a reply does."""
-        return conversation.line(reply, self._service.model_status, loaded=self._service.model_loaded)
+        return conversation.line(reply, self._service.model_status, loaded=self._service.served is not None)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """Draw how full the context window is with this reply, and remember it."""

@@ -152,8 +152,8 @@ class FakeService:
         return self.slot.status
 
     @property
-    def model_loaded(self) -> bool:
-        return self.slot.model is not None
+    def served(self) -> object | None:
+        return self.slot.model
 
     def dismiss_model_message(self) -> None:
         self.slot.hush()
