@@ -66,7 +66,7 @@ def _names(words: str) -> tuple[str, ...]:
 STORE_TESTS = (
     "tests/store/*.py",
     "tests/isolation/*.py",
-    "tests/chat/test_forgetting*.py",
+    "tests/chat/test_server_drafts*.py",
     "tests/runtime/test_history*.py",
 )
 AREAS = {

@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hierchat.chat.settings import reply_settings
+from hierchat.chat.conversations import reply_settings
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings

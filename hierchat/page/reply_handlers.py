@@ -7,7 +7,6 @@ asked for, and those in conversations that it shows; the screen shows that of th
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.conversations import reply_settings
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
-from hierchat.chat.settings import reply_settings
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later
 from hierchat.page import chat_settings, comparison_view, conversation, status
@@ -212,13 +211,9 @@ class ReplyHandlers(HandlerGroup):
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
                 chat_settings.keep(self._service, session, reply.conversation_id, settings)
             made = reply_settings(settings.sampling)
-            asked = (
-                reply.user_id, reply.conversation_id, reply.below, reply.text, made, stop, reply.files
-            )  # fmt: skip
             if reply.compared:
-                return self._service.compare(*asked, session.pair, held=reply.held)
-            waited = time.monotonic() - reply.sent if reply.waited else 0.0
-            return self._service.send(*asked, held=reply.held, waited=waited)
+                return self._service.compare(reply.user_id, reply.question, made, stop, session.pair)
+            return self._service.send(reply.user_id, reply.question, made, stop)
 
         take_back = self._take_back(session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):

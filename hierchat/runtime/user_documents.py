@@ -23,7 +23,7 @@ from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import previews
-from hierchat.texts.build import PREFIX
+from hierchat.texts.build import PREFIX, Recipe
 from hierchat.texts.corpora import (
     Stored,
     add,
@@ -295,7 +295,8 @@ class UserDocuments:
         ]
         reader = Reader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
-        made = add(name, reader, self._tokenizer_of(model), model, sources, self._report, anew)
+        recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
+        made = add(recipe, self._report, anew)
         self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 

@@ -14,7 +14,7 @@ from hierchat.checks.doctor import errors, versions
 from hierchat.cli.main import main
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.models.formats.layouts import LAYOUTS
-from hierchat.store import Store
+from hierchat.store import NewMessage, Store
 from hierchat.store.migrations import migrations
 
 SECRET = "the purple giraffe"
@@ -37,7 +37,7 @@ def chat(path: Path) -> Path:
     with Store.open(path) as store:
         user = store.users.ensure("annabel")
         conversation = store.chats.create(user, f"About {SECRET}")
-        store.messages.add(user, conversation, None, "user", f"Where is {SECRET}?")
+        store.messages.add(user, conversation, NewMessage(None, f"Where is {SECRET}?"))
     return path
 
 

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.chat.comparison import Verdict
-from hierchat.chat.conversations import ConversationList
+from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.origins import SourceRun
-from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.page import buttons, chat_settings, reply_text, sidebar, status

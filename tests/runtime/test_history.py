@@ -15,7 +15,7 @@ from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
-from hierchat.store import NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.store import NewMessage, NewTurn, Store, SuffixRun, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk
@@ -50,7 +50,7 @@ class Chats:
 
     def ask(self, conversation: int, tokens: Sequence[int], role: str = "user") -> int:
         said = " ".join(map(str, tokens))
-        return self.store.messages.add(self.user, conversation, None, role, said)  # type: ignore[arg-type]
+        return self.store.messages.add(self.user, conversation, NewMessage(None, said, role))  # type: ignore[arg-type]
 
     def reply(self, conversation: int, tokens: Sequence[int]) -> int:
         question = self.ask(conversation, [5])
