@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, verify
 from hierchat.models.progress import BrokenFileError
@@ -38,8 +38,8 @@ class DraftedReply:
 
 
 class CachedDraftModel:
-    """A DraftModel (hierarchy/level.py) over a sequence of a runner. Its forwards are the fastest, padded or not: no
-    token of a reply depends on them.
+    """A draft model at work on one text, which chooses as the target does, with the same settings and the same noise.
+    Its forwards are the fastest, padded or not: no token of a reply depends on them.
 
     `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
     values instead of reading the text again.
@@ -62,6 +62,7 @@ class CachedDraftModel:
         self._counts = Counts()
         self._sampler = Sampler(reply.settings, self._counts)
         self.read_ms = 0.0
+        """Milliseconds spent on reading text that it did not write, before it could verify."""
 
     @property
     def length(self) -> int:
@@ -80,6 +81,7 @@ class CachedDraftModel:
         return (len(self._text) - len(self._sequence.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
+        """Take up this text; what it has in common with the one before need not be read again."""
         reply = self._reply
         own = reply.users.get(self.name, reply.user) == reply.user
         reply.users[self.name] = reply.user
@@ -89,6 +91,8 @@ class CachedDraftModel:
         self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
+        """Verify drafts in one forward: returns those that are its own choices, and one choice more, with which the
+        text goes on. Empty where it was stopped before it had read the text."""
         self._take_over()
         new = self._text[len(self._sequence.tokens) :]
         if len(new) > NEW_AT_ONCE:
@@ -111,6 +115,7 @@ class CachedDraftModel:
         return found.tokens
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """Keep the first `length` tokens of the text, and go on with these."""
         for token in self._text[length:]:
             self._counts.remove(token)
         del self._text[length:]
@@ -144,7 +149,7 @@ NEVER = np.float32(-1e30)
 """Logit of a token that the model does not have."""
 
 
-class FewerTokens:
+class FewerTokens(CachedSequence):
     """A sequence over all of the target's tokens, of a model that knows only some.
 
     `known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others.
@@ -159,31 +164,25 @@ class FewerTokens:
                 f"It has {inner.vocabulary} tokens for {len(known)} that it should know, the last of them number "
                 f"{known[-1]} of {vocabulary}. Distil the draft again."
             )
+        super().__init__(inner.runner)
         self._inner = inner
         self._known = known
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
-        self._tokens: list[int] = []
         self._segment: Sequence[int] = ()
-        self.vocabulary = vocabulary
-        self.context_length = inner.context_length
-        self.exact = inner.exact
+        self._vocabulary = vocabulary
 
     @property
-    def runner(self) -> Runner:
-        return self._inner.runner
-
-    @property
-    def tokens(self) -> list[int]:
-        return self._tokens
+    def vocabulary(self) -> int:
+        return self._vocabulary
 
     def rollback(self, length: int) -> None:
-        del self._tokens[length:]
+        del self.tokens[length:]
         self._inner.rollback(length)
 
     def read(self, tokens: Sequence[int]) -> None:
         self._inner.read(self._own(tokens))
-        self._tokens += tokens
+        self.tokens += tokens
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._segment = tokens
@@ -193,10 +192,7 @@ class FewerTokens:
 
     def commit(self, nodes: Sequence[int]) -> None:
         self._inner.commit(nodes)
-        self._tokens += [self._segment[node] for node in nodes]
-
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        return False
+        self.tokens += [self._segment[node] for node in nodes]
 
     def close(self) -> None:
         self._inner.close()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.checks.exactness import DRAFTERS, Compared, PlainTurn, check
+from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, PlainTurn, check
 from hierchat.checks.questions import RequestError
 from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
@@ -35,6 +35,12 @@ def run(served: ServedModel, drafters: Sequence[str], folder: Path, **settings: 
     return written
 
 
+def test_trees_of_a_trial_keep_to_width_and_limit() -> None:
+    for width, limit, most in ((None, None, WIDEST - 1), (None, 2, 2), (6, None, 5), (6, 0, 0)):
+        drafter = Noise(100, width, seed=1)
+        assert max(len(drafter.propose(limit).tokens) for _ in range(200)) == most
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_right_target(temperature: float, tmp_path: Path) -> None:
     found = run(with_draft_models(), tuple(DRAFTERS), tmp_path, temperature=temperature)
@@ -45,20 +51,6 @@ def test_a_right_target(temperature: float, tmp_path: Path) -> None:
     ] * len(DRAFTERS)
     assert found["by_drafter"]["random"]["tokens_per_forward"] >= 1
     assert found["by_drafter"]["adversarial"]["tokens_per_forward"] > 1.3  # deep paths were accepted
-
-
-def test_a_question_is_decoded_plainly_once_for_all_drafters(
-    served: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[int]] = []
-    plain = served.local.plain
-    monkeypatch.setattr(
-        served.local, "plain", lambda prompt, settings: asked.append(prompt) or plain(prompt, settings)
-    )
-    several = run(served, ("default", "random"), tmp_path)
-    assert len(asked) == 3 * 2
-    alone = run(tiny(), ("random",), tmp_path)
-    assert several["by_drafter"]["random"] == alone["by_drafter"]["random"]
 
 
 def test_logits_that_depend_on_the_width_are_found(served: ServedModel, tmp_path: Path) -> None:
