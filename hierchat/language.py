@@ -67,12 +67,10 @@ def catalogues() -> dict[str, gettext.NullTranslations]:
 
 
 def name_of(code: str) -> str:
-    """Return what a language calls itself."""
     return catalogues()[code].info().get("x-name", "English" if code == ENGLISH else code)
 
 
 def current() -> str:
-    """Return the code of the language that is spoken now."""
     return _now.get()[0]
 
 

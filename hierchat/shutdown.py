@@ -27,7 +27,6 @@ _stops: list[threading.Event] = []
 
 
 def is_wanted() -> bool:
-    """Tell whether the first signal came."""
     return bool(_received)
 
 

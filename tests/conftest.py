@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import argon2
 import pytest
@@ -101,6 +102,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def user(store: Store) -> int:
     """The user of a program without a login."""
     return store.users.ensure(LOCAL_USER)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Any:
+    """A scripted chat service of the test's own."""
+    from tests.testing.fake_service import make
+
+    return make(tmp_path)
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
-"""Count which small changes of the program the tests notice: `python -m tests.mutations` (needs pytest-cov).
+"""Count which small changes of the program the tests notice: `python -m tests.mutations --json FILE`.
+
+The same line goes on where it was interrupted.
 
 Each area names the code that guards a promise and the tests that should guard that code. A mutation changes one
 expression: a comparison, a condition, a constant, a call that is left out, a condition of an SQL statement. Of all
 possible ones the choice depends on a seed, the function and the text alone, so code that nobody touched gets the same
-mutations in every revision. A mutation is run against the tests that reach its line, in a fork of a process that has
-imported the large libraries.
+mutations in every revision. A mutation is run against the tests of its area that name its function, or functions that
+use it, first against the few that name little else; all in forks of a process that has imported the large libraries.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,11 @@ LIBRARIES = (
     "httpx",
     "pydantic",
 )
-MOST_SECONDS = 20.0
-"""Of tests for one mutation, the quickest first."""
-LONGEST_SECONDS = 300
-"""After which a mutation counts as caught: it made the program hang."""
+FEW, MORE = 12, 60
+"""Tests that are run first, and then."""
+TEST_SECONDS = 90
+"""After which a test counts as failed: the mutation made the program hang."""
+RUN_SECONDS = 3000
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,10 @@ STORE_TESTS = (
     "tests/chat/test_forgetting*.py",
     "tests/runtime/test_history*.py",
 )
-ACCESS_TESTS = ("access", "accounts", "doors", "login", "limits", "files", "sessions")
 AREAS = {
     "verify": Area(
-        ("hierchat/engine/verif*.py", "hierchat/checks/verify.py", "hierchat/checks/exactness.py"),
-        (
-            "tests/checks/test_check*.py",
-            "tests/checks/test_verif*.py",
-            *_names("exact engine top hidden rows"),
-        ),
+        ("hierchat/engine/verif*.py", "hierchat/checks/exactness.py"),
+        ("tests/checks/test_check*.py", *_names("exact engine top hidden rows")),
     ),
     "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel dice grammar top")),
     "deletion": Area(
@@ -86,9 +85,10 @@ AREAS = {
         ("hierchat/access/*.py",),
         (
             "tests/access/*.py",
-            "tests/isolation/*.py",
             "tests/api/test_door*.py",
-            *(f"tests/page/test_{name}*.py" for name in ACCESS_TESTS),
+            "tests/api/test_hostile*.py",
+            "tests/isolation/*.py",
+            "tests/page/test_accounts.py",
         ),
     ),
     "migrations": Area(("hierchat/store/migrations.py",), STORE_TESTS),
@@ -105,10 +105,10 @@ class Mutation:
     old: str
     new: str
 
-    @property
-    def rank(self) -> bytes:
-        """Where it comes in the choice, whatever file or line it stands in."""
-        return hashlib.sha256(f"1 {self.where.split('.')[-1]} {self.old} {self.new}".encode()).digest()
+    def rank(self, area: str) -> bytes:
+        """Where it comes in the choice of an area, whatever file or line it stands in."""
+        text = f"1 {area} {self.where.split('.')[-1]} {self.old} {self.new}"
+        return hashlib.sha256(text.encode()).digest()
 
     def __str__(self) -> str:
         old, new = (" ".join(text.split()) for text in (self.old, self.new))
@@ -198,14 +198,15 @@ def changes(node: ast.AST, source: str) -> Iterator[str]:
                     yield text[: match.start()] + put + text[match.end() :]
 
 
-class Noted:
-    """Notes each test's seconds, as a plugin of pytest."""
+class FirstFailure:
+    """Notes the first test that fails, as a plugin of pytest."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    def __init__(self, file: Path) -> None:
+        self._file = file
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed and not self._file.exists():
+            self._file.write_text(report.nodeid)
 
 
 def in_fork(work: Callable[[], int], seconds: int) -> int | None:
@@ -232,87 +233,86 @@ def in_fork(work: Callable[[], int], seconds: int) -> int | None:
     return None
 
 
-@dataclass
 class Tree:
     """A copy of the program that mutations are written into."""
 
-    root: Path
-    reached: dict[str, dict[int, set[str]]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    learned: tuple[str, ...] = ()
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
-    def pytest(self, *words: str, plugin: object = None) -> int:
-        os.chdir(self.root)
-        sys.path.insert(0, str(self.root))
-        os.environ["PYTHONPATH"] = str(self.root)
-        for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "hierchat")]:
-            del sys.modules[name]
-        import pytest
-
-        quietly = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-        return int(pytest.main([*quietly, *words], plugins=[plugin] if plugin else []))
-
-    def learn(self, tests: list[str]) -> None:
-        """Run an area's tests once, and note which test reaches which line."""
-        data, times = self.root / "mutations.coverage", self.root / "mutations.json"
+    def failing(self, tests: list[str]) -> str:
+        """Return the first of these tests that fails; empty where none does."""
+        noted = self.root / "first-failure"
+        noted.unlink(missing_ok=True)
 
         def run() -> int:
-            os.environ["COVERAGE_FILE"] = str(data)
-            noted = Noted()
-            measure = ("--cov=hierchat", "--cov-context=test", "--cov-report=")
-            code = self.pytest(*measure, "-m", "not browser and not slow", *tests, plugin=noted)
-            times.write_text(json.dumps(noted.seconds))
-            return code
+            os.chdir(self.root)
+            sys.path.insert(0, str(self.root))
+            os.environ["PYTHONPATH"] = str(self.root)
+            for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "hierchat")]:
+                del sys.modules[name]
+            import pytest
 
-        if (code := in_fork(run, 3000)) not in (0, 1):
-            raise SystemExit(f"The tests could not be run: {code}")
-        from coverage import CoverageData
+            quietly = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={TEST_SECONDS}")
+            marks = ("-m", "not browser and not slow and not large")
+            return int(pytest.main([*quietly, *marks, *tests], plugins=[FirstFailure(noted)]))
 
-        found = CoverageData(str(data))
-        found.read()
-        self.seconds = json.loads(times.read_text())
-        self.reached = {}
-        for path in found.measured_files():
-            lines = found.contexts_by_lineno(path).items()
-            self.reached[os.path.relpath(path, self.root)] = {
-                line: {name.split("|")[0] for name in names if name} for line, names in lines
-            }
+        code = in_fork(run, RUN_SECONDS)
+        if noted.exists():
+            return noted.read_text()
+        return "" if code in (0, 5) else f"pytest's code {code}"  # 5: all of them were left out
 
-    def guards(self, mutation: Mutation) -> list[str]:
-        """The tests that reach a mutation's line or, for a constant, a line that names it; the quickest first."""
-        reached = self.reached.get(mutation.path, {})
-        found = set().union(*(reached.get(line, set()) for line in range(mutation.line, mutation.line + 1)))
-        if not found and mutation.where.isidentifier():
-            for path, lines in self.reached.items():
-                text = (self.root / path).read_text().splitlines()
-                for line, names in lines.items():
-                    if 0 < line <= len(text) and re.search(rf"\b{mutation.where}\b", text[line - 1]):
-                        found |= names
-        if not found:  # inside of a statement of several lines: the nearest line before it that was reached
-            nearest = max(
-                (line for line, names in reached.items() if names and line <= mutation.line), default=0
-            )
-            found = reached.get(nearest, set())
-        chosen: list[str] = []
-        total = 0.0
-        for name in sorted(found, key=lambda name: self.seconds.get(name, 1.0)):
-            total += self.seconds.get(name, 1.0)
-            if chosen and total > MOST_SECONDS:
-                break
-            chosen.append(name)
-        return chosen
-
-    def survives(self, mutation: Mutation) -> bool:
-        """Whether no test fails by it."""
-        if not (guards := self.guards(mutation)):
-            return True
+    def verdict(self, mutation: Mutation, area: Area) -> str:
+        """Return the test that notices a mutation, or `survived`."""
         path = self.root / mutation.path
         source = path.read_bytes()
         path.write_bytes(source[: mutation.begin] + mutation.new.encode() + source[mutation.end :])
         try:
-            return in_fork(lambda: self.pytest("-x", *guards), LONGEST_SECONDS) == 0
+            every = files(self.root, area.tests, "test_")
+            near = self.naming(mutation, files(self.root, area.code), every)
+            few, more = (near[:FEW], near[FEW : FEW + MORE]) if near else (every, [])
+            failed = self.failing(few) or (self.failing(more) if more else "")
         finally:
             path.write_bytes(source)
+        if failed and "::" in failed and self.failing([failed.partition("[")[0]]):
+            return f"unsure: {failed} fails without it, too"
+        return failed or "survived"
+
+    def naming(self, mutation: Mutation, code: list[str], tests: list[str]) -> list[str]:
+        """Return the tests that name a mutation's function or functions that use it, with the most of it first."""
+        used = {name: text for path in code for name, _, text in self.functions(path) if "__" not in name}
+        weights = {name: 1.0 for name in mutation.where.split(".")[-2:] if "__" not in name}
+        for weight in (0.5, 0.25, 0.125):
+            users = {name for name, text in used.items() if name not in weights and _naming(weights, text)}
+            weights |= dict.fromkeys(users, weight)
+        found = {
+            node: _naming(weights, text)
+            for path in tests
+            for name, node, text in self.functions(path)
+            if name.startswith("test_")
+        }
+        count = Counter(name for names in found.values() for name in names)
+        score = {
+            node: sum(weights[name] / count[name] for name in names) for node, names in found.items() if names
+        }
+        return sorted(score, key=lambda node: -score[node])
+
+    def functions(self, path: str) -> Iterator[tuple[str, str, str]]:
+        """Yield name, id as pytest has it, and text of each function of a file."""
+        source = (self.root / path).read_text()
+
+        def visit(node: ast.AST, id: str) -> Iterator[tuple[str, str, str]]:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.ClassDef):
+                    yield from visit(child, f"{id}::{child.name}")
+                elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield child.name, f"{id}::{child.name}", ast.get_source_segment(source, child) or ""
+
+        yield from visit(ast.parse(source), path)
+
+
+def _naming(names: Iterable[str], text: str) -> set[str]:
+    """Return those of the names that stand in a text."""
+    return {name for name in names if re.search(rf"\b{name}\b", text)}
 
 
 def files(root: Path, patterns: tuple[str, ...], begins: str = "") -> list[str]:
@@ -324,46 +324,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("areas", nargs="*", default=list(AREAS))
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to be judged, if not this one")
-    parser.add_argument("--most", type=int, default=40, help="mutations of each area")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--most", type=int, default=40, help="mutations of all areas together")
+    parser.add_argument(
+        "--json", type=Path, required=True, help="results; those that are there are not run again"
+    )
     args = parser.parse_args()
     for name in LIBRARIES:
         importlib.import_module(name)
-    result: dict[str, Any] = {}
+    known: dict[str, dict[str, str]] = json.loads(args.json.read_text()) if args.json.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         shutil.copytree(
             args.root, root, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache")
         )
         tree = Tree(root.resolve())
-        for area in args.areas:
-            spec = AREAS[area]
+        for number, area in enumerate(args.areas):
+            spec, results = AREAS[area], known.setdefault(area, {})
             every = [
                 mutation
                 for path in files(root, spec.code)
                 for mutation in mutations(path, (root / path).read_text(), spec.only)
             ]
-            chosen = sorted(every, key=lambda mutation: mutation.rank)[: args.most]
-            began = time.monotonic()
-            if spec.tests != tree.learned:
-                tree.learn(files(root, spec.tests, "test_"))
-                tree.learned = spec.tests
-            learned = time.monotonic() - began
-            survived = []
+            most = (args.most + len(args.areas) - 1 - number) // len(args.areas)
+            chosen = sorted(every, key=lambda mutation: mutation.rank(area))[:most]
             for mutation in chosen:
-                if tree.survives(mutation):
-                    survived.append(str(mutation))
-                    print(f"  survived: {mutation}", flush=True)
-            caught = len(chosen) - len(survived)
-            seconds = time.monotonic() - began
+                if str(mutation) not in results:
+                    results[str(mutation)] = tree.verdict(mutation, spec)
+                    args.json.write_text(json.dumps(known, indent=1))
+                    print(f"  {mutation}\n    {results[str(mutation)]}", flush=True)
+            missed = [one for one in map(str, chosen) if results[one].startswith(("survived", "unsure"))]
             print(
-                f"{area}: {caught} of {len(chosen)} caught, of {len(every)} possible; "
-                f"{learned:.0f} s for coverage, {seconds:.0f} s in all",
+                f"{area}: {len(chosen) - len(missed)} of {len(chosen)} caught, of {len(every)} possible",
                 flush=True,
             )
-            result[area] = {"caught": caught, "of": len(chosen), "possible": len(every), "survived": survived}
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import hierchat
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 TREE = [
@@ -58,3 +60,10 @@ def test_the_readme_runs_the_tests_as_ci_does() -> None:
     )
     assert found
     assert found[1] in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_version_is_that_of_the_changelog() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = re.search(r"^## (\S+)( \(unreleased\))?$", changelog, re.MULTILINE)
+    assert heading
+    assert hierchat.__version__ == heading[1] + (".dev0" if heading[2] else "")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.runner import CpuRunner  # its kernels are compiled for the cache of all tests
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_model import load
-from tests.testing.tiny_chat import model, tokenizer
 
 assert CpuRunner
-
+KERNELS = cache_dir() / "kernels"
 MOST = 2600
 """Modules, with the page and its server: 2,150 when this was written."""
 HEAVY = ("torch", "bitsandbytes", "accelerate", "matplotlib", "scipy", "sklearn", "pyarrow", "triton")
@@ -47,44 +47,22 @@ with Store.open(Path(sys.argv[1])) as store:
     service.close()
 print(json.dumps([slot.model.engine.backend, *sys.modules]))
 """
-YAML = """
-models:
-  tiny:
-    source: {{folder: {{path: {folder}}}}}
-    blocks: 4
-    licence: none
-"""
 
 
-def test_a_chat_imports_nothing_heavy(tmp_path: Path) -> None:
-    folder, cache, config = tmp_path / "model", tmp_path / "cache", tmp_path / "config"
-    for place in (folder, cache, config):
-        place.mkdir()
-    (cache / "kernels").symlink_to(cache_dir() / "kernels", target_is_directory=True)
-    model().save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    (config / "models.yaml").write_text(YAML.format(folder=folder))
-    places = {"HIERCHAT_CACHE": str(cache), "HIERCHAT_CONFIG": str(config), "HIERCHAT_DATA": str(tmp_path)}
-    before = dict(os.environ)
-    os.environ.update(places)
-    try:
-        load(read_catalogue().entry("tiny"), "cpu")  # packed here: that is the first start's work
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+def test_a_chat_imports_nothing_heavy(places: Path) -> None:
+    listed = places / "CONFIG" / "models.yaml"
+    listed.write_text(listed.read_text() + "    blocks: 4\n    licence: none\n")
+    (places / "CACHE").mkdir(exist_ok=True)
+    (places / "CACHE" / "kernels").symlink_to(KERNELS, target_is_directory=True)
+    load(read_catalogue().entry("tiny"), "cpu")  # packed here: that is the first start's work
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "chat.db")],
-        env={**os.environ, **places},
-        capture_output=True,
-        text=True,
-        timeout=400,
+        [sys.executable, "-c", SCRIPT, str(places / "chat.db")], capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr
     backend, *modules = json.loads(done.stdout.splitlines()[-1])
     assert backend == "blocks"
-    assert [name for name in HEAVY if name in modules] == []
     # Of transformers the tokenizer, and no model or what computes one
-    assert [
-        name for name in modules if name.startswith(("transformers.models.", "transformers.modeling"))
-    ] == []
+    models = [name for name in modules if name.startswith(("transformers.models.", "transformers.modeling"))]
+    assert [name for name in HEAVY if name in modules] + models == []
     assert len(modules) < MOST

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from hierchat.language import THIS, _, chosen, current, each_spoken, here, marked, plural, spoken, translated
-from tests.page.pseudo import CODE, Pseudo, spoken_here
+from tests.testing.pseudo import CODE, Pseudo, spoken_here
 
 
 @pytest.fixture(autouse=True)

@@ -151,9 +151,9 @@ def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> No
         assert not [name for name in imported_names(path) if name.startswith(banned)], path
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if part(name) == "page"])
-def test_the_page_knows_nothing_behind_the_chat_service(module: str) -> None:
-    """It reaches the store and the model slot through the parts of ChatService alone."""
+@pytest.mark.parametrize("module", [name for name in MODULES if part(name) in ("page", "api", "cli")])
+def test_nobody_looks_behind_the_chat_service(module: str) -> None:
+    """Page, endpoint and terminal reach the store and the model slot through the parts of ChatService alone."""
     for node in ast.walk(parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and node.attr in ("store", "host", "slot"):
             assert not ast.unparse(node.value).endswith("service"), f"{module}: {ast.unparse(node)}"

@@ -107,35 +107,3 @@ def check(module: str, arguments: tuple[str, ...]) -> None:
 )
 def test_a_command_that_is_named_is_there(command: tuple[str, tuple[str, ...]], where: str) -> None:
     check(*command)
-
-
-def test_commands_are_found_where_they_stand() -> None:
-    assert {where for _, where in NAMED} >= {
-        "README.md",
-        "benchmarks.md",
-        "levels.py",
-        "models_and_corpora.py",
-    }
-    assert list(commands("with <code>python -m hierchat corpus add PATH</code>.")) == [
-        ("hierchat", ("corpus", "add", "PATH"))
-    ]
-    assert list(commands("`hierchat models list`, or `python app.py --port P`")) == [
-        ("hierchat", ("models", "list")),
-        ("hierchat", ("serve", "--port", "P")),
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Old chats come in with <code>python -m hierchat bring FILE</code>.",
-        "`hierchat corpus sing`",
-        "python app.py --colour",
-        "python -m benchmarks decode --question FILE",
-        "python -m hierchat.sing",
-    ],
-)
-def test_one_that_is_not_there_is_noticed(text: str) -> None:
-    (command,) = commands(text)
-    with pytest.raises(AssertionError):
-        check(*command)

@@ -86,11 +86,9 @@ class Files:
         return held.path
 
     def remove(self, path: Path) -> None:
-        """Remove the file and its folder."""
         shutil.rmtree(path.parent, ignore_errors=True)
 
     def forget(self, owner: str) -> None:
-        """Remove all of this user's."""
         with self._lock:
             tickets = [ticket for ticket, held in self._held.items() if held.owner == owner]
         for ticket in tickets:
@@ -103,7 +101,6 @@ class Files:
                 shutil.rmtree(left, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove all of them."""
         with self._lock:
             held, self._held = self._held, {}
             own, self._own = self._own, None
@@ -133,7 +130,6 @@ class Files:
 
 
 def own_name() -> str:
-    """Make a name for a file or folder of this process."""
     pid, started = this_process()
     return f"{pid}-{started}-{secrets.token_hex(8)}"
 
@@ -185,8 +181,6 @@ def _owner(request: Request) -> str:
 
 # Takes GGUF files that were dropped on the page into the models' folder: piece by piece, never whole into
 # memory.
-
-
 _MODEL_NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
 _MAGIC = b"GGUF"
 _SPARE = 2**28

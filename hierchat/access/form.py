@@ -33,7 +33,6 @@ class FormField:
 
     @property
     def secret(self) -> bool:
-        """Tell whether it is typed unseen."""
         return self.autocomplete.endswith("password")
 
 

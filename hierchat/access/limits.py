@@ -87,8 +87,6 @@ def _finite(number: str) -> float:
 
 # How much one client may take of the page's server: bytes of a request, and requests that are worked on at
 # a time.
-
-
 LIMITS: tuple[tuple[str, int], ...] = (
     (r"/models/[^/]+", 1 << 42),  # it ends where the disk is full (files.py)
     (r"/transfer/in", MOST_OF_A_FILE),
@@ -105,7 +103,6 @@ _STREAMS = re.compile(r"/gradio_api/(?:queue/data|heartbeat/)|/transfer/|/models
 
 
 def most_bytes(path: str) -> int:
-    """Return the most bytes that a request to this path may bring."""
     return next(most for pattern, most in LIMITS if re.fullmatch(pattern, path, re.DOTALL))
 
 
@@ -251,8 +248,6 @@ def _once(what: Callable[[], None]) -> Callable[[], None]:
 # How many connections one client may hold, and for how long without doing anything with them. uvicorn
 # limits neither. A connection that sends nothing, or does not read its answer, costs a descriptor and what
 # waits to be sent: where they run out, nobody else is let in.
-
-
 HERE = 256
 """Connections from this machine: all of its browsers and programs, and of whoever comes by a tunnel or a proxy. A
 browser opens six to one server, however many tabs it has."""
@@ -349,8 +344,6 @@ class _LimitedConnection(asyncio.Protocol):
 # makes up, the session hash, and asks for nothing more: whoever knows it could read another page's events,
 # act in its place or close it. Here the first one to use it owns it. Of Gradio's own routes, those that the
 # page needs are open, since others take a hash in ways of their own.
-
-
 MOST_PAGES = 100_000
 """Pages that are remembered."""
 _GRADIO = "/gradio_api/"

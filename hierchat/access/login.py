@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import ipaddress
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyio import CapacityLimiter, Lock, to_thread
@@ -22,9 +22,8 @@ from hierchat.language import _, later, plural
 from hierchat.store import StoreError
 from hierchat.store.users import normal
 
+
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
-
-
 class LoginRefused(Exception):
     """A login that did not succeed: the password was wrong (`looked_at`), or it came too early.
 
@@ -46,62 +45,10 @@ class LoginRefused(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the HTTP headers of the answer that refuses: when to try again, where waiting helps."""
         return {"Retry-After": str(self.seconds)} if self.seconds else {}
 
 
-# Another password, for whoever is logged in with an account.
-
-
-Guess = Callable[[Request, str, str], Awaitable[Member]]
-"""Returns whose a name and a password are. Raises LoginRefused and StoreError."""
-
-
-class PasswordPage:
-    """Serves the page that changes a password. The present one is checked as slowly as at the login."""
-
-    def __init__(self, log_ins: LoginSessions, guess: Guess, threads: CapacityLimiter) -> None:
-        self._log_ins = log_ins
-        self._guess = guess
-        self._threads = threads
-
-    async def answer(self, request: Request, session: LoginSession) -> Response:
-        """Answer whoever has this session. A guest has no password of their own."""
-        if session.member.account is None:
-            return RedirectResponse("./", 303)
-        if request.method in ("GET", "HEAD"):
-            return _page()
-        if request.method != "POST":
-            return PlainTextResponse(
-                _("Open this page to change the password.") + "\n", 405, {"Allow": "GET, HEAD, POST"}
-            )
-        try:
-            now, new, again = await form_values(request, "password", "new", "again")
-            return await self._change(request, session, now, new, again)
-        except FormTooLong:
-            return _page(_("That is too long for a password."), 413)
-        except LoginRefused as refused:
-            answer = _page(refused.sentence(_("That is not the password that you have now.")), refused.status)
-            answer.headers.update(refused.headers)
-            return answer
-        except AccountError as error:
-            return _page(str(error), 400)
-        except StoreError as error:
-            return _page(str(error), 503)
-
-    async def _change(
-        self, request: Request, session: LoginSession, now: str, new: str, again: str
-    ) -> Response:
-        if new != again:
-            return _page(_("The new password was typed in two ways. Type it again."), 400)
-        stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
-        await self._guess(request, session.name, now)
-        await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
-        said = _("Your password is another one now. Other browsers that were logged in are logged out.")
-        return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
-
-
-def _page(said: str = "", status: int = 200) -> Response:
+def _password_page(said: str = "", status: int = 200) -> Response:
     fields = [
         FormField("password", _("Password now"), "current-password"),
         FormField("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
@@ -115,8 +62,6 @@ def _back() -> str:
 
 
 # How long to wait after wrong passwords.
-
-
 FORGET_SECONDS = 15 * 60
 
 
@@ -157,7 +102,6 @@ class Throttle:
         return max(self._wait(lane) for lane in lanes)
 
     def failed(self, lanes: list[AttemptGroup]) -> None:
-        """Count one more wrong attempt."""
         now = self._clock()
         self._wrong = {name: it for name, it in self._wrong.items() if it[1] + FORGET_SECONDS > now}
         for lane in lanes:
@@ -229,7 +173,6 @@ class LoginMiddleware:
         self._guessing = Lock()
         # Of its own: replies that wait may hold all threads that handlers have.
         self._threads = CapacityLimiter(4)
-        self._passwords = PasswordPage(log_ins, self._guess, self._threads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -244,7 +187,7 @@ class LoginMiddleware:
             )
             await answer(scope, receive, send)
         elif scope["type"] == "http" and path == "/password" and session is not None:
-            answer = await self._passwords.answer(Request(scope, receive), session)
+            answer = await self._password(Request(scope, receive), session)
             await answer(scope, receive, send)
         elif session is not None:
             scope[USER], scope[SESSION] = session.name, session
@@ -305,6 +248,38 @@ class LoginMiddleware:
             self._throttle.succeeded(lanes)
         return member
 
+    async def _password(self, request: Request, session: LoginSession) -> Response:
+        """Serve the page that changes a password, for whoever has this session. A guest has none of their own."""
+        if session.member.account is None:
+            return RedirectResponse("./", 303)
+        if request.method in ("GET", "HEAD"):
+            return _password_page()
+        if request.method != "POST":
+            return PlainTextResponse(
+                _("Open this page to change the password.") + "\n", 405, {"Allow": "GET, HEAD, POST"}
+            )
+        try:
+            now, new, again = await form_values(request, "password", "new", "again")
+            if new != again:
+                return _password_page(_("The new password was typed in two ways. Type it again."), 400)
+            stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
+            await self._guess(request, session.name, now)
+            await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
+        except FormTooLong:
+            return _password_page(_("That is too long for a password."), 413)
+        except LoginRefused as refused:
+            answer = _password_page(
+                refused.sentence(_("That is not the password that you have now.")), refused.status
+            )
+            answer.headers.update(refused.headers)
+            return answer
+        except AccountError as error:
+            return _password_page(str(error), 400)
+        except StoreError as error:
+            return _password_page(str(error), 503)
+        said = _("Your password is another one now. Other browsers that were logged in are logged out.")
+        return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
+
     def _log_out(self, request: Request, token: str | None) -> Response:
         if request.method != "POST":
             return PlainTextResponse(
@@ -325,7 +300,6 @@ class LoginMiddleware:
         return [AttemptGroup(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
-        """Say where a browser is."""
         if self._origins.is_shared(request.scope):
             return later("over the public link")
         if self._origins.is_local(request.scope):

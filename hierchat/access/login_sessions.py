@@ -48,12 +48,10 @@ class LoginSession:
 
     @property
     def name(self) -> str:
-        """Return the name of the user."""
         return self.member.name
 
     @property
     def owner(self) -> bool:
-        """Tell whether this is an owner's."""
         return self.member.account is not None and self.member.account.owner
 
     def end(self) -> None:
@@ -140,7 +138,6 @@ class LoginSessions:
         return sorted(lasting, key=lambda one: -one.seen)
 
     def end(self, token: str | None) -> None:
-        """End the session of this token."""
         if token:
             self._end([_hash(token)])
 

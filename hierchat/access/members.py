@@ -12,16 +12,13 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from hierchat.store import Account, Store
 
+
 # What can be wrong with an account; each is one sentence for the user.
-
-
 class AccountError(Exception):
     """A name or a password that cannot be taken."""
 
 
 # Passwords: what is stored of them is an argon2id hash, from which they can only be guessed, slowly.
-
-
 LEAST, MOST = 8, 1_000
 """Characters."""
 

@@ -114,7 +114,6 @@ class MessagesRequest(Strict):
 
     @property
     def thinks(self) -> bool:
-        """Tell whether thoughts are to be sent."""
         return self.thinking.type != "disabled"
 
     def as_chat(self) -> ChatRequest:
@@ -172,7 +171,6 @@ def _tool(tool: ToolDescription) -> dict[str, Any]:
 
 
 async def messages(request: Request, serving: Serving) -> Response:
-    """Answer a request to /v1/messages."""
     try:
         params = await fields(request, MessagesRequest)
         chat = params.as_chat()
@@ -188,7 +186,6 @@ async def messages(request: Request, serving: Serving) -> Response:
 
 
 def failure(problem: ApiError) -> dict[str, Any]:
-    """Return an error in Anthropic's form."""
     kind = _KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": str(problem)}}
 

@@ -30,7 +30,6 @@ from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 
 async def chat(request: Request, serving: Serving) -> Response:
-    """Answer a request to /v1/chat/completions."""
     params = await fields(request, ChatRequest)
     running = await serving.begin(request, [reply_request(params, serving.service)], params.n)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time())}
@@ -48,36 +47,31 @@ async def chat(request: Request, serving: Serving) -> Response:
 
 
 def _choice(params: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
-    message, finish = whole(params, frame)
-    assert one.reply is not None
-    logprobs = Logprobs(one.reply).chat(frame.text) if params.logprobs else None
+    message, logprobs, finish = whole(params, frame, one)
     return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
-def whole(params: ChatRequest, frame: Frame) -> tuple[dict[str, Any], str]:
-    """Return the message of a finished reply, and why it ended."""
-    finish = FINISH.get(frame.finish or "", "stop")
-    parts = split_reasoning(frame.text)
-    message: dict[str, Any] = {"role": "assistant", "content": parts.answer, "refusal": None}
-    if parts.thought:
-        message["reasoning_content"] = parts.thought
-    if not params.callable_tools:
-        return message, finish
-    text = ""
+def whole(
+    params: ChatRequest, frame: Frame, one: ApiReply
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """Return the message of a finished reply, the probabilities of its tokens, and why it ended."""
+    message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
     calls: list[dict[str, Any]] = []
-    for piece in CallReader(params.names).read(parts.answer, done=True):
-        match piece:
-            case TextPiece():
-                text += piece.text
-            case CallStart():
-                function = {"name": piece.name, "arguments": ""}
-                calls.append({"id": piece.id, "type": "function", "function": function})
-            case ArgumentsPiece():
-                calls[piece.number]["function"]["arguments"] += piece.json
-    if not calls:
-        return message, finish
-    message |= {"content": text.strip() or None, "tool_calls": calls}
-    return message, "tool_calls" if finish == "stop" else finish
+    logprobs, deltas = None, Deltas(params)
+    for delta, probabilities in deltas.of(frame, one):
+        logprobs = probabilities or logprobs
+        message["content"] += delta.get("content", "")
+        if "reasoning_content" in delta:
+            message["reasoning_content"] = delta["reasoning_content"]
+        for call in delta.get("tool_calls", []):
+            number = call.pop("index")
+            if number == len(calls):
+                calls.append(call)
+            else:
+                calls[number]["function"]["arguments"] += call["function"]["arguments"]
+    if calls:
+        message |= {"content": message["content"].strip() or None, "tool_calls": calls}
+    return message, logprobs, deltas.finish(frame)
 
 
 _Delta = tuple[dict[str, Any], dict[str, Any] | None]
@@ -155,8 +149,6 @@ def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) ->
 
 # A reply as a row of blocks, each a thought, a text or a call: how OpenAI's responses and Anthropic's
 # messages see it.
-
-
 @dataclass(slots=True)
 class Block:
     """`text`: what it says or thinks, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call
@@ -214,7 +206,7 @@ async def all_blocks(
         written = [frame async for _, frame in frames]
     if not written:
         raise ApiError(400, "The request was given up.")
-    message, finish = whole(params, written[-1])
+    message, _, finish = whole(params, written[-1], running.replies[0])
     thought = message.get("reasoning_content") if thoughts else None
     found = [Block(0, thought, thought=True)] if thought else []
     found += [Block(len(found), message["content"])] if message["content"] else []

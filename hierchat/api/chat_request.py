@@ -177,12 +177,10 @@ class ChatRequest(Sampled):
 
     @property
     def must_call(self) -> bool:
-        """Tell whether the reply has to be a call."""
         return self.tool_choice not in ("none", "auto")
 
     @property
     def callable_tools(self) -> list[dict[str, Any]]:
-        """Return the tools that the reply may call."""
         if self.tool_choice == "none":
             return []
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
@@ -208,7 +206,6 @@ class ChatRequest(Sampled):
 
     @property
     def names(self) -> list[str]:
-        """Name the tools that may be called."""
         return [tool["function"]["name"] for tool in self.callable_tools]
 
 
@@ -220,13 +217,13 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     def prompt(served: ServedModel) -> Prompt:
         if tools or any(message.calls for message in messages):
             _require_tools(served)
-        reasoning = params.reasoning or service.slot.settings(served.name).reasoning
+        reasoning = params.reasoning or service.sampling_of(served.name).reasoning
         # A form is that of the whole reply: there is no place in it for a thought.
         reasoning = "off" if params.grammar(served) else reasoning
         return served.prompts.whole(messages, served.end_ids, tools, reasoning)
 
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
-        usual = service.slot.settings(served.name)
+        usual = service.sampling_of(served.name)
         room = served.prompts.context_length - len(prompt.ids)
         logprobs = params.top_logprobs if params.logprobs else None
         chosen = params.settings(usual, room, params.grammar(served), logprobs)
@@ -239,7 +236,6 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool as templates take it, without our own defaults."""
     function = {name: value for name, value in tool["function"].items() if name != "strict"}
     return {"type": "function", "function": function}
 

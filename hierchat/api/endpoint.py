@@ -34,20 +34,18 @@ log = logging.getLogger(__name__)
 
 async def health(request: Request, serving: Serving) -> Response:
     """Answer whether a model can reply, as llama.cpp's server does."""
-    if serving.service.slot.model is None:
+    if serving.service.served is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
     return JSONResponse({"status": "ok"})
 
 
 async def models(request: Request, serving: Serving) -> Response:
-    """Answer with the models on this machine."""
     found = await asyncio.to_thread(listed, serving.service)
     return JSONResponse({"object": "list", "data": found})
 
 
 async def model(request: Request, serving: Serving) -> Response:
-    """Answer with one model."""
     name = request.path_params["name"]
     for one in await asyncio.to_thread(listed, serving.service):
         if one["id"] == name:
@@ -77,7 +75,7 @@ class Endpoint:
 
     def __init__(self, app: ASGIApp, service: ChatService, is_local: Callable[[Scope], bool]) -> None:
         self._app = app
-        self._store = service.store
+        self._keys = service.keys
         self._is_local = is_local
         serving = Serving(service)
         self._router = Router(
@@ -91,7 +89,7 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
-        access = await asyncio.to_thread(self._store.keys.access)
+        access = await asyncio.to_thread(self._keys.access)
         if access == "off":
             return await self._app(scope, receive, send)
         begun, shut = False, None
@@ -112,7 +110,7 @@ class Endpoint:
                 await send(message)
 
         try:
-            scope[CALLER] = await asyncio.to_thread(authenticate, scope, access, self._store, self._is_local)
+            scope[CALLER] = await asyncio.to_thread(authenticate, scope, access, self._keys, self._is_local)
             await self._router(scope, while_admitted, watched)
             if shut is not None:
                 raise shut
@@ -126,9 +124,9 @@ class Endpoint:
     def _shut(self, scope: Scope) -> ApiError | None:
         """Return why whoever was admitted would not be so now; None where they would."""
         try:
-            if (access := self._store.keys.access()) == "off":
+            if (access := self._keys.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")
-            authenticate(scope, access, self._store, self._is_local)
+            authenticate(scope, access, self._keys, self._is_local)
         except ApiError as error:
             return error
         except StoreError as error:  # a file that is busy now is not so in some seconds

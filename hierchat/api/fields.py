@@ -93,8 +93,6 @@ class Sampled(Strict):
 
 
 # Probabilities of tokens, as OpenAI's two kinds of completions tell them.
-
-
 class Logprobs:
     """Reads the probabilities of one reply's tokens, as far as its text was sent."""
 

@@ -22,7 +22,8 @@ from hierchat.engine.sampling.grammar import GrammarError
 from hierchat.engine.scheduler import QueueFull
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.template import TemplateRefused
-from hierchat.store import Access, Key, Store, StoreError
+from hierchat.store import Access, Key, StoreError
+from hierchat.store.users import Keys
 
 _KINDS = {
     401: "authentication_error",
@@ -51,16 +52,13 @@ class ApiError(Exception):
 
     @property
     def kind(self) -> str:
-        """Return OpenAI's `type`."""
         return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
-        """Return the body of the answer."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
     def response(self) -> JSONResponse:
-        """Return the HTTP response that tells the error."""
         return JSONResponse(self.body(), self.status, self.headers)
 
 
@@ -111,8 +109,6 @@ def _field(error: ValidationError) -> ApiError:
 
 # Who may ask the endpoint. Host and Origin have been checked before (access/hosts.py): no page of
 # another site comes so far, and nothing tells a browser that it may.
-
-
 CALLER = "hierchat.caller"
 """Where the caller stands in a request's scope."""
 _HANDED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
@@ -143,13 +139,13 @@ class Caller:
         return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
-def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[[Scope], bool]) -> Caller:
+def authenticate(scope: Scope, access: Access, keys: Keys, is_local: Callable[[Scope], bool]) -> Caller:
     """Return the caller of a request. `is_local`: whether it was made on this machine. Raises ApiError."""
     headers = Headers(scope=scope)
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
     given = given or headers.get("x-api-key", "").strip()
-    key = store.keys.find(given) if given else None
+    key = keys.find(given) if given else None
     if key is not None:
         return Caller(key)
     here = is_local(scope) and not any(name in headers for name in _HANDED_ON)
@@ -160,8 +156,6 @@ def authenticate(scope: Scope, access: Access, store: Store, is_local: Callable[
 
 
 # What a key may use: replies at once, requests a minute, tokens a day.
-
-
 MINUTE = 60.0
 
 

@@ -20,7 +20,7 @@ from hierchat.api.fields import Strict
 from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
 from hierchat.chat.completions import ReplyOptions, Writing
 from hierchat.chat.frames import Frame
-from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
+from hierchat.chat.reply_stream import ReplyStream
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 
 
 # Which models a program may name, and having the one that it names loaded.
-
-
 _POLL_SECONDS = 0.1
 _STARTED = int(time.time())
 
 
 def listed(service: ChatService) -> list[dict[str, Any]]:
     """Return the models that are on this machine, in OpenAI's form."""
-    served = service.slot.model
+    served = service.served
     return [
         {
             "id": name,
@@ -66,13 +64,13 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
 
     Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
     """
-    slot, began = service.slot, time.monotonic()
-    if not name or (slot.model is not None and slot.model.name == name):
+    began, status = time.monotonic(), service.model_status
+    if not name or (service.served is not None and service.served.name == name):
         return 0.0
-    if slot.status.name != name or slot.status.phase in ("none", "ready", "failed"):
-        slot.start(name)
+    if status.name != name or status.phase in ("none", "ready", "failed"):
+        service.models.load(name)
     while not stop.is_set():
-        status, served = slot.status, slot.model
+        status, served = service.model_status, service.served
         if served is not None and served.name == name:
             return time.monotonic() - began
         if status.phase in ("none", "failed") or (status.phase == "ready" and status.name != name):
@@ -109,8 +107,7 @@ class ApiReply:
 
     @property
     def database(self) -> str:
-        """Return where the database lies."""
-        return str(self._service.store.path)
+        return str(self._service.data.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
         """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
@@ -135,9 +132,7 @@ class ApiReply:
             return self.reply
         options = ReplyOptions(user, settings, stop)
         self.reply = service.completions.reply_to(served, prompt, options)
-        conversation = service.store.chats.create(user)
-        question = service.store.messages.add(user, conversation, None, "user", request.question)
-        return ReplyRecorder(service.store, self.reply, user, conversation, question)
+        return service.record(self.reply, user, request.question)
 
 
 def require_tokens(served: ServedModel) -> None:
@@ -165,8 +160,6 @@ def _require_possible(served: ServedModel, settings: GenerationSettings) -> None
 
 # The replies to one request while they are written: threads write, the event loop reads, and a client that
 # hangs up stops them.
-
-
 FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 """Why a reply ended, as OpenAI calls it."""
 Item = tuple[int, Frame | BaseException | None]
@@ -222,7 +215,6 @@ class ReplyStreams:
 
     @property
     def model(self) -> str:
-        """Return the name of the model that answered."""
         return next((one.reply.model.name for one in self.replies if one.reply is not None), "")
 
     def tokens(self) -> tuple[int, int]:
@@ -301,7 +293,6 @@ class EventStream(Response):
 
 
 def event(data: dict[str, Any]) -> str:
-    """Write one server-sent event."""
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
@@ -361,8 +352,6 @@ async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
 
 # From an HTTP request to the replies that it asks for, and their books: what every address of the endpoint
 # shares.
-
-
 MOST_BYTES = 16 * 2**20
 T = TypeVar("T", bound=Strict)
 
@@ -403,7 +392,7 @@ class Serving:
         def done(tokens: int) -> None:
             if leave and caller.key:
                 leave()
-                noting = asyncio.to_thread(self.service.store.keys.note_use, caller.key.id, tokens)
+                noting = asyncio.to_thread(self.service.keys.note_use, caller.key.id, tokens)
                 task = asyncio.ensure_future(noting)
                 self._noting.add(task)  # the loop itself holds tasks weakly
                 task.add_done_callback(self._noting.discard)

@@ -25,8 +25,6 @@ from hierchat.api.requests import (
 )
 
 # The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
-
-
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
 _GROWS = {"reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments"}
 """What the events of their growth are called."""
@@ -81,7 +79,6 @@ def _kind(block: Block) -> str:
 
 
 def _part(block: Block, text: str) -> dict[str, Any]:
-    """Return the one piece of a thought or a message."""
     if block.thought:
         return {"type": "reasoning_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -262,7 +259,6 @@ def _response_format(form: Format) -> dict[str, Any]:
 
 
 async def respond(request: Request, serving: Serving) -> Response:
-    """Answer a request to /v1/responses."""
     params = await fields(request, ResponseRequest)
     chat = params.as_chat()
     running = await serving.begin(request, [reply_request(chat, serving.service)], 1)

@@ -78,7 +78,6 @@ class CompletionRequest(Sampled):
 
 
 async def complete(request: Request, serving: Serving) -> Response:
-    """Answer a request to /v1/completions."""
     params = await fields(request, CompletionRequest)
     running = await serving.begin(
         request, [_reply_request(params, one, serving.service) for one in params.prompts], params.n
@@ -140,7 +139,7 @@ def _reply_request(params: CompletionRequest, text: str | list[int], service: Ch
     def settings(served: ServedModel, prompt: Prompt) -> GenerationSettings:
         room = served.prompts.context_length - len(prompt.ids)
         most = params.model_copy(update={"max_tokens": params.max_tokens or USUAL_TOKENS})
-        return most.settings(service.slot.settings(served.name), room, logprobs=params.logprobs)
+        return most.settings(service.sampling_of(served.name), room, logprobs=params.logprobs)
 
     return ReplyRequest(params.model, prompt, settings, text if isinstance(text, str) else "")
 
@@ -160,20 +159,15 @@ def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
         return text
     served.prompts.require_short(text, suffix)
     if suffix:
-        text = _around_gap(tokenizer.get_vocab(), text, suffix, served.name)
+        vocabulary = tokenizer.get_vocab().keys()
+        if (marks := next((marks for marks in _MIDDLES if vocabulary >= set(marks)), None)) is None:
+            raise ApiError(400, f"{served.name} was not made to fill gaps: it takes no suffix.", "suffix")
+        before, behind, middle = marks
+        text = f"{before}{text}{behind}{suffix}{middle}"
     return list(tokenizer(text, verbose=False)["input_ids"])
 
 
-def _around_gap(vocabulary: dict[str, int], text: str, suffix: str, name: str) -> str:
-    for before, behind, middle in _MIDDLES:
-        if {before, behind, middle} <= vocabulary.keys():
-            return f"{before}{text}{behind}{suffix}{middle}"
-    raise ApiError(400, f"{name} was not made to fill gaps: it takes no suffix.", "suffix")
-
-
 # /tokenize and /detokenize, as llama.cpp's server has them, with the tokens of the loaded model.
-
-
 MOST_BYTES = 2 * 2**20
 """Bytes of text that one request may have tokenised. Nothing can end it once it began: some seconds' work."""
 
@@ -190,7 +184,6 @@ class Detokenize(Strict):
 
 
 async def tokenize(request: Request, serving: Serving) -> Response:
-    """Answer a request to /tokenize."""
     params, served = await fields(request, Tokenize), _served(serving)
     if len(params.content.encode("utf-8", "replace")) > MOST_BYTES:
         raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
@@ -198,7 +191,6 @@ async def tokenize(request: Request, serving: Serving) -> Response:
 
 
 async def detokenize(request: Request, serving: Serving) -> Response:
-    """Answer a request to /detokenize."""
     params, tokenizer = await fields(request, Detokenize), _served(serving).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in params.tokens if token >= known]:
@@ -208,7 +200,7 @@ async def detokenize(request: Request, serving: Serving) -> Response:
 
 
 def _served(serving: Serving) -> ServedModel:
-    served = serving.service.slot.model
+    served = serving.service.served
     if served is None:
         raise NoModel("No model is loaded.")
     require_tokens(served)

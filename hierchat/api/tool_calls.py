@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+
 # The part of a growing text that stands: what may yet turn out to be a mark is held back.
-
-
 def held_back(text: str, marks: Sequence[str]) -> int:
     """Count the characters at the end of `text` that may be the beginning of one of `marks`."""
     longest = 0
@@ -53,15 +52,11 @@ _BARE_BEGINS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A piece of text beside the calls."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """The beginning of a call."""
-
     number: int
     id: str
     name: str
@@ -69,8 +64,6 @@ class CallStart:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsPiece:
-    """A piece of the JSON of a call's arguments."""
-
     number: int
     json: str
 

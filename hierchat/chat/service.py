@@ -17,7 +17,7 @@ from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
-from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, reply_text
+from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import (
     ForwardCosts,
     IndexMemory,
@@ -75,13 +75,13 @@ class ChatService:
         self.slot = slot
         self.changes = ChangeEvents()
         self.in_progress = InProgress(store, self.changes)
-        self.chats = Conversations(store, self.changes, self.in_progress, self._sampling_of)
+        self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.presets = ChatPresets(store, self.changes)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
         self._learned = Learned(store)
-        self._completions = Completions(
+        self.completions = Completions(
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
@@ -93,25 +93,20 @@ class ChatService:
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
 
     @property
-    def completions(self) -> Completions:
-        """For what is answered outside of a stored conversation."""
-        return self._completions
-
-    @property
     def model_status(self) -> SlotStatus:
         """Return what the model slot is doing: which model answers, or how far it is loaded."""
         return self.slot.status
 
     @property
-    def model_loaded(self) -> bool:
-        """Return whether a model is there that can answer now."""
-        return self.slot.model is not None
+    def served(self) -> ServedModel | None:
+        """Return the model that can answer now; None while none is loaded."""
+        return self.slot.model
 
     def dismiss_model_message(self) -> None:
         """Forget why another model that was asked for did not come."""
         self.slot.hush()
 
-    def _sampling_of(self, model: str) -> GenerationSettings:
+    def sampling_of(self, model: str) -> GenerationSettings:
         """Return a model's default sampling; that of the loaded one, or else the first, for an empty name."""
         name = model or self.slot.status.name or next(iter(self.slot.names), "")
         return self.slot.settings(name) if name in self.slot.names else GenerationSettings()
@@ -123,7 +118,7 @@ class ChatService:
         self._forgetting.close()
         with self.slot.scheduler.turn(CLOSE_SECONDS, first=True) as mine:
             if mine:
-                self._completions.keep(self.slot.model, now=True)
+                self.completions.keep(self.slot.model, now=True)
         self._histories.close()
 
     def forget_user(self, user_id: int) -> bool:
@@ -162,7 +157,7 @@ class ChatService:
         question = _Question(conversation_id, parent_id, text, files, held)
         begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
         try:
-            yield from self._completions.answer(begin, stop, waited)
+            yield from self.completions.answer(begin, stop, waited)
         finally:
             self.titles.wake()
 
@@ -185,7 +180,7 @@ class ChatService:
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
         options = ReplyOptions(user_id, settings, stop)
-        yield from self._completions.answer(partial(self._answer_again, question, options, like=turn), stop)
+        yield from self.completions.answer(partial(self._answer_again, question, options, like=turn), stop)
 
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
@@ -195,7 +190,7 @@ class ChatService:
         NotBegun, and as `send`."""
         reply = self.store.messages.get(user_id, message_id)
         try:
-            yield from self._completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
+            yield from self.completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
         finally:
             self._histories.changed(user_id, message_id)
 
@@ -234,7 +229,7 @@ class ChatService:
             return record
 
         alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
-        running = Comparing(self.slot, pair, text, begin, self._completions.keep, alone=alone)
+        running = Comparing(self.slot, pair, text, begin, self.completions.keep, alone=alone)
         kept = partial(self.store.comparisons.add, user_id, conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
@@ -252,7 +247,13 @@ class ChatService:
         drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
         """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
-        yield from self._completions.complete(messages, settings, user_id, stop, drafts_from)
+        yield from self.completions.complete(messages, settings, user_id, stop, drafts_from)
+
+    def record(self, reply: ReplyStream, user_id: int, question: str) -> ReplyRecorder:
+        """Have a reply of `completions` stored as it is written, in a chat of its own that begins with the question."""
+        chat = self.store.chats.create(user_id)
+        asked = self.store.messages.add(user_id, chat, None, "user", question)
+        return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
@@ -364,7 +365,7 @@ class ChatService:
         question = PromptMessage("user", with_files(asked.text, asked.files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
-        reply = self._completions.reply(served, messages, replace(options, drafts_from=allowed))
+        reply = self.completions.reply(served, messages, replace(options, drafts_from=allowed))
         held = [] if asked.held is None else [asked.held]
         stored = self.store.messages.add(user_id, chat, parent, "user", asked.text, asked.files, held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
@@ -386,7 +387,7 @@ class ChatService:
         messages = self._said(served, user_id, self.store.messages.path(user_id, chat, question.id), system)
         allowed = self.store.users.drafts_from(user_id, chat)
         options = replace(options, before=question.id, drafts_from=allowed)
-        reply = self._completions.reply(served, messages, options)
+        reply = self.completions.reply(served, messages, options)
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
     def _take_up(
@@ -414,7 +415,7 @@ class ChatService:
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.users.drafts_from(user_id, message.conversation_id)
         options = ReplyOptions(user_id, settings, stop, before.max_new_tokens, question, allowed)
-        reply = self._completions.reply(served, said, options)
+        reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
         reply.statistics.resume(

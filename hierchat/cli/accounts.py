@@ -10,11 +10,10 @@ import unicodedata
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from hierchat.access.members import AccountError, hashed
-from hierchat.cli.options import Group, limit, with_store
+from hierchat.cli.options import Group, chats, limit, table, with_store
 from hierchat.store import LOCAL_USER, Key, Store
 from hierchat.store.users import skeleton
 
@@ -35,7 +34,6 @@ keys_command = Group("keys")
 )
 @with_store
 def add_account(store: Store, name: str, owner: bool) -> None:
-    """Make an account. Raises AccountError and StoreError."""
     name = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
         raise AccountError(
@@ -48,9 +46,9 @@ def add_account(store: Store, name: str, owner: bool) -> None:
     store.accounts.require_free(name)
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
-    chats, _ = store.users.counts(store.users.ensure(account.name))
-    if chats:
-        print(f"Chats of {_whose(account.name)} are there already: {_chats(chats)}. They are this account's.")
+    if count := store.users.counts(store.users.ensure(account.name))[0]:
+        whose = "the page without a login" if account.name == LOCAL_USER else f"a user {account.name!r}"
+        print(f"Chats of {whose} are there already: {chats(count)}. They are this account's.")
     print(
         "A login is asked for with --host, --share or --auth. A hierchat that runs takes the account at once."
     )
@@ -59,40 +57,34 @@ def add_account(store: Store, name: str, owner: bool) -> None:
 @users_command.command("list", help="all accounts, and what each has stored")
 @with_store
 def list_accounts(store: Store) -> None:
-    """Print a table of the accounts."""
     accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
         print(
             "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
         )
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "", "since", "chats"):
-        table.add_column(column, justify="right" if column == "chats" else "left", no_wrap=True)
+    rows = []
     for account in accounts:
-        chats = store.users.counts(users[account.name])[0] if account.name in users else 0
-        since = time.strftime("%Y-%m-%d", time.localtime(account.created_at))
-        table.add_row(account.name, "owner" if account.owner else "", since, f"{chats:,}")
-    Console(soft_wrap=True).print(table)
+        count = store.users.counts(users[account.name])[0] if account.name in users else 0
+        rows.append((account.name, "owner" if account.owner else "", _date(account.created_at), f"{count:,}"))
+    Console(soft_wrap=True).print(table(("name", "", "since", "chats"), rows, ("chats",)))
 
 
 @users_command.command("remove", help="nobody logs in with it any more; its chats stay")
 @click.argument("name")
 @with_store
 def remove_account(store: Store, name: str) -> None:
-    """Remove an account. Raises StoreError."""
     account = store.accounts.remove(name)
     print(f"{account.name} cannot log in any more, and is logged out within some seconds.")
     user = store.users.ids().get(account.name)
-    if user is not None and (chats := store.users.counts(user)[0]):
-        print(f"{_chats(chats)} stay in the database. To delete them: hierchat forget --user {account.name}")
+    if user is not None and (count := store.users.counts(user)[0]):
+        print(f"{chats(count)} stay in the database. To delete them: hierchat forget --user {account.name}")
 
 
 @users_command.command("passwd", help="another password; whoever is logged in with it is logged out")
 @click.argument("name")
 @with_store
 def change_password(store: Store, name: str) -> None:
-    """Change the password of an account. Raises AccountError and StoreError."""
     if (account := store.accounts.find(name)) is None:
         raise AccountError(f"There is no account {name!r}. `hierchat users list` names those that there are.")
     store.accounts.set_password(account.name, hashed(_typed(account.name)))
@@ -109,17 +101,7 @@ def _typed(name: str) -> str:
     return first
 
 
-def _whose(name: str) -> str:
-    return "the page without a login" if name == LOCAL_USER else f"a user {name!r}"
-
-
-def _chats(count: int) -> str:
-    return f"{count:,} chat{'' if count == 1 else 's'}"
-
-
 # `hierchat keys`
-
-
 @keys_command.command("add", help="a new key, shown once")
 @click.argument("name")
 @click.option(
@@ -136,7 +118,6 @@ def _chats(count: int) -> str:
 )
 @with_store
 def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **limits: int | None) -> None:
-    """Make a key. NAME is what it is for, such as the program's name. Raises StoreError."""
     print(store.keys.add(name, history=history, tokens_per_day=tokens_a_day, **limits))
     kept = "What it asks and gets is kept, for its own drafts." if history else "Nothing it asks is kept."
     Console(stderr=True).print(Text(f"The key of {name!r}, shown only now. {kept}"))
@@ -145,21 +126,18 @@ def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **
 @keys_command.command("list", help="the keys that are there, without what opens")
 @with_store
 def list_keys(store: Store) -> None:
-    """Print a table of the keys."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "made", "last used", "tokens today", "limits", "history"):
-        table.add_column(column)
+    rows = []
     for key in store.keys.all():
         cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
-        table.add_row(*map(Text, [*cells, "kept" if key.user_id else "none"]))
-    Console().print(table if table.row_count else "No keys yet. `hierchat keys add NAME` makes one.")
+        rows.append([*map(Text, cells), "kept" if key.user_id else "none"])
+    columns = ("name", "made", "last used", "tokens today", "limits", "history")
+    Console().print(table(columns, rows, ()) if rows else "No keys yet. `hierchat keys add NAME` makes one.")
 
 
 @keys_command.command("remove", help="a key opens nothing any more; its history is deleted")
 @click.argument("name")
 @with_store
 def remove_key(store: Store, name: str) -> None:
-    """Remove a key. Raises StoreError."""
     key = store.keys.remove(name)
     if key.user_id is not None and not store.users.forget(key.user_id):
         print("Its history is deleted; another program keeps bytes of it in the file until it closes.")

@@ -48,14 +48,10 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is import
 class OwnModel:
     """Has the model of this process answer; while another one is loaded, `out` shows how far it is."""
 
-    def __init__(self, service: ChatService, out: TextIO = sys.stderr) -> None:
+    def __init__(self, service: ChatService, slot: ModelSlot, out: TextIO = sys.stderr) -> None:
         self._service = service
+        self.slot = slot
         self._out = out
-
-    @property
-    def slot(self) -> ModelSlot:
-        """Return the slot that holds the model."""
-        return self._service.slot
 
     @property
     def name(self) -> str:
@@ -92,13 +88,11 @@ class OwnModel:
         self, user: int, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield a reply that is not stored. No other chat of the user drafts it."""
-        allowed: DraftsFrom = "none" if self._service.store.users.drafts_from(user) == "none" else "chat"
+        allowed: DraftsFrom = "none" if self._service.users.drafts_from(user) == "none" else "chat"
         yield from self._service.complete(messages, reply_settings(sampling), user, stop, allowed)
 
 
 # A server that answers
-
-
 USUAL_URL = "http://127.0.0.1:7860"
 """Where a hierchat of this machine listens."""
 _LOOK_SECONDS, _LIST_SECONDS = 2.0, 30.0
@@ -301,8 +295,6 @@ class _StreamedReply:
 
 
 # From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
-
-
 @contextmanager
 def open_talk(flags: ChatFlags) -> Iterator[Talk]:
     """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
@@ -315,8 +307,29 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
         flags.system, {name: value for name, value in given.items() if value is not None}
     )
     server = find_server(flags)
+    if server and flags.no_history:
+        yield TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+        return
     with ExitStack() as stack:
-        yield _over_server(server, changes, flags, stack) if server else _by_itself(changes, flags, stack)
+        store = stack.enter_context(Store.open(database_file(flags.db)))
+        if store.notice:
+            print(store.notice, file=sys.stderr)
+        user = store.users.ensure(LOCAL_USER)
+        number = last_chat(store, user) if flags.go_on else None
+        if server:
+            yield CopiedTalk(server, changes, server.complete, store, user, number)
+            return
+        slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
+        name = flags.model or slot.names[0]
+        require(name, slot.names)
+        service = stack.enter_context(closing(ChatService(store, slot)))
+        model = OwnModel(service, slot)
+        model.choose(name)
+        if flags.no_history:
+            answer = partial(model.complete, user)
+            yield TalkInMemory(model, changes, answer, service.chats.settings(user, None))
+        else:
+            yield StoredTalk(model, changes, service, store, user, number)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
@@ -333,32 +346,3 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     except CommandError:  # it has not that model
         return None
     return server
-
-
-def _over_server(server: ServerModel, changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
-    if flags.no_history:
-        return TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
-    store, user, number = _store(flags, stack)
-    return CopiedTalk(server, changes, server.complete, store, user, number)
-
-
-def _store(flags: ChatFlags, stack: ExitStack) -> tuple[Store, int, int | None]:
-    """Open the database, and find its user and, with --continue, the last chat."""
-    store = stack.enter_context(Store.open(database_file(flags.db)))
-    if store.notice:
-        print(store.notice, file=sys.stderr)
-    user = store.users.ensure(LOCAL_USER)
-    return store, user, last_chat(store, user) if flags.go_on else None
-
-
-def _by_itself(changes: SettingsOverrides, flags: ChatFlags, stack: ExitStack) -> Talk:
-    store, user, number = _store(flags, stack)
-    slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
-    name = flags.model or slot.names[0]
-    require(name, slot.names)
-    service = stack.enter_context(closing(ChatService(store, slot)))
-    model = OwnModel(service)
-    model.choose(name)
-    if not flags.no_history:
-        return StoredTalk(model, changes, service, user, number)
-    return TalkInMemory(model, changes, partial(model.complete, user), service.chats.settings(user, None))

@@ -80,15 +80,12 @@ class ChatFlags:
 @backend_option
 @database_option
 def chat_command(model: str | None, url: str | None, **flags: Any) -> int:
-    """Answer once, or until the user leaves."""
     from hierchat.cli.interactive import run  # this takes a second
 
     return run(ChatFlags(model=model if url else catalogue_name(model), url=url, **flags))
 
 
 # `hierchat learn`
-
-
 FULL = "It has written as much for itself as is allowed. Allow more in Settings of the page, or delete what there is."
 LINE_SECONDS = 60.0
 """Between two lines where there is no terminal."""
@@ -108,7 +105,6 @@ LINE_SECONDS = 60.0
 def learn_command(
     store: Store, minutes: float, model: str | None, user: str | None, backend: Backend | None
 ) -> None:
-    """Write for so many minutes, or until it is stopped. Raises CommandError."""
     # These take seconds to import: only when they are needed
     from hierchat.chat.idle_writer import Writer
     from hierchat.chat.prompts import waiting_scripts
@@ -188,7 +184,6 @@ class _Progress:
         self._bar.stop()
 
     def show(self, tokens: int, replies: int, seconds: float) -> None:
-        """Show how far it is."""
         if seconds - self._last < (LINE_SECONDS if self._lines else 0.5):
             return
         self._last = seconds

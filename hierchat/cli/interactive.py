@@ -28,7 +28,6 @@ from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,
     Screen,
-    SilentScreen,
     console,
     figures_line,
     record,
@@ -50,7 +49,7 @@ _AGAIN_SECONDS = 0.05
 _OFF = "off"
 
 
-def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -> Frame:
+def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
     """Show one reply as it comes, until Ctrl-C, and return its last frame, in phase "waiting" if it never began.
 
     Raises what keeps it from beginning, BrokenPipeError where nobody reads any more, and Ended where the program is to
@@ -60,9 +59,11 @@ def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen) -
         try:
             with closing(talk.ask(text, files, stop)) as frames:
                 for last in frames:
-                    screen.show(last)
+                    if screen:
+                        screen.show(last)
         finally:
-            screen.end()
+            if screen:
+                screen.end()
             if not shutdown.is_wanted():
                 talk.take_back()
     return last
@@ -305,8 +306,6 @@ class Interactive:
 
 
 # From the flags to one answer, or to the loop
-
-
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """As a shell counts a program that a signal ended."""
 _EARLIER = 100
@@ -352,7 +351,7 @@ def _question(message: str) -> tuple[str, Sequence[Attachment]]:
 
 def _one(talk: Talk, text: str, files: Sequence[Attachment], flags: ChatFlags) -> int:
     notes = console(notes=True, plain=flags.plain)
-    last = answer(talk, text, files, SilentScreen() if flags.json else _screen(talk, flags.plain))
+    last = answer(talk, text, files, None if flags.json else _screen(talk, flags.plain))
     if last.phase == "waiting":
         return INTERRUPTED
     if flags.json:

@@ -82,14 +82,17 @@ def hierchat() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default the chat, and return its exit code."""
-    words = _with_command(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    at = 1 if words[:1] == ["--verbose"] else 0
+    if not words[at:] or (words[at].startswith("-") and words[at] not in ("-h", "--help")):
+        words.insert(at, "serve")  # where no command is named
     for gone, instead in _GONE.items():
         if gone in words[:2]:
             print(f"hierchat {gone}: {instead}", file=sys.stderr)
             return 2
     logs.set_up("--verbose" in words)
     try:
-        with shutdown.in_order(), hierchat.make_context("hierchat", list(words)) as context:
+        with shutdown.in_order(), hierchat.make_context("hierchat", words) as context:
             return hierchat.invoke(context) or 0
     except KeyboardInterrupt:
         return 130
@@ -108,11 +111,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         print(f"hierchat: {logs.error_message(error, here=True)}", file=sys.stderr)
         return 1
-
-
-def _with_command(arguments: Sequence[str]) -> list[str]:
-    """Put in `serve` where no command is named."""
-    before = 1 if list(arguments[:1]) == ["--verbose"] else 0
-    first = next(iter(arguments[before:]), "--")
-    implied = ["serve"] if first.startswith("-") and first not in ("-h", "--help") else []
-    return [*arguments[:before], *implied, *arguments[before:]]

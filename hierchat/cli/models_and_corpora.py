@@ -9,11 +9,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from hierchat.cli.options import Group, catalogue_name
+from hierchat.cli.options import Group, catalogue_name, table
 from hierchat.models.cache import count, gigabytes, size_of
-from hierchat.models.catalogue import Catalogue, ModelSource, read_catalogue
+from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.hub import endpoint, search
@@ -29,6 +28,7 @@ from hierchat.texts.text_files import CorpusError, Reader, find
 
 models_command = Group("models")
 corpus_command = Group("corpus")
+ORIGINS = ("wheel", "hub", "folder", "gguf")
 _NAMED = 10
 """Files that are named at most, of those that were not read as usual."""
 _BRIEFLY: dict[Step, str] = {
@@ -40,7 +40,6 @@ _BRIEFLY: dict[Step, str] = {
 
 @models_command.command("list", help="the catalogue")
 def list_models() -> None:
-    """Print the catalogue, and what of it is on disk. Raises ModelError."""
     catalogue, device, rows = read_catalogue(), best_device(), []
     for name, entry in catalogue.models.items():
         there = status(entry, device)
@@ -53,7 +52,9 @@ def list_models() -> None:
                 gigabytes(there.size) if there.present else "partly" if there.size else "-",
                 "a server" if entry.engine else _BRIEFLY[step] if step else "?",
                 entry.licence,
-                entry.engine.openai.url if entry.engine else _origin(entry.source_on(device)),
+                entry.engine.openai.url
+                if entry.engine
+                else next(kind for kind in ORIGINS if getattr(entry.source_on(device), kind)),
                 ", ".join(entry.drafts) or "-",
             )
         )
@@ -64,7 +65,6 @@ def list_models() -> None:
 @models_command.command("get", help="fetch a model now")
 @click.argument("name")
 def get_model(name: str) -> int:
-    """Bring a model into the cache, with a progress bar, and print where it lies. Raises ModelError."""
     entry = read_catalogue().entry(name)
     try:
         with terminal_progress() as report:
@@ -80,10 +80,6 @@ def get_model(name: str) -> int:
 @models_command.command("check", help="compare the catalogue with the hub")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 def check_models(names: tuple[str, ...]) -> int:
-    """Compare models, by default all that come from the hub, with what lies there, and print what differs.
-
-    The exit code is 1 where anything does. Raises ModelError.
-    """
     found = 0
     catalogue = read_catalogue()
     entries = [catalogue.entry(name) for name in names] or list(catalogue.models.values())
@@ -102,7 +98,6 @@ def check_models(names: tuple[str, ...]) -> int:
 @models_command.command("search", help="look for models on the hub, which is sent the words")
 @click.argument("words", nargs=-1, required=True, metavar="WORDS...")
 def search_models(words: tuple[str, ...]) -> None:
-    """Print models of the hub whose names hold these words, which are sent there. Raises ModelError."""
     found = search(" ".join(words))
     if not found:
         print(f"The hub at {endpoint()} has no model whose name holds these words. Try fewer.")
@@ -150,29 +145,19 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: S
         print(f"A wider window, or a file, also gets: {left_out}.")
 
 
-def _origin(source: ModelSource) -> str:
-    return next(kind for kind in ("wheel", "hub", "folder", "gguf") if getattr(source, kind))
-
-
 @corpus_command.command("list", help="what is stored, and for which models")
 def list_corpora() -> None:
-    """Print the corpora. Raises ModelError."""
     catalogue = read_catalogue()
     if not (found := corpora.listed()):
         print("There are none yet: python -m hierchat corpus add PATH")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("corpus", "texts", "tokens", "size", "for", "added", "from"):
-        table.add_column(column, justify="right" if column in ("texts", "tokens", "size") else "left")
-    for corpus in found:
-        table.add_row(*_row(corpus, catalogue))
-    Console().print(table)
+    columns = ("corpus", "texts", "tokens", "size", "for", "added", "from")
+    Console().print(table(columns, [_row(corpus, catalogue) for corpus in found], columns[1:4]))
 
 
 @corpus_command.command("remove", help="delete a corpus, for all models")
 @click.argument("name")
 def remove_corpus(name: str) -> None:
-    """Delete a corpus, for all models. Raises CorpusError."""
     print(f"{name} is removed: {gigabytes(corpora.remove(name))} are free again.")
 
 
@@ -182,10 +167,6 @@ def remove_corpus(name: str) -> None:
 @click.option("--name", metavar="NAME", help="by default, as the first path is called")
 @click.option("--replace", is_flag=True, help="in place of the corpus of this name")
 def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, replace: bool) -> int:
-    """Build a corpus out of files, folders and datasets of the hub: hub:OWNER/DATASET.
-
-    Raises CorpusError and ModelError.
-    """
     first = paths[0]
     name = name or name_of(
         first.removeprefix(PREFIX) if first.startswith(PREFIX) else Path(first).absolute().name

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import wraps
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from hierchat.config import MOST_TOKENS, database_file, require_folders
 from hierchat.models.catalogue import Backend
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _HOTTEST = 10.0
 _MOST_SEED = 2**63 - 1
@@ -39,8 +43,6 @@ class Group(click.Group):
 
 
 # Flags that several commands take
-
-
 database_option = click.option("--db", type=click.Path(path_type=Path), metavar="FILE", help="the database")
 backend_option = click.option(
     "--backend", type=click.Choice(get_args(Backend)), help="what computes it (default: the fastest here)"
@@ -50,18 +52,46 @@ model_option = click.option(
 )
 
 
-def with_store(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a command the flag `--db`, and as its first argument the store of that database, open while it runs."""
+def with_store(command: Callable[..., int | None], *, existing: bool = False) -> Callable[..., int | None]:
+    """Give a command the flag `--db`, and as its first argument the store of that database, open while it runs.
+
+    `existing`: raise StoreError where there is no such database yet."""
 
     @database_option
     @wraps(command)
     def opened(db: Path | None, **arguments: Any) -> int | None:
-        from hierchat.store import Store
+        from hierchat.store import Store, StoreError
 
-        with Store.open(database_file(db)) as store:
+        path = (db or database_file()).expanduser().absolute() if existing else database_file(db)
+        if existing and not path.exists():
+            raise StoreError(f"There is no {path}. Name the database with --db.")
+        with Store.open(path) as store:
             return command(store, **arguments)
 
     return opened
+
+
+with_existing_store = partial(with_store, existing=True)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Sequence[str], caption: str = ""
+) -> Table:
+    """Draw a table without lines. `right`: columns of numbers."""
+    from rich.table import Table
+
+    drawn = Table(box=None, pad_edge=False, caption=caption or None, caption_justify="left")
+    for column in columns:
+        justify: Any = "right" if column in right else "left"
+        drawn.add_column(column, justify=justify, no_wrap=column == columns[0])
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def chats(count: int) -> str:
+    """Name a number of chats."""
+    return f"{count:,} chat{'' if count == 1 else 's'}"
 
 
 def catalogue_name(model: str | None) -> str | None:
@@ -77,73 +107,41 @@ def catalogue_name(model: str | None) -> str | None:
     return chosen(model, read_catalogue())
 
 
-# Kinds of values. Each raises click.BadParameter with a sentence
+def _checked(
+    sentence: str, parse: Callable[[str], float], least: float, most: float = sys.float_info.max
+) -> Callable[[str], Any]:
+    """Return a parser of numbers within these bounds; it raises click.BadParameter with the sentence."""
+
+    def read(text: str) -> float:
+        try:
+            value = parse(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise click.BadParameter(sentence.format(text))
+        return value
+
+    return read
 
 
-def temperature(text: str) -> float:
-    """Parse a temperature."""
-    value = _number(text)
-    if not 0 <= value <= _HOTTEST:
-        raise click.BadParameter(f"A temperature is a number from 0 to {_HOTTEST:g}, not {text!r}.")
-    return value
-
-
-def minutes(text: str) -> float:
-    """Parse a number of minutes."""
-    value = _number(text)
-    if value <= 0:
-        raise click.BadParameter(f"Minutes are a number above 0, not {text!r}.")
-    return value
-
-
-def _number(text: str) -> float:
-    """Parse a finite number; -1 stands for anything else, which no flag takes."""
-    try:
-        value = float(text)
-    except ValueError:
-        return -1.0
-    return value if math.isfinite(value) else -1.0
-
-
-def seed(text: str) -> int:
-    """Parse a seed."""
-    return _whole(text, "A seed", 0, _MOST_SEED)
-
-
-def max_tokens(text: str) -> int:
-    """Parse how long a reply may be."""
-    return _whole(text, "The longest reply, in tokens,", 1, MOST_TOKENS)
-
-
-def _whole(text: str, what: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or not least <= int(text) <= most:
-        raise click.BadParameter(f"{what} is a whole number from {least} to {most:,}, not {text!r}.")
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError
     return int(text)
 
 
-def port(text: str) -> int:
-    """Parse a port."""
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise click.BadParameter(f"{text} is no port; give a number from 1 to 65535")
-    return int(text)
-
-
-def limit(text: str) -> int:
-    """Parse a limit of a key."""
-    if not text.isdecimal() or int(text) < 1:
-        raise click.BadParameter(f"{text} is no limit; give a number from 1 up")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """Parse a number from 1 up."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise click.BadParameter(f"{text} is not 1 or more")
-    return number
+temperature = _checked(f"A temperature is a number from 0 to {_HOTTEST:g}, not '{{}}'.", float, 0, _HOTTEST)
+minutes = _checked("Minutes are a number above 0, not '{}'.", float, math.ulp(0.0))
+seed = _checked(f"A seed is a whole number from 0 to {_MOST_SEED:,}, not '{{}}'.", _whole, 0, _MOST_SEED)
+max_tokens = _checked(
+    f"The longest reply, in tokens, is a whole number from 1 to {MOST_TOKENS:,}, not '{{}}'.",
+    _whole,
+    1,
+    MOST_TOKENS,
+)
+port = _checked("{} is no port; give a number from 1 to 65535", _whole, 1, 65535)
+limit = _checked("{} is no limit; give a number from 1 up", _whole, 1)
+positive = _checked("{} is not 1 or more", _whole, 1)
 
 
 def numbers(text: str) -> list[int]:

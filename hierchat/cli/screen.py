@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from hierchat.runtime.model_slot import ModelSlot
 
 # Markdown in the terminal, part by part.
-
-
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 """What looks like HTML is text: rich would leave it out."""
 
@@ -139,21 +137,9 @@ class Screen(Protocol):
 
     def show(self, frame: Frame) -> None:
         """Show how far the reply is."""
-        ...
 
     def end(self) -> None:
         """End the reply: nothing more comes."""
-        ...
-
-
-class SilentScreen:
-    """Shows nothing, for whoever wants the whole at the end."""
-
-    def show(self, frame: Frame) -> None:
-        """Nothing."""
-
-    def end(self) -> None:
-        """Nothing."""
 
 
 class PlainScreen:
@@ -270,12 +256,7 @@ def say(notes: Console, sentence: str) -> None:
 
 def printable(text: str) -> str:
     """Return a text without control characters, so that nothing that a model writes can steer the terminal."""
-    return "".join(one for one in text if one in "\n\t" or not _steers(one))
-
-
-def _steers(character: str) -> bool:
-    code = ord(character)
-    return code < 0x20 or 0x7F <= code < 0xA0
+    return "".join(one for one in text if one in "\n\t" or 0x20 <= ord(one) < 0x7F or ord(one) >= 0xA0)
 
 
 def _wait(frame: Frame) -> str:
@@ -287,8 +268,6 @@ def _wait(frame: Frame) -> str:
 
 
 # What was measured of a reply: a line for the eye, a record for programs.
-
-
 _ENDS = {
     "loop": "ended: it had come to repeat itself",
     "length": "cut at the longest reply allowed",
@@ -344,8 +323,6 @@ def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
 
 
 # Where the words of a reply came from, in the terminal.
-
-
 _STYLES = {
     TARGET: "",
     "context": "blue underline",
@@ -384,8 +361,6 @@ def _where(runs: Sequence[SourceRun]) -> str:
 
 
 # A model that loads: a line for each phase beside the page, one line in place before a reply
-
-
 _POLL_SECONDS = 0.25
 _CLEAR = "\r\033[K"
 

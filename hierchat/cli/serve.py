@@ -272,13 +272,9 @@ def require_address(host: str, port: int) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except (OSError, UnicodeError) as error:
-        raise CommandError(_address_error(host, port, error)) from error
-
-
-def _address_error(host: str, port: int, error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    if number == errno.EADDRINUSE:
-        return f"Port {port} of {host} is in use by another program. Choose another one with --port."
-    if number in (errno.EACCES, errno.EPERM):
-        return f"The system does not let you use port {port}. Choose one from 1024 up with --port."
-    return f"{host!r} is no address of this machine. Leave --host out to listen on 127.0.0.1."
+        why = f"{host!r} is no address of this machine. Leave --host out to listen on 127.0.0.1."
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            why = f"Port {port} of {host} is in use by another program. Choose another one with --port."
+        elif getattr(error, "errno", None) in (errno.EACCES, errno.EPERM):
+            why = f"The system does not let you use port {port}. Choose one from 1024 up with --port."
+        raise CommandError(why) from error

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
@@ -33,24 +32,19 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """Return the model that answers now."""
-        ...
 
     @property
     def place(self) -> str:
         """Return where it answers, to stand behind its name; empty: in this process."""
-        ...
 
     def names(self) -> list[str]:
         """Return those that can be chosen. Raises CommandError."""
-        ...
 
     def about(self, name: str) -> str:
         """Say what to know before one of them is chosen; mostly nothing."""
-        ...
 
     def choose(self, name: str) -> None:
         """Have another model answer, and return when it can. Raises CommandError, and the present one goes on."""
-        ...
 
 
 def require(name: str, names: Sequence[str]) -> None:
@@ -61,13 +55,6 @@ def require(name: str, names: Sequence[str]) -> None:
 
 Complete = Callable[[Sequence[PromptMessage], Mapping[str, Any], Event], Generator[Frame, None, None]]
 """The reply to messages under sampling settings, as frames, the last one in phase "done"."""
-Earlier = Callable[[int], list[str]]
-"""Returns the questions of earlier chats: so many at most, the oldest first."""
-
-
-def nothing_earlier(most: int) -> list[str]:
-    """Return no question of earlier chats."""
-    return []
 
 
 @dataclass(slots=True)
@@ -86,13 +73,10 @@ class SettingsOverrides:
 class Talk(ABC):
     """Leads one chat after the other."""
 
-    def __init__(
-        self, model: Model, changes: SettingsOverrides, earlier: Earlier, number: int | None = None
-    ) -> None:
+    def __init__(self, model: Model, changes: SettingsOverrides, number: int | None = None) -> None:
         """`number`: of the chat in the store that goes on."""
         self.model = model
         self.changes = changes
-        self.earlier = earlier
         self.number = number
 
     @property
@@ -117,6 +101,10 @@ class Talk(ABC):
     def new(self) -> None:
         """Begin another chat, with the same changes."""
 
+    def earlier(self, most: int) -> list[str]:
+        """Return the questions of earlier chats: so many at most, the oldest first."""
+        return []
+
     @abstractmethod
     def chat(self) -> Chat | None:
         """Return all messages; None where there are none."""
@@ -138,14 +126,9 @@ class TalkInMemory(Talk):
     """A chat that is not stored: its messages are given to the model anew each time."""
 
     def __init__(
-        self,
-        model: Model,
-        changes: SettingsOverrides,
-        complete: Complete,
-        own_settings: ChatSettings,
-        earlier: Earlier = nothing_earlier,
+        self, model: Model, changes: SettingsOverrides, complete: Complete, own_settings: ChatSettings
     ) -> None:
-        super().__init__(model, changes, earlier)
+        super().__init__(model, changes)
         self._complete = complete
         self._usual = own_settings
         self._chat = _empty()
@@ -200,8 +183,6 @@ def _message(role: Any, parent: str | None, text: str, **more: Any) -> ChatMessa
 
 
 # Chats in the store: led by the chat service, or kept as they come from a server.
-
-
 _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
@@ -240,14 +221,15 @@ class StoredTalk(Talk):
         model: Model,
         changes: SettingsOverrides,
         service: ChatService,
+        store: Store,
         user: int,
         number: int | None = None,
     ) -> None:
-        super().__init__(model, changes, partial(earlier, service.store, user), number)
+        super().__init__(model, changes, number)
         self._service = service
-        self._store = service.store
+        self._store = store
         self._user = user
-        self._held = WaitingQuestion(service.store, user)
+        self._held = WaitingQuestion(store, user)
         self._reply: int | None = None
 
     def _own_settings(self) -> ChatSettings:
@@ -264,6 +246,9 @@ class StoredTalk(Talk):
             for frame in frames:
                 self._reply = frame.message_id
                 yield frame
+
+    def earlier(self, most: int) -> list[str]:
+        return earlier(self._store, self._user, most)
 
     def take_back(self) -> None:
         if self._held.let_go():
@@ -291,7 +276,7 @@ class CopiedTalk(TalkInMemory):
         user: int,
         number: int | None = None,
     ) -> None:
-        super().__init__(model, changes, complete, ChatSettings("", {}), partial(earlier, store, user))
+        super().__init__(model, changes, complete, ChatSettings("", {}))
         self._store = store
         self._user = user
         self._held = WaitingQuestion(store, user)
@@ -320,6 +305,9 @@ class CopiedTalk(TalkInMemory):
             sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
             self._store.chats.set_settings(self._user, self.number, replace(settings, sampling=sampling))
         self._held.let_go()
+
+    def earlier(self, most: int) -> list[str]:
+        return earlier(self._store, self._user, most)
 
     def take_back(self) -> None:
         self._held.let_go()

@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hierchat.cli.options import Command, database_option, with_store
-from hierchat.config import database_file
+from hierchat.cli.options import Command, chats, with_existing_store, with_store
 from hierchat.store import LOCAL_USER, Store
 from hierchat.texts.exporting import export_json, export_markdown
 from hierchat.texts.importers.tree import TransferError
@@ -51,7 +50,7 @@ def _imported(importing: Import) -> str:
     """Say what was imported."""
     outcomes = importing.outcomes
     lines = [
-        f"{_chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
+        f"{chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
         f"{importing.messages:,} messages, {importing.characters:,} characters added."
     ]
     if importing.presets:
@@ -75,43 +74,39 @@ def _imported(importing: Import) -> str:
     "--conversation", type=int, metavar="ID", help="this one alone: the number behind ?c= in its address"
 )
 @user_option
-@database_option
-def export_command(
-    out: Path, format: str, conversation: int | None, user: str | None, db: Path | None
-) -> None:
+@with_existing_store
+def export_command(store: Store, out: Path, format: str, conversation: int | None, user: str | None) -> None:
     """Write your chats into OUT: a new file, for Markdown a new folder. Raises TransferError and StoreError."""
-    out = out.expanduser().absolute()
-    with _opened(db) as store:
-        id = _user(store, user)
-        if conversation is None:
-            chats = [
-                one for archived in (False, True) for one in store.chats.find(id, limit=-1, archived=archived)
-            ]
-        else:
-            chats = [store.chats.get(id, conversation)]
-        chosen = [one.id for one in chats]
-        presets = store.presets.all(id) if conversation is None else []
-        export = (
-            export_json(store, id, chosen, out, presets)
-            if format == "json"
-            else export_markdown(store, id, chosen, out)
+    out, users = out.expanduser().absolute(), store.users.ids()
+    if (id := users.get(user or LOCAL_USER)) is None:
+        there = f"There are: {', '.join(users)}." if users else "There are none."
+        raise TransferError(
+            f"There is no user {user or LOCAL_USER!r} in {store.path}. {there} Name one with --user."
         )
-        written = 0
-        with _bar("exporting", len(chosen)) as bar:
-            for written in export:
-                bar.update(bar.task_ids[0], completed=written)
-    print(f"{_chats(written)} written to {out}")
+    if conversation is None:
+        found = [
+            one for archived in (False, True) for one in store.chats.find(id, limit=-1, archived=archived)
+        ]
+    else:
+        found = [store.chats.get(id, conversation)]
+    chosen, written = [one.id for one in found], 0
+    if format == "json":
+        export = export_json(store, id, chosen, out, store.presets.all(id) if conversation is None else [])
+    else:
+        export = export_markdown(store, id, chosen, out)
+    with _bar("exporting", len(chosen)) as bar:
+        for written in export:
+            bar.update(bar.task_ids[0], completed=written)
+    print(f"{chats(written)} written to {out}")
 
 
 @click.command("backup", cls=Command)
 @click.argument("out", type=click.Path(path_type=Path))
-@database_option
-def backup_command(out: Path, db: Path | None) -> None:
+@with_existing_store
+def backup_command(store: Store, out: Path) -> None:
     """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
-    out = out.expanduser().absolute()
-    with _opened(db) as store:
-        store.connection.backup(out)
-        path = store.path
+    out, path = out.expanduser().absolute(), store.path
+    store.connection.backup(out)
     print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB, checked.")
     print(
         f"To restore it, end hierchat and copy it to {path}. Delete {path.name}-wal and -shm there, if they are."
@@ -121,28 +116,25 @@ def backup_command(out: Path, db: Path | None) -> None:
 @click.command("forget", cls=Command)
 @click.option("--yes", is_flag=True, help="do not ask")
 @user_option
-@database_option
-def forget_command(yes: bool, user: str | None, db: Path | None) -> int:
+@with_existing_store
+def forget_command(store: Store, yes: bool, user: str | None) -> int:
     """Delete all chats of a user for good. Raises TransferError and StoreError."""
     name = user or LOCAL_USER
-    with _opened(db) as store:
-        id = store.users.ids().get(name)
-        if id is None:
-            whole = store.connection.rewrite()  # what an earlier run could not
-            print(f"Nothing is stored of a user {name!r}.")
-        else:
-            chats, messages = store.users.counts(id)
-            if not yes and not _sure(f"{_chats(chats)} with {messages:,} messages of {name!r}"):
-                print("Nothing was deleted.")
-                return 1
-            written = store.generated.size(id).tokens
-            before = _on_disk(store.path)
-            whole = store.users.forget(id)
-            freed = max(0, before - _on_disk(store.path))
-            print(f"Deleted: {_chats(chats)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
-            if written:
-                print(f"And {written:,} tokens that models wrote for themselves.")
-            print("What stays: corpora, and models that earlier versions taught from your history.")
+    if (id := store.users.ids().get(name)) is None:
+        whole = store.connection.rewrite()  # what an earlier run could not
+        print(f"Nothing is stored of a user {name!r}.")
+    else:
+        count, messages = store.users.counts(id)
+        if not yes and not _sure(f"{chats(count)} with {messages:,} messages of {name!r}"):
+            print("Nothing was deleted.")
+            return 1
+        written, before = store.generated.size(id).tokens, _on_disk(store.path)
+        whole = store.users.forget(id)
+        freed = max(0, before - _on_disk(store.path))
+        print(f"Deleted: {chats(count)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
+        if written:
+            print(f"And {written:,} tokens that models wrote for themselves.")
+        print("What stays: corpora, and models that earlier versions taught from your history.")
     if not whole:
         print(
             f"{store.path} is in use or the disk is full: bytes of what was deleted may be left in it. End hierchat, "
@@ -161,22 +153,6 @@ def _sure(what: str) -> bool:
     return input(f"Only a backup can bring them back. Type '{_WORD}' to go on: ").strip() == _WORD
 
 
-def _opened(given: Path | None) -> Store:
-    """Open a database that is there already. Raises TransferError."""
-    path = (given or database_file()).expanduser().absolute()
-    if not path.exists():
-        raise TransferError(f"There is no {path}. Name the database with --db.")
-    return Store.open(path)
-
-
-def _user(store: Store, given: str | None) -> int:
-    name, users = given or LOCAL_USER, store.users.ids()
-    if name not in users:
-        there = f"There are: {', '.join(users)}." if users else "There are none."
-        raise TransferError(f"There is no user {name!r} in {store.path}. {there} Name one with --user.")
-    return users[name]
-
-
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[Progress]:
     """Draw a bar on a terminal, nothing elsewhere."""
@@ -184,10 +160,6 @@ def _bar(what: str, total: int) -> Iterator[Progress]:
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         bar.add_task(what, total=total)
         yield bar
-
-
-def _chats(count: int) -> str:
-    return f"{count:,} chat{'' if count == 1 else 's'}"
 
 
 def _on_disk(path: Path) -> int:

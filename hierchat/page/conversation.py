@@ -271,7 +271,7 @@ def line(reply: ReplyInProgress, service: ChatService) -> str:
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
-        return status.waiting_line(ahead, service.model_status, loaded=service.model_loaded)
+        return status.waiting_line(ahead, service.model_status, loaded=service.served is not None)
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.access import members
-from hierchat.access.members import LEAST, MOST, AccountError, hashed, matches
+from hierchat.access.members import LEAST, MOST, hashed, matches
 from hierchat.cli.main import main
 from hierchat.store import LOCAL_USER, Store
 
@@ -72,16 +72,6 @@ def test_add_list_passwd_and_remove(data: Path, capsys: pytest.CaptureFixture[st
         "stays", "stay"
     )
     assert [line.split()[0] for line in users(capsys, "list")[1].splitlines()] == ["name", "ann"]
-
-
-def test_a_password_from_stdin(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from_stdin(monkeypatch, "correct horse\r\nnot this\n")
-    assert users(capsys, "add", "ann", "--owner")[0] == 0
-    with Store.open(data) as store:
-        assert (account := store.accounts.find("ann"))
-        assert matches("correct horse", account.password)
 
 
 def test_chats_that_are_there_are_told(
@@ -163,9 +153,3 @@ def test_where_there_is_no_account_a_password_is_still_computed(monkeypatch: pyt
     assert not matches("guessed", None)
     assert verified == ["guessed"]
     members._nobody.cache_clear()
-
-
-@pytest.mark.parametrize("password", ["", "x" * (LEAST - 1), "x" * (MOST + 1)])
-def test_too_short_and_too_long(password: str) -> None:
-    with pytest.raises(AccountError):
-        hashed(password)

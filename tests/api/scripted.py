@@ -45,7 +45,7 @@ class Script:
         self.holds_at: int | None = None
         """It waits before this token until `go` is set."""
         self.go = threading.Event()
-        self.stopped = threading.Event()
+        self.began, self.stopped = threading.Event(), threading.Event()
         self.asked: list[tuple[list[int], GenerationSettings]] = []
 
     def generate(
@@ -60,6 +60,7 @@ class Script:
         user: int | None = None,
     ) -> Generator[Step, None, None]:
         self.asked.append((list(prompt_ids), settings))
+        self.began.set()
         yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids))
         words = tokenizer()(self.text, add_special_tokens=False)["input_ids"]
         words = [*words, END][: settings.max_new_tokens]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,90 +14,66 @@ from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldB
 CALL = (
     '<tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": "}\\"{"}], "c": "<tool_call>"}}\n</tool_call>'
 )
-GIVEN = {"a": [1, {"b": '}"{'}], "c": "<tool_call>"}
+GIVEN = ("add", {"a": [1, {"b": '}"{'}], "c": "<tool_call>"})
 BARE = '{"name": "add", "arguments": {"a": 1}}'
+ONE = ("add", {"a": 1})
 
 
-def read(text: str, cuts: list[int], names: tuple[str, ...] = ()) -> tuple[str, list[tuple[str, str]]]:
+def read(text: str, cuts: list[int], name: str) -> tuple[str, list[tuple[str, str]]]:
     """What is said beside the calls; the calls' names and arguments."""
-    reader, said, calls = CallReader(names), "", []
-    for end in [*sorted(cut % (len(text) + 1) for cut in cuts), len(text)]:
-        for piece in reader.read(text[:end], done=False):
-            said, calls = _with(piece, said, calls)
-    for piece in reader.read(text, done=True):
-        said, calls = _with(piece, said, calls)
+    reader, said, calls = CallReader([name] if name else []), "", []
+    ends = [*sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    pieces = [piece for end in ends for piece in reader.read(text[:end], done=False)]
+    for piece in [*pieces, *reader.read(text, done=True)]:
+        match piece:
+            case TextPiece(more):
+                said += more
+            case CallStart(number, _, called):
+                assert number == len(calls)
+                calls.append((called, ""))
+            case ArgumentsPiece(number, more):
+                calls[number] = (calls[number][0], calls[number][1] + more)
     return said, calls
-
-
-def _with(piece: object, said: str, calls: list[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
-    match piece:
-        case TextPiece(text):
-            said += text
-        case CallStart(number, _, name):
-            assert number == len(calls)
-            calls.append((name, ""))
-        case ArgumentsPiece(number, json):
-            calls[number] = (calls[number][0], calls[number][1] + json)
-    return said, calls
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 10_000), max_size=30))
-def test_pieces_make_the_same(cuts: list[int]) -> None:
-    said, calls = read(f"First{CALL}\n{CALL}", cuts)
-    assert said.strip() == "First"
-    assert [(name, json.loads(given)) for name, given in calls] == [("add", GIVEN)] * 2
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 10_000), max_size=30))
-def test_fields_in_another_order(cuts: list[int]) -> None:
-    said, calls = read('<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', cuts)
-    assert (said, [(name, json.loads(given)) for name, given in calls]) == ("", [("add", {"a": 1})])
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "name", "said", "calls"),
     [
-        "no call", "<tool", "<tool_call>no JSON</tool_call> and on",
-        '<tool_call>{"name": 3}</tool_call>', "<tool_call>",
-        "<tool_call>[1]</tool_call>", "a < b", "",
+        (f"First{CALL}\n{CALL}", "", "First", [GIVEN] * 2),
+        ('<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', "", "", [ONE]),
+        *(
+            (text, "add", "", [ONE])
+            for text in (BARE, f"```json\n{BARE}\n```", f"\n{BARE}\n", f"```\n{BARE}```")
+        ),
+        *(
+            (text, name, text, [])
+            for name, texts in {
+                "add": (
+                    "no call", "<tool", "<tool_call>no JSON</tool_call> and on", '<tool_call>{"name": 3}</tool_call>',
+                    "<tool_call>", "<tool_call>[1]</tool_call>", "a < b", "",
+                ),
+                "other": (
+                    BARE, '{"name": "Ann", "age": 3}', "```python\nprint()\n```", '{"names": []}', "{}", '{"name": "',
+                    "```json\n[1]\n```",
+                ),
+            }.items()
+            for text in texts
+        ),
     ],
 )  # fmt: skip
 @settings(max_examples=20, deadline=None)
-@given(cuts=st.lists(st.integers(0, 10_000), max_size=10))
-def test_what_is_no_call_stays_text(text: str, cuts: list[int]) -> None:
-    assert read(text, cuts, ("add",)) == (text, [])
-
-
-@pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", f"\n{BARE}\n", f"```\n{BARE}```"])
-@settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(0, 10_000), max_size=30))
-def test_a_reply_that_is_nothing_but_a_call(text: str, cuts: list[int]) -> None:
-    assert read(text, cuts, ("add",)) == ("", [("add", '{"a": 1}')])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        BARE,
-        '{"name": "Ann", "age": 3}',
-        "```python\nprint()\n```",
-        '{"names": []}',
-        "{}",
-        '{"name": "',
-        "```json\n[1]\n```",
-    ],
-)
-@settings(max_examples=20, deadline=None)
-@given(cuts=st.lists(st.integers(0, 10_000), max_size=30))
-def test_other_json_is_text(text: str, cuts: list[int]) -> None:
-    assert read(text, cuts, ("other",)) == (text, [])
+def test_calls_are_found_and_all_else_is_text(
+    text: str, name: str, said: str, calls: list[Any], cuts: list[int]
+) -> None:
+    found, called = read(text, cuts, name)
+    assert found.strip() == said.strip()
+    assert [(name, json.loads(given)) for name, given in called] == calls
 
 
 def test_a_call_that_was_cut() -> None:
     text = CALL[:50]
-    assert read(text, [20, 30])[1] == [("add", text.partition('"arguments": ')[2])]
+    assert read(text, [20, 30], "")[1] == [("add", text.partition('"arguments": ')[2])]
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
-import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ import pytest
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.successors import Successors
 from hierchat.store import Access, Key, Store
-from tests.api.raw import Answer, ask, bearer
+from tests.api.raw import ask, bearer
 from tests.api.scripted import Script, Served, make_slot, scripted, serving
 
 CHAT = "/v1/chat/completions"
@@ -54,54 +55,31 @@ def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
 
 
 @pytest.mark.parametrize("end", ["key removed", "switched off"])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
 def test_what_is_being_written_ends_with_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, stream: bool, path: str
 ) -> None:
     monkeypatch.setattr("hierchat.api.endpoint.LOOK_SECONDS", 0.05)
-    script = Script()
-    user = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 50}
-    bodies = {
-        CHAT: user,
-        "/v1/messages": user,
-        "/v1/completions": {"prompt": "x"},
-        "/v1/responses": {"input": "x"},
-    }
-    with serving(tmp_path, make_slot(scripted(script)), "keys") as served:
-        for (path, body), stream in itertools.product(bodies.items(), (True, False)):
-            script.__init__("one two three")  # type: ignore[misc]
-            script.holds_at = 3
-            served.store.keys.set_access("keys")
-            key = served.store.keys.add("editor")
-            answers = ended_by(served, end, script, path, body | {"stream": stream}, key)
-            assert "three" not in answers.text
-            assert answers.status == (200 if stream else 401 if end == "key removed" else 403)
-            told = "opens nothing" if end == "key removed" else "switched off"
-            assert told in answers.text.rpartition("data: ")[2]
-            assert "[DONE]" not in answers.text
-            if end != "key removed":
-                served.store.keys.remove("editor")
-
-
-def ended_by(
-    served: Served, end: str, script: Script, path: str, body: dict[str, object], key: str
-) -> Answer:
-    """What a program got that was answered when it happened."""
-    answers: list[Answer] = []
-    asking = threading.Thread(
-        target=lambda: answers.append(ask(served.address, "POST", path, body, bearer(key)))
-    )
-    asking.start()
-    while not script.asked:
-        time.sleep(0.01)
-    time.sleep(0.2)  # some looks find the key where it was
-    assert not script.stopped.is_set()
-    if end == "switched off":
-        served.store.keys.set_access("off")
-    else:
-        served.store.keys.remove("editor")
-    assert script.stopped.wait(60)
-    asking.join(60)
-    return answers[0]
+    script = Script("one two three")
+    script.holds_at = 3
+    with serving(tmp_path, make_slot(scripted(script)), "keys") as served, ThreadPoolExecutor(1) as asking:
+        key = served.store.keys.add("editor")
+        got = asking.submit(
+            ask, served.address, "POST", path, {**ASKED, "max_tokens": 50, "stream": stream}, bearer(key)
+        )
+        assert script.began.wait(60)
+        if end == "switched off":
+            served.store.keys.set_access("off")
+        else:
+            served.store.keys.remove("editor")
+        assert script.stopped.wait(60)
+        answer = got.result(60)
+    assert "three" not in answer.text
+    assert "[DONE]" not in answer.text
+    assert answer.status == (200 if stream else 401 if end == "key removed" else 403)
+    told = "opens nothing" if end == "key removed" else "switched off"
+    assert told in answer.text.rpartition("data: ")[2]
 
 
 def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
@@ -122,17 +100,6 @@ def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
             served.store.keys.set_access(access)
             assert ask(served.address, "GET", "/v1/models").status == without
             assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == having
-
-
-def test_what_the_program_was_started_with_holds_until_something_is_chosen(tmp_path: Path) -> None:
-    path = tmp_path / "chat.db"
-    with Store.open(path, access="keys") as store:
-        assert store.keys.access() == "keys"
-    with Store.open(path) as store:
-        assert store.keys.access() == "off"
-    with Store.open(path, access="keys") as store:
-        store.keys.set_access("open")
-        assert store.keys.access() == "open"
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
@@ -184,47 +151,43 @@ def test_off_loopback_nothing_is_answered_without_a_key(
             assert ask(served.address, method, path, ASKED).status == 401
 
 
-def test_a_client_that_hangs_up_frees_the_engine(written: tuple[Script, Served], script: Script) -> None:
-    served = written[1]
-    for stream in (False, True):
-        script.__init__("one two three")  # type: ignore[misc]
-        script.holds_at = 2
-        body = json.dumps({**ASKED, "stream": stream})
-        address = urlsplit(served.address)
-        with socket.create_connection((address.hostname, address.port)) as client:
-            client.sendall(
-                f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-            )
-            if stream:
-                assert b"200 OK" in client.recv(65536)
-            else:
-                while not script.asked:
-                    time.sleep(0.01)
-        assert script.stopped.wait(60)
-        script.go.set()
-        assert ask(served.address, "POST", CHAT, ASKED).status == 200
+@contextmanager
+def hanging_up(served: Served, **more: object) -> Iterator[socket.socket]:
+    """Send a request, and close the connection without reading the answer."""
+    body, address = json.dumps({**ASKED, **more}), urlsplit(served.address)
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        yield client
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_frees_the_engine(
+    written: tuple[Script, Served], script: Script, stream: bool
+) -> None:
+    script.text, script.holds_at = "one two three", 2
+    with hanging_up(written[1], stream=stream):
+        assert script.began.wait(60)
+    assert script.stopped.wait(60)
+    script.go.set()
+    assert ask(written[1].address, "POST", CHAT, ASKED).status == 200
 
 
 def test_one_that_waits_and_hangs_up_leaves_the_queue(written: tuple[Script, Served], script: Script) -> None:
     served, scheduler = written[1], written[1].service.slot.scheduler
     script.holds_at = 1
-    first = threading.Thread(target=ask, args=(served.address, "POST", CHAT, ASKED))
-    first.start()
-    while not script.asked:
-        time.sleep(0.01)
-    address = urlsplit(served.address)
-    body = json.dumps(ASKED)
-    with socket.create_connection((address.hostname, address.port)) as client:
-        client.sendall(
-            f"POST {CHAT} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
-        while not scheduler.waiting:
+    with ThreadPoolExecutor(1) as asking:
+        first = asking.submit(ask, served.address, "POST", CHAT, ASKED)
+        assert script.began.wait(60)
+        with hanging_up(served):
+            while not scheduler.waiting:
+                time.sleep(0.01)
+        while scheduler.waiting:
             time.sleep(0.01)
-    while scheduler.waiting:
-        time.sleep(0.01)
-    script.go.set()
-    first.join()
+        script.go.set()
+        first.result(60)
     assert len(script.asked) == 1
 
 
@@ -311,12 +274,3 @@ def test_limits() -> None:
     now[0] = 60.0
     limits.enter(key, 2)()
     limits.enter(Key(2, "other", 0.0, None, None, None, None, None), 50)
-
-
-def test_scripts_are_no_endpoint_of_their_own(tmp_path: Path) -> None:
-    """A model elsewhere: what only an engine here can do is refused by name."""
-    with serving(tmp_path, make_slot(scripted(Script()))) as served:
-        for more in ({"logprobs": True}, {"response_format": {"type": "json_object"}}):
-            answer = ask(served.address, "POST", CHAT, {**ASKED, **more})
-            assert answer.status == 400
-            assert "computed elsewhere" in answer.error["message"]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -13,21 +12,12 @@ import pytest
 
 from hierchat.runtime.prompt import PromptBuilder
 from tests.api.scripted import TOOLS_TEMPLATE, Script, Served, make_slot, serving, tiny, with_template
-from tests.testing.tiny_chat import tokenizer
 
 ASKED = [{"role": "user", "content": "hello"}]
 
 
 def client(served: Served, key: str = "none", **options: object) -> openai.OpenAI:
     return openai.OpenAI(base_url=served.base, api_key=key, max_retries=0, **options)  # type: ignore[arg-type]
-
-
-def test_a_reply(written: tuple[Script, Served], script: Script) -> None:
-    answer = client(written[1]).chat.completions.create(model="tiny", messages=ASKED)
-    choice = answer.choices[0]
-    assert (choice.message.content, choice.finish_reason, answer.model) == ("Hello there.", "stop", "tiny")
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    assert answer.usage.hierchat["drafted"] == 0
 
 
 def test_a_stream_comes_as_it_is_written(written: tuple[Script, Served], script: Script) -> None:
@@ -50,37 +40,6 @@ def test_a_stream_comes_as_it_is_written(written: tuple[Script, Served], script:
     assert usage.completion_tokens > 3
 
 
-def test_an_asynchronous_stream(written: tuple[Script, Served], script: Script) -> None:
-    async def read() -> str:
-        async with openai.AsyncOpenAI(base_url=written[1].base, api_key="x", max_retries=0) as asking:
-            stream = await asking.chat.completions.create(model="tiny", messages=ASKED, stream=True)
-            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-
-    assert asyncio.run(read()) == "Hello there."
-
-
-def test_several_at_once(tiny_served: Served) -> None:
-    async def both() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=tiny_served.base, api_key="none", max_retries=0) as asking:
-            answers = await asyncio.gather(
-                *(
-                    asking.chat.completions.create(
-                        model="tiny", messages=ASKED, max_tokens=12, temperature=1.0, seed=seed
-                    )
-                    for seed in (1, 2, 1)
-                )
-            )
-        return [answer.choices[0].message.content or "" for answer in answers]
-
-    first, second, third = asyncio.run(both())
-    assert first == third != second
-
-
-def test_an_unknown_model(tiny_served: Served) -> None:
-    with pytest.raises(openai.NotFoundError, match="There are: tiny"):
-        client(tiny_served).chat.completions.create(model="gpt-4o", messages=ASKED)
-
-
 def test_text_goes_on(tiny_served: Served) -> None:
     whole = client(tiny_served).completions.create(model="tiny", prompt="The river", max_tokens=8, seed=1)
     stream = client(tiny_served).completions.create(
@@ -94,14 +53,6 @@ def test_text_goes_on(tiny_served: Served) -> None:
     assert len(set(texts)) == 1  # the model's own temperature is 0
     assert several.usage.prompt_tokens == 6
     assert several.usage.completion_tokens == 16
-
-
-def test_models(tiny_served: Served) -> None:
-    asking = client(tiny_served)
-    assert [one.id for one in asking.models.list()] == ["tiny"]
-    assert asking.models.retrieve("tiny").owned_by == "hierchat"
-    with pytest.raises(openai.NotFoundError):
-        asking.models.retrieve("nobody")
 
 
 def test_n_replies_differ_by_their_seeds(tiny_served: Served) -> None:
@@ -202,55 +153,6 @@ TOOL = {
     "function": {"name": "weather", "description": "The weather.", "parameters": CITY},
 }
 OTHER = {"type": "function", "function": {"name": "time", "parameters": NOTHING}}
-CALLS = (
-    'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "a \\"}b"}}\n</tool_call>\n'
-    '<tool_call>\n{"arguments": {"city": "Bern"}, "name": "weather"}\n</tool_call>'
-)
-
-
-def test_tools_are_called(written: tuple[Script, Served], script: Script) -> None:
-    script.text = CALLS
-    asking = client(written[1])
-    answer = asking.chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL])
-    message = answer.choices[0].message
-    assert (answer.choices[0].finish_reason, message.content) == ("tool_calls", "Let me look.")
-    called = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls]
-    assert called == [("weather", {"city": 'a "}b'}), ("weather", {"city": "Bern"})]
-    ids, names, arguments, text, finish = {}, {}, {0: "", 1: ""}, "", None
-    for chunk in asking.chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL], stream=True):
-        delta = chunk.choices[0].delta
-        text += delta.content or ""
-        finish = chunk.choices[0].finish_reason or finish
-        for call in delta.tool_calls or []:
-            ids[call.index] = call.id or ids[call.index]
-            names[call.index] = call.function.name or names[call.index]
-            arguments[call.index] += call.function.arguments or ""
-    assert (text.strip(), finish, names) == ("Let me look.", "tool_calls", {0: "weather", 1: "weather"})
-    assert [json.loads(one) for one in arguments.values()] == [one for _, one in called]
-    assert len(set(ids.values())) == 2
-    alone = asking.chat.completions.create(
-        model="tiny", messages=ASKED, tools=[TOOL], parallel_tool_calls=False
-    )
-    assert len(alone.choices[0].message.tool_calls) == 1
-    assert alone.choices[0].finish_reason == "tool_calls"
-    # The call and its result go back to the model.
-    script.text = "It rains."
-    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
-    again = asking.chat.completions.create(
-        model="tiny", messages=[*ASKED, message.model_dump(exclude_none=True), result], tools=[TOOL]
-    )
-    assert again.choices[0].message.content == "It rains."
-    told = tokenizer().decode(script.asked[-1][0])
-    assert '"description": "The weather."' in told
-    assert '<tool_call>\n{"name": "weather"' in told
-    assert "rain" in told.rpartition("</tool_call>")[2]
-    assert asking.chat.completions.create(model="tiny", messages=ASKED).choices[0].message.tool_calls is None
-
-
-def test_a_model_that_knows_no_tools_says_so(tiny_served: Served) -> None:
-    with pytest.raises(openai.BadRequestError, match="not made to call tools") as refused:
-        client(tiny_served).chat.completions.create(model="tiny", messages=ASKED, tools=[TOOL])
-    assert refused.value.body["param"] == "tools"
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hierchat.engine.scheduler import QueueFull
 from hierchat.models.progress import Report
 from hierchat.runtime.served_model import ServedModel
 from tests.api.raw import ask
-from tests.api.scripted import Script, Served, make_slot, scripted, serving, tiny
+from tests.api.scripted import Script, Served, make_slot, serving, tiny
 from tests.testing.tiny_chat import CONTEXT
 
 CHAT = "/v1/chat/completions"
@@ -33,6 +31,7 @@ ASKED = {"messages": [{"role": "user", "content": "hello"}]}
         ({"logit_bias": {"word": 1}}, "logit_bias.word", "integer"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema stands"),
         ({"tool_choice": "required"}, None, "not among tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not made to call tools"),
         ({"messages": []}, "messages", "at least 1"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages.0", "robot"),
         (
@@ -78,15 +77,6 @@ def test_what_asks_for_nothing_special_is_taken(tiny_served: Served) -> None:
     assert answer.json["usage"]["completion_tokens"] <= 5
 
 
-def test_context_too_long_has_its_own_code(tiny_served: Served) -> None:
-    asked = {"prompt": [5] * CONTEXT, "max_tokens": 1}
-    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
-    assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-    asked = {"prompt": [5] * (CONTEXT - 3), "max_tokens": 50}
-    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
-    assert answer.json["usage"]["completion_tokens"] <= 3
-
-
 @pytest.mark.parametrize("body", ["", "no json", "[1]", "{", '{"messages": 1e999}', "[" * 100_000])
 def test_what_is_no_request(tiny_served: Served, body: str) -> None:
     assert ask(tiny_served.address, "POST", CHAT, body).status == 400
@@ -97,13 +87,6 @@ def test_what_is_too_large(tiny_served: Served, monkeypatch: pytest.MonkeyPatch)
     long = {"messages": [{"role": "user", "content": "x" * 2000}]}
     assert ask(tiny_served.address, "POST", CHAT, long).status == 413
     assert ask(tiny_served.address, "POST", CHAT, {**ASKED, "max_tokens": 2}).status == 200
-
-
-def test_other_addresses_and_methods(tiny_served: Served) -> None:
-    answer = ask(tiny_served.address, "POST", "/v1/images/generations", {})
-    assert (answer.status, answer.error["type"]) == (404, "not_found_error")
-    assert ask(tiny_served.address, "GET", CHAT).status == 405
-    assert ask(tiny_served.address, "GET", "/v1/").status == 404
 
 
 def test_stop_strings_never_come_out_in_part(written: tuple[Script, Served], script: Script) -> None:
@@ -137,10 +120,6 @@ def test_tokens_as_llama_cpp_has_them(tiny_served: Served) -> None:
     assert ask(tiny_served.address, "POST", "/detokenize", {"tokens": [10**9]}).status == 400
 
 
-def test_health(tiny_served: Served) -> None:
-    assert ask(tiny_served.address, "GET", "/health").json == {"status": "ok"}
-
-
 def test_without_a_model(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     slot = tiny_served.service.slot
     monkeypatch.setattr(slot, "model", None)
@@ -162,26 +141,6 @@ def test_a_full_queue(tiny_served: Served, monkeypatch: pytest.MonkeyPatch) -> N
         assert answer.headers["Retry-After"]
 
 
-def test_a_reply_that_fails(
-    written: tuple[Script, Served], script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: object, **more: object) -> object:
-        for number, step in enumerate(original(*args, **more)):
-            if number == 3:
-                raise OSError("secret words")
-            yield step
-
-    original = script.generate
-    monkeypatch.setattr(script, "generate", broken)
-    for stream in (False, True):
-        answer = ask(written[1].address, "POST", CHAT, {**ASKED, "stream": stream})
-        assert answer.status == (200 if stream else 500)
-        # A stream that began ends with the error, in place of a reason and of [DONE].
-        error = json.loads(answer.text.strip().rpartition("data: ")[2]) if stream else answer.json
-        assert error["error"]["type"] == "server_error"
-        assert "secret" not in answer.text
-
-
 def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(name: str, report: Report) -> ServedModel:
         if name == "broken":
@@ -191,7 +150,9 @@ def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.
     slot = make_slot(load, "one", "two", "broken")
     with serving(tmp_path, slot) as served:
         here = ["one", "two", "broken"]
-        monkeypatch.setattr(type(served.service.models), "names", property(lambda shelf: here))
+        monkeypatch.setattr(
+            "hierchat.runtime.model_manager.is_fetched", lambda entry, device: entry.name in here
+        )
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "two", "max_tokens": 3})
         assert answer.json["model"] == "two", answer.text
         assert answer.json["usage"]["hierchat"]["load_seconds"] > 0
@@ -207,20 +168,3 @@ def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
         assert (answer.status, answer.error["code"]) == (404, "model_not_found")
         assert ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3}).json["model"] == "two"
-
-
-def test_an_editor_asks_for_what_fills_a_gap(tmp_path) -> None:
-    """The request of minuet.nvim and of Continue for code: control tokens in the prompt, or a suffix."""
-    script = Script("return a + b")
-    slot = make_slot(scripted(script))
-    with serving(tmp_path, slot) as served:
-        asked = {
-            "model": "tiny", "max_tokens": 56, "stream": True, "stop": ["\n\n"], "temperature": 0.01, "top_p": 0.9,
-            "prompt": "<|im_start|>def add(a, b):\n    <|im_end|>",
-        }  # fmt: skip
-        stream = ask(served.address, "POST", "/v1/completions", asked).text
-        assert stream.endswith("data: [DONE]\n\n")
-        assert script.asked[-1][0][0] == 1  # a control token, not its letters
-        assert script.asked[-1][0][-1] == 2
-        answer = ask(served.address, "POST", "/v1/completions", {"prompt": "def", "suffix": "end"})
-        assert (answer.status, answer.error["param"]) == (400, "suffix")

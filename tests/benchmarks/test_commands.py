@@ -1,78 +1,111 @@
-"""The command line of the measurements, as a user types it, and a session of several turns."""
+"""The command line of the measurements, as a user types it: each measures a tiny model, and says what it cannot do."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import forward, index
 from benchmarks.__main__ import main
+from tests.testing.questions import questions_file
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    """What a command says that cannot do what it was asked for."""
-    assert main([str(argument) for argument in arguments]) in (1, 2)
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str]:
+    """The exit code, and what was said on standard error."""
+    code = main([str(argument) for argument in arguments])
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert "did not expect" not in said
-    return said
+    return code, said
 
 
-def test_wrong_arguments_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["session", "--turns", "x"])
-    assert left.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: python -m benchmarks")
+ARMS = ["--arms", "vanilla,hierchat,llama.cpp"]
+FEW = ["--model", "tiny", "--max-new-tokens", "8"]
+MEASURED: dict[str, tuple[list[str], str]] = {
+    "decode": ([*FEW, *ARMS, "--limit", "3", "--temperature", "0.8", "--questions"], "arms"),
+    "log": ([*FEW, *ARMS, "--limit", "3", "--log"], "arms"),
+    "load": ([*FEW, "--arms", "vanilla,hierchat", "--users", "1,2", "--questions"], "arms"),
+    "session": ([*FEW, "--turns", "3", "--questions"], "turns"),
+    "agreement": ([*FEW, "--limit", "1", "--questions"], "positions"),
+    "forward": (["--model", "tiny", "--contexts", "8"], "contexts"),
+    "index": (["--tokens", "20000"], "sizes"),
+    "simulate": ([], "rows"),
+}
+"""Arguments, the last of them for a file of questions where it needs one, and a field of the figures."""
 
 
-BENCH = {
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+@pytest.mark.parametrize("kind", MEASURED)
+def test_figures_are_written(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(index, "SIZES", (5_000,))
+    monkeypatch.setattr(index, "LOOKUPS", 5)
+    monkeypatch.setattr(index, "APPENDS", 3)
+    monkeypatch.setattr(forward, "REPEATS", 2)
+    monkeypatch.setattr(forward, "READINGS", 1)
+    arguments, name = MEASURED[kind]
+    file = [questions_file(tmp_path)] if arguments and arguments[-1] in ("--questions", "--log") else []
+    out = tmp_path / "out.json"
+    assert run(capsys, kind, *arguments, *file, "--json", out)[0] == 0
+    figures: dict[str, Any] = json.loads(out.read_text())
+    assert figures[name]
+    if kind in ("decode", "log"):
+        assert [arm["mismatches"] for arm in figures["arms"]] == [0, 0]
+        assert figures["absent"] == [{"arm": "llama.cpp", "reason": "tiny does not come from a GGUF file"}]
+        assert {"revision", "threads", "processor"} <= set(figures["machine"])
+    if kind == "session":
+        assert (figures["mismatches"], figures["messages_after_restart"]) == (0, 6)
+
+
+NEEDS_FILE = {
     "decode": ["--arms", "vanilla", "--questions"],
     "record": ["--questions"],
     "agreement": ["--questions"],
-    "tokens": ["--questions"],
     "session": ["--questions"],
     "replay": ["--arms", "hierchat", "--width", "4", "--traces"],
     "report": [],
 }
-OUT = {"record": "--out", "report": "--out"}
 
 
-@pytest.mark.parametrize("kind", BENCH)
-def test_files_that_bench_cannot_use(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", NEEDS_FILE)
+def test_files_that_cannot_be_used(kind: str, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (places / "binary").write_bytes(bytes(range(128, 256)))
     (places / "odd").write_text('{"a": 1}\n')
     (places / "list").write_text("[1]\n")
+    out = "--out" if kind in ("record", "report") else "--json"
     for file in ("nowhere", "binary", "odd", "list"):
-        said = refused(capsys, kind, *BENCH[kind], places / file, OUT.get(kind, "--json"), places / "out")
+        code, said = run(capsys, kind, *NEEDS_FILE[kind], places / file, out, places / "out")
+        assert code in (1, 2)
         assert str(places / file) in said
-        assert "Error" not in said  # no class names
-        assert "Errno" not in said
-        assert "codec" not in said
-
-
-@pytest.mark.parametrize("command", [["simulate"], ["forward"], ["session"], ["index"]])
-def test_figures_that_could_not_be_written_are_not_measured(
-    command: list[str], places: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert f"{places / 'no' / 'out'} cannot be written" in refused(
-        capsys, *command, "--json", places / "no" / "out"
-    )
+        for technical in ("Error", "Errno", "codec"):
+            assert technical not in said
 
 
 @pytest.mark.usefixtures("tiny_in_the_catalogue")
-def test_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    questions, out = tmp_path / "questions.jsonl", tmp_path / "out.json"
-    questions.write_text('{"turns": ["one", "two"]}\n\n{"turns": ["three", "four"], "category": "x"}\n')
-    asked = ["session", "--model", "tiny", "--questions", str(questions), "--turns", "3"]
-    assert main([*asked, "--max-new-tokens", "16", "--json", str(out)]) == 0
-    shown = capsys.readouterr()
-    result = json.loads(out.read_text())
-    assert json.loads(shown.out) == result
-    assert sum(line.startswith("turn") for line in shown.err.splitlines()) == 3
-    assert result["model"] == "tiny"
-    assert result["mismatches"] == 0
-    assert result["messages_after_restart"] == 6
-    assert [row["identical"] for row in result["turns"]] == [True] * 3
-    assert all(1 <= row["tokens"] <= 16 for row in result["turns"])
-    assert {"processor", "cores", "memory_gib", "torch"} <= set(result["machine"])
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--arms", "vanila"], "Did you mean vanilla?"),
+        (["--backend", "blcks"], "Did you mean blocks?"),
+        (["--model", "tyny"], "Did you mean tiny?"),
+        (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
+        (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
+        (["--temperature", "-1"], "--temperature: "),
+    ],
+)
+def test_bad_input(more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        *FEW,
+        "--arms",
+        "vanilla",
+        "--json",
+        tmp_path / "out.json",
+        "--questions",
+        questions_file(tmp_path),
+    ]
+    code, told = run(capsys, "decode", *arguments, *more)
+    assert (code, said in told) == (2, True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
 from benchmarks.arms import OwnArm, rotated
 from benchmarks.decode import Measured, measure
-from hierchat.checks.questions import Question, RequestError
+from hierchat.checks.questions import Question
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import FakeArm, result
-from tests.testing.questions import SETTINGS, questions, questions_file, tell
+from tests.testing.questions import SETTINGS, questions, tell
 from tests.testing.tiny_chat import served as tiny
 
 WARM_UPS = 2
@@ -55,38 +54,6 @@ def test_history_carries_along_in_a_log_only_and_what_does_not_fit_is_skipped(
         assert second[: len(first) + 3] == [*first, 5, 6, 7]  # a prompt holds the arm's own replies
 
 
-def test_a_repeat_begins_anew(served: ServedModel, tmp_path: Path) -> None:
-    arm, out = FakeArm("a"), result(tmp_path, ["a"])
-    measure(served, [arm], questions(3), SETTINGS, out, tell, carry=True, repeats=2)
-    assert [(row["repeat"], row["question"]) for row in out.rows] == [
-        (n, q) for n in (0, 1) for q in (0, 1, 2)
-    ]
-    assert len(arm.history) == 3
-    assert json.loads(out.path.read_text())["arms"][0]["questions"] == 3
-    again = Measured(out.path, out.head, ["a"], out.rows[:4])
-    resumed = FakeArm("a")
-    measure(served, [resumed], questions(3), SETTINGS, again, tell, carry=True, repeats=2)
-    assert resumed.asked == WARM_UPS + 2
-    assert len(resumed.history) == 3
-
-
-def test_what_an_arm_dies_of_is_listed_and_the_others_go_on(served: ServedModel, tmp_path: Path) -> None:
-    out = result(tmp_path, ["a", "b"])
-    arms = [FakeArm("a"), FakeArm("b", fails=WARM_UPS + 1)]
-    run(served, arms, questions(3), out)
-    written = json.loads(out.path.read_text())
-    assert written["absent"] == [{"arm": "b", "reason": "RuntimeError: out of breath"}]
-    assert {figures["arm"]: figures["questions"] for figures in written["arms"]} == {"a": 3, "b": 1}
-    assert arms[1].closed
-
-
-def test_no_arm_is_left(served: ServedModel, tmp_path: Path) -> None:
-    out = result(tmp_path, ["a"])
-    with pytest.raises(RequestError, match="out of breath"):
-        run(served, [FakeArm("a", fails=0)], questions(3), out)
-    assert json.loads(out.path.read_text())["absent"]
-
-
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(served: ServedModel, tmp_path: Path) -> None:
     class Interrupted(FakeArm):
         def answer(self, *asked: Any) -> Any:
@@ -119,80 +86,3 @@ def test_our_arms_on_a_model(served: ServedModel, tmp_path: Path) -> None:
     assert figures["vanilla"]["tokens_per_forward"] == figures["vanilla"]["speedup"] == 1
     assert figures["context+history"]["sources"]["history"] > 0
     assert "history" not in figures["context"]["sources"]
-
-
-def test_an_arm_finds_only_its_own_slots(served: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = OwnArm("vanilla", served), OwnArm("context", served)
-    target = served.engine.sequence
-    prompt = list(range(3, 60))
-    read: list[int] = []
-    monkeypatch.setattr(
-        target, "read", lambda tokens, read_=target.read: (read.append(len(tokens)), read_(tokens))
-    )
-    answer = first.answer(prompt, SETTINGS)
-    second.answer(prompt, SETTINGS)
-    assert sum(read) == 2 * (len(prompt) - 1)
-    second.answer([*prompt, *answer.reply, 4, 5], SETTINGS)
-    assert sum(read) == 2 * (len(prompt) - 1) + 2
-
-
-@pytest.mark.usefixtures("tiny_in_the_catalogue")
-class TestCommand:
-    """As a user types it."""
-
-    def ask(self, folder: Path, *more: str, kind: str = "decode", arms: str = "vanilla,hierchat") -> int:
-        flag = "--log" if kind == "log" else "--questions"
-        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
-        file = str(folder / "questions.jsonl")
-        return main([kind, flag, file, "--arms", arms, *fixed, *more])
-
-    def test_a_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        questions_file(tmp_path)
-        assert (
-            self.ask(tmp_path, "--limit", "3", "--temperature", "0.8", arms="vanilla,hierchat,llama.cpp") == 0
-        )
-        written = json.loads((tmp_path / "out.json").read_text())
-        assert {"machine", "model", "backend", "arms", "absent", "questions"} <= set(written)
-        assert {"revision", "threads", "processor"} <= set(written["machine"])
-        assert {row["group"] for row in written["questions"]} == {"qa", "mt_bench", "rag"}
-        assert [arm["arm"] for arm in written["arms"]] == ["vanilla", "hierchat"]
-        assert written["arms"][1]["mismatches"] == 0
-        assert written["absent"] == [{"arm": "llama.cpp", "reason": "tiny does not come from a GGUF file"}]
-        shown = capsys.readouterr()
-        assert "hierchat" in shown.out
-        assert "llama.cpp is absent" in shown.err
-
-    def test_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        questions_file(tmp_path)
-        assert self.ask(tmp_path, "--resume", kind="log") == 0
-        path = tmp_path / "out.json"
-        whole = json.loads(path.read_text())
-        path.write_text(json.dumps({**whole, "questions": whole["questions"][:2]}))
-        assert self.ask(tmp_path, "--resume", kind="log") == 0
-        again = json.loads(path.read_text())
-        assert again["questions"][:2] == whole["questions"][:2]
-        replies = [
-            [row["arms"]["hierchat"][0]["reply"] for row in found["questions"]] for found in (whole, again)
-        ]
-        assert replies[0] == replies[1]
-        assert self.ask(tmp_path, "--resume", "--seed", "5", kind="log") == 2
-        assert "seed was 0 and is 5" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("more", "said"),
-        [
-            (["--arms", "vanila"], "Did you mean vanilla?"),
-            (["--backend", "blcks"], "Did you mean blocks?"),
-            (["--model", "tyny"], "Did you mean tiny?"),
-            (["--corpus", "x.jsonl"], "x.jsonl: there is no such file or folder"),
-            (["--json", "/nowhere/out.json"], "/nowhere/out.json cannot be written"),
-            (["--temperature", "-1"], "--temperature: "),
-            (["--questions", "/nowhere.jsonl"], "/nowhere.jsonl cannot be read"),
-        ],
-    )
-    def test_bad_input(
-        self, more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        questions_file(tmp_path)
-        assert self.ask(tmp_path, *more) == 2
-        assert said in capsys.readouterr().err

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from benchmarks import index
-from benchmarks.__main__ import main
 from benchmarks.arms import OwnArm
 from benchmarks.load import measure
-from benchmarks.peers.arm import PeerArm
-from benchmarks.peers.environment import ArmError
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.served_model import ServedModel
-from tests.testing.fake_arms import FakeArm
 from tests.testing.questions import SETTINGS, questions, tell
 from tests.testing.tiny_chat import END, served, tokenizer
 
@@ -44,61 +34,3 @@ def test_all_users_get_what_one_gets(users: int) -> None:
         assert len(row["served"]) == row["users"]
         assert 0 < row["slowest_over_fastest"] <= 1
         assert row["tokens_per_second"] > 0
-
-
-def test_a_peer_is_asked_with_all_prompts_at_once() -> None:
-    asked = []
-
-    def serve(talks, settings):
-        asked.append([len(prompts) for prompts in talks])
-        reply = {"tokens": [1, 2], "first": 0.1, "all": 0.2}
-        return 0.5, [[reply for _ in prompts] for prompts in talks]
-
-    peer = PeerArm.__new__(PeerArm)
-    peer.name, peer.serve = "peer", serve  # type: ignore[method-assign]
-    (figures,) = measure(many(1), [peer], questions(5), SETTINGS, [2], tell)
-    assert asked == [[1, 1], [3, 2]]  # one that warms up, then the questions
-    assert (figures["replies"], figures["tokens"], figures["tokens_per_second"]) == (5, 10, 20.0)
-    assert figures["first_token_seconds"] == pytest.approx(0.1)
-
-
-def test_an_arm_that_answers_one_at_a_time_says_so() -> None:
-    with pytest.raises(ArmError, match="one user at a time"):
-        measure(many(1), [FakeArm("weak")], questions(2), SETTINGS, [2], tell)
-
-
-@pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "SIZES", (5_000,))
-    monkeypatch.setattr(index, "LOOKUPS", 5)
-    monkeypatch.setattr(index, "APPENDS", 3)
-
-    def quarter(act: Callable[[], object]) -> float:
-        act()
-        return 0.25
-
-    # What is timed here may take less than the last digit that is kept.
-    monkeypatch.setattr(index, "_seconds", quarter)
-
-
-@pytest.mark.parametrize("corpus", [False, True])
-def test_figures_for_every_size(tmp_path: Path, corpus: bool) -> None:
-    out, text = tmp_path / "out.json", tmp_path / "text.txt"
-    text.write_text(" ".join(random.Random(0).choices(["one", "two", "three", "four"], k=2_000)))
-    asked = ["index", "--tokens", "20000", "--json", str(out)]
-    assert main([*asked, "--corpus", str(text)] if corpus else asked) == 0
-    said = json.loads(out.read_text())
-    assert said["machine"]["cores"] > 0
-    assert [row["tokens"] for row in said["sizes"]] == [5_000, 20_000]
-    for row in said["sizes"]:
-        for key in ("start_seconds", "sort_seconds", "store_seconds", "merge_seconds"):
-            assert row[key] == 0.25
-        for key in ("append_ms", "append_max_ms", "lookup_ms", "lookup_p99_ms", "tree_ms", "tree_p99_ms"):
-            assert row[key] == 250
-        assert row["file_mb"] * 1e6 > 4 * row["tokens"]
-
-
-def test_a_corpus_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["index", "--corpus", str(tmp_path / "none"), "--json", str(tmp_path / "out.json")]
-    assert main(asked) == 2
-    assert "cannot be read" in capsys.readouterr().err

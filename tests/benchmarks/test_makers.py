@@ -5,28 +5,23 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks.makers import lessons, seeds
+from benchmarks.makers import seeds
 from benchmarks.makers.fit import Batch, Net, SampledNet
-from benchmarks.makers.lessons import Chance, lesson_of
+from benchmarks.makers.lessons import lesson_of
 from benchmarks.makers.seeds import Streams, WorkFile, Writer
-from benchmarks.record import append
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import FITTED, sampling_features
 from hierchat.drafting.growing.acceptance_model import score
-from hierchat.drafting.growing.gumbel_noise import gumbel
-from hierchat.drafting.growing.kernel_arrays import CANDIDATES, HISTORY, INPUTS, SEED, AcceptanceModel
+from hierchat.drafting.growing.kernel_arrays import CANDIDATES, AcceptanceModel
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.sampler import processed
 from hierchat.models.formats.blocks import pack
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.drafting.databases import World
@@ -104,72 +99,6 @@ def test_an_interrupted_run_goes_on(runner: CpuRunner, tmp_path: Path) -> None:
     run(runner, again, asked=[one for one in ASKED if one.key not in done])
     by_key = [sorted(map(json.dumps, one.rows())) for one in (whole, again)]
     assert by_key[0] == by_key[1]
-
-
-SHIPPED = {"one": [1, 2, 3], "other": [1, 2, 4]}
-
-
-@pytest.fixture
-def model_statistics(monkeypatch: pytest.MonkeyPatch) -> lessons.ModelStatistics:
-    catalogue = SimpleNamespace(entry=lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(lessons, "read_catalogue", lambda: catalogue)
-    monkeypatch.setattr(lessons, "load_tokenizer", lambda entry: None)
-    monkeypatch.setattr(lessons, "statistics", lambda entry, *_, **__: [entry.name])
-    monkeypatch.setattr(
-        lessons, "statistics_sources", lambda names: [Source.of([SHIPPED[names[0]]], SEED)] if names else []
-    )
-    return lessons.ModelStatistics(None)
-
-
-def recorded(path: Path, model: str, *replies: list[int]) -> Path:
-    for reply in replies:
-        line: dict[str, Any] = {"question_id": str(reply), "prompt": [9, 1, 2], "reply": reply}
-        append(path, line | {"settings": {"model": model}})
-    return path
-
-
-def named_by(taught: lessons.Lessons, row: int, slot: int) -> bool:
-    """Whether the token that followed is named by a slot."""
-    right = int(taught.right[row])
-    return right < CANDIDATES and bool(taught.inputs[row, right, slot * INPUTS : (slot + 1) * INPUTS].any())
-
-
-def test_each_model_has_the_texts_that_ship_as_it_has_them(
-    model_statistics: lessons.ModelStatistics, tmp_path: Path
-) -> None:
-    files = [recorded(tmp_path / "a", "one", [3]), recorded(tmp_path / "b", "other", [3], [4])]
-    taught = model_statistics.lessons(files)
-    assert len(taught.right) == 3
-    assert [named_by(taught, row, SEED) for row in range(3)] == [True, False, True]
-
-
-def test_history_begins_anew_with_each_file(
-    model_statistics: lessons.ModelStatistics, tmp_path: Path
-) -> None:
-    again = [7, 1, 2, 5]
-    taught = model_statistics.lessons(
-        [recorded(tmp_path / "a", "one", again, again), recorded(tmp_path / "b", "other", again)]
-    )
-    assert [named_by(taught, row, HISTORY) for row in (3, 7, 11)] == [False, True, False]
-    assert np.array_equal(taught.right[:4] == CANDIDATES, taught.right[8:] == CANDIDATES)
-
-
-GENERATOR = np.random.default_rng(0)
-
-
-def test_where_all_tokens_were_recorded_the_winner_is_the_samplers() -> None:
-    chance = Chance(GENERATOR)
-    winners = set()
-    for _ in range(300):
-        key = chance.draw()
-        logits = np.sort(GENERATOR.normal(0, 2, 20))[::-1].astype(np.float32)
-        chances = np.exp(logits) / np.exp(logits).sum()
-        noise = [gumbel(key, token) for token in range(20)]
-        expected = int((processed(logits, chance.settings) + noise).argmax())
-        found = chance.winner(np.arange(20, dtype=np.int32), chances)
-        assert found == expected
-        winners.add(found)
-    assert len(winners) > 3
 
 
 def test_chances_are_those_of_the_kernel() -> None:

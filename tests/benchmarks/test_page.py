@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections import Counter
 from itertools import count
@@ -13,34 +11,11 @@ import pytest
 
 from benchmarks import soak
 from benchmarks.__main__ import main
-from benchmarks.page import browser, scripted
+from benchmarks.page import scripted
 from hierchat.store import Store
 from hierchat.texts.importing import Import
 from tests.testing import browser as driving
 from tests.testing.fake_service import make
-
-
-@pytest.mark.browser
-@pytest.mark.large
-def test_figures_of_all_that_is_waited_for(tmp_path: Path) -> None:
-    if browser.chromium() is None:
-        pytest.skip("no Chromium: install it, or set HIERCHAT_CHROMIUM")
-    out = tmp_path / "out.json"
-    asked = ["page", "--messages", "20", "--megabytes", "1", "--repeats", "1", "--json", str(out)]
-    # In a process of its own: a thread can run no second Playwright beside that of other tests.
-    command = [sys.executable, "-m", "benchmarks", *asked]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(out.read_text())
-    for visit in said["opening"].values():
-        assert 0 < visit["first_paint_ms"]["median"] <= visit["usable_ms"]["median"]
-    for chat in said["chats"].values():
-        assert chat["open_ms"]["most"] > 0
-    assert said["import"]["chats"] * scripted.PER_CHAT == said["import"]["messages"] > 1000
-    for seen in said["streaming"].values():
-        # A figure that gains a digit moves what stands beside it; a line of the page is worth ten times as much.
-        assert min(seen["server_cores"], seen["browser_cores"]) > 0
-        assert seen["layout_shift"] < 1e-3, [one for one in seen["shifts"] if one["outside"]]
 
 
 def test_without_what_drives_the_browser_it_says_what_to_install(

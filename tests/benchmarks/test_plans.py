@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from benchmarks import simulate, tabulate
+from benchmarks import tabulate
 from benchmarks.arms import OwnArm, parse_arms, parse_plan
 from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import summarise
 from hierchat.hierarchy.plan import Plan
-from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.levels import LeftOut, Levels
 from hierchat.runtime.served_model import ServedModel
-from tests.testing import tiny_chat as tiny
 from tests.testing.fake_arms import result
 from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
 
@@ -85,23 +81,3 @@ def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> Non
     console = Console(record=True, width=140)
     tabulate.show(out.as_dict(), console)
     assert "expected ms a token" in console.export_text()
-
-
-@pytest.mark.parametrize("arm", ["hsd", "draft:small", "plan:small=3"])
-def test_a_model_without_draft_models(arm: str) -> None:
-    bare = tiny.served()
-    with pytest.raises(ArmError, match=r"models\.yaml names none"):
-        OwnArm(arm, bare)
-    hierarchy = Hierarchy(["tiny"], [bare.engine.latency])
-    left = replace(bare, levels=Levels((), (), hierarchy, (LeftOut("small", "not on this machine"),)))
-    with pytest.raises(ArmError, match="small: not on this machine"):
-        OwnArm(arm, left)
-
-
-def test_simulated_families() -> None:
-    found = simulate.simulate()
-    assert len(found["rows"]) == len(simulate.FAMILIES) * len(simulate.MACHINES) * len(simulate.SHIFTS)
-    for row in found["rows"]:
-        assert row["single_ms"] < row["vanilla_ms"]
-        assert row["stack_gain"] >= 1.0 - 1e-9  # a single draft is one of the plans
-        assert all(one["gain"] >= row["stack_gain"] - 1e-9 for one in row["databases"].values())

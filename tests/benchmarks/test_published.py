@@ -8,15 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks.arms import OwnArm
-from benchmarks.peers.environment import ArmError
-from benchmarks.published import PUBLISHED, arctic
-from benchmarks.published.arctic import Arctic
-from benchmarks.published.common import Published, merged
+from benchmarks.published import PUBLISHED
+from benchmarks.published.common import Published
 from benchmarks.published.hierarchy import HierarchyDrafting
 from benchmarks.published.llama_cache import LlamaCache
-from benchmarks.published.prompt_lookup import PromptLookup
-from benchmarks.published.suffix import Suffix
-from benchmarks.published.token_recycling import PUBLISHED as TREE
 from benchmarks.published.token_recycling import TokenRecycling
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
@@ -24,7 +19,6 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS
-from tests.testing.tiny_chat import served
 from tests.testing.tiny_chat import served as tiny
 
 
@@ -48,25 +42,7 @@ def after(drafter: Published, prompt: Sequence[int], limit: int | None = None) -
     return paths(drafter.propose(limit))
 
 
-def test_branches_share_their_beginnings() -> None:
-    tree = merged([(1, 2, 3), (1, 2, 4), (5,)], "abc", None)
-    assert paths(tree) == [(1,), (1, 2), (1, 2, 3), (1, 2, 4), (5,)]
-    assert tree.sources == ("a", "a", "a", "b", "c")
-    assert paths(merged([(1, 2, 3), (4,)], "ab", 2)) == [(1,), (1, 2)]
-
-
-class TestPromptLookup:
-    def test_the_earliest_match_of_two_tokens(self) -> None:
-        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2])[-1] == (3, 9, 1)
-        assert after(PromptLookup(4), [1, 2, 3, 9, 1, 2, 4, 1, 2], limit=1) == [(3,)]
-
-
 class TestTokenRecycling:
-    def test_the_tree_as_published(self) -> None:
-        names = TREE.split()
-        assert len(names) == len(set(names)) == 80
-        assert all(name[:-1] in names for name in names if len(name) > 1)
-
     def test_successors_of_successors(self) -> None:
         drafter = TokenRecycling(8)
         assert after(drafter, [1]) == []
@@ -79,24 +55,6 @@ class TestTokenRecycling:
         assert paths(drafter.propose()) == []
 
 
-class TestSuffix:
-    def test_as_long_as_the_match_allows(self) -> None:
-        prompt = [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 3]
-        # "2 3" was continued once of the twice that it stands there, the end of the text included
-        assert after(Suffix(9, factor=1.0), prompt) == [(4,), (4, 5)]
-        assert after(Suffix(9, factor=1.5), prompt)[-1] == (4, 5, 6)
-        assert after(Suffix(3, factor=4.0), prompt)[-1] == (4, 5)
-
-    def test_the_likelier_branch_first(self) -> None:
-        drafter = Suffix(9, factor=3.0)
-        drafter.begin([1, 5, 6, 0, 1, 7, 2, 1, 5, 8, 3, 1])
-        tree = drafter.propose()
-        assert paths(tree)[0] == (5,)
-        assert tree.probabilities[0] == pytest.approx(2 / 4)
-        assert len(tree) == 3
-        assert set(paths(tree)[1:]) < {(7,), (5, 6), (5, 8)}
-
-
 class TestLlamaCache:
     def test_the_context_needs_little(self) -> None:
         assert after(LlamaCache(4), [1, 2, 3, 9, 1, 2, 3]) == [
@@ -106,16 +64,6 @@ class TestLlamaCache:
         ]  # three tokens, seen once
         assert after(LlamaCache(4), [7, 2, 9, 5, 2]) == []  # one token, seen once
         assert after(LlamaCache(2), [7, 2, 9, 5, 2, 9, 4, 2]) == [(9,)]  # one token, twice
-
-    def test_the_history_needs_more(self) -> None:
-        drafter = LlamaCache(2)
-        drafter.learn([1, 2, 3, 9])
-        assert after(drafter, [1, 2, 3]) == []
-        drafter.learn([1, 2, 3, 9])
-        assert after(drafter, [1, 2, 3]) == [(9,)]
-        assert after(drafter, [3]) == []
-        drafter.forget()
-        assert after(drafter, [1, 2, 3]) == []
 
 
 class TestHierarchyDrafting:
@@ -160,50 +108,3 @@ def test_not_a_word_changes() -> None:
             assert answer.reply == plain.reply
         assert answer.forwards is not None
         assert answer.forwards < len(answer.reply), name
-
-
-compiled = pytest.mark.large
-
-
-@pytest.fixture(scope="module")
-def texts() -> np.ndarray:
-    return np.random.default_rng(3).integers(0, 5, (8, 120))
-
-
-@compiled
-def test_ours_proposes_what_theirs_does(texts: np.ndarray) -> None:
-    """Equal sums of probabilities: which of equally likely tokens comes first is chance."""
-    earlier, learned, prompt, reply = texts[:4].tolist()
-    theirs, ours = Arctic(9, [corpus(earlier)]), Suffix(9, [corpus(earlier)])
-    drafted = 0
-    for drafter in (theirs, ours):
-        drafter.learn(learned)
-        drafter.begin(prompt)
-    for token in reply:
-        one, other = theirs.propose(), ours.propose()
-        paths(one)
-        assert sum(one.probabilities) == pytest.approx(sum(other.probabilities), abs=1e-4)
-        drafted += len(one)
-        for drafter in (theirs, ours):
-            drafter.observe([token])
-    assert drafted > 100
-
-
-@compiled
-def test_not_a_word_changes_with_arctic_inference() -> None:
-    model, prompt = served(), list(range(3, 40)) * 2
-    plain = OwnArm("vanilla", model).answer(prompt, SETTINGS)
-    arm = OwnArm("arctic-suffix", model, width=8)
-    for _ in range(2):
-        answer = arm.answer(prompt, SETTINGS)
-        arm.learn(answer.reply)
-        assert answer.reply == plain.reply
-    assert answer.forwards
-    assert answer.forwards < len(answer.reply)
-
-
-def test_a_source_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
-    monkeypatch.setattr(arctic, "SOURCE", "http://127.0.0.1:9/none.tar.gz")
-    with pytest.raises(ArmError, match="could not be fetched"):
-        OwnArm("arctic-suffix", served())

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.arms import Carried, OwnArm
-from benchmarks.record import CHOICE, TOP, Trace, append, earlier, read_lines, read_traces, record
+from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
 from benchmarks.replay import GivenCosts, Replayed, replay, without_model
 from hierchat.checks.questions import Question, RequestError
 from hierchat.runtime.served_model import ServedModel
@@ -44,23 +43,6 @@ def replayed(
     return out
 
 
-def test_what_is_recorded(served: ServedModel, tmp_path: Path) -> None:
-    traces = recorded(served, tmp_path / "t", questions(2, turns=2))
-    assert [(trace.question.name, trace.turn) for trace in traces] == [
-        *[("q0", 0), ("q0", 1), ("q1", 0), ("q1", 1)]
-    ]
-    assert traces[0].question is traces[1].question
-    assert (traces[0].question.day, traces[0].question.group, traces[0].model) == (0, "qa", "tiny")
-    first, second = traces[:2]
-    assert second.prompt[: len(first.prompt) + len(first.reply)] == [*first.prompt, *first.reply]
-    assert first.reply == OwnArm("vanilla", served).answer(first.prompt, SETTINGS).reply
-    for line, trace in zip(read_lines(tmp_path / "t"), traces, strict=True):
-        assert line["top_from"] == len(trace.prompt) - 1
-        assert trace.top.shape == trace.chances.shape == (24, TOP)
-        assert all(token in row for token, row in zip(trace.reply, trace.top[:, :2], strict=True))
-        assert all(sorted(chances, reverse=True) == chances for chances in line["top_p"])
-
-
 def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path: Path) -> None:
     path = tmp_path / "t"
     recorded(served, path, questions(3, turns=2), temperature=0.8)
@@ -73,16 +55,6 @@ def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path
     assert path.read_bytes() == whole
     with pytest.raises(RequestError, match="seed was 0 and is 1"):
         earlier(path, {**SAID, "seed": 1})
-
-
-def test_entries_may_begin_behind_the_prompts_first_token(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    line: dict[str, Any] = {"question_id": 1, "prompt": [1, 2, 3], "reply": [4, 5]}
-    append(path, {**line, "top_ids": [[0], [1], [4], [5], [6]]})
-    append(path, {**line, "question_id": 2, "top_ids": [[4], [5]], "top_from": 2})
-    append(path, {**line, "question_id": 3})
-    tops = [trace.top.tolist() for trace in read_traces(path)]
-    assert tops == [[[4], [5]], [[4], [5]], [[], []]]
 
 
 @pytest.mark.parametrize(("carry", "temperature"), [(False, 0.0), (True, 0.7)])
@@ -108,21 +80,6 @@ def test_as_many_forwards_as_with_the_model(
     figures = {arm["arm"]: arm["tokens_per_forward"] for arm in out.as_dict()["arms"]}
     assert figures["vanilla"] == 1
     assert not carry or figures["suffix"] > 1  # the second question is the first again
-
-
-def test_costs_make_a_speed_up(tmp_path: Path) -> None:
-    copied = list(range(10, 40))
-    trace = Trace(Question(0, "0", ()), 0, [1, *copied, 1], copied, np.empty((30, 0), np.int32))
-    costs = GivenCosts(10.0, 1.0)
-    out = replayed(tmp_path, ["vanilla", "pld"], [trace], costs, width=WIDTH).as_dict()
-    plain, copy = out["arms"]
-    assert (plain["speedup"], plain["seconds"]) == (1.0, pytest.approx(0.3))
-    assert copy["tokens_per_forward"] == 6
-    drafting = 5 * copy["draft_ms"] / 1e3
-    assert copy["seconds"] == pytest.approx(5 * 0.015 + drafting, abs=0.001)
-    assert (copy["first_token_seconds"], plain["by_group"]["all"]["seconds"]) == (None, plain["seconds"])
-    free = replayed(tmp_path, ["pld"], [trace], None, width=WIDTH).as_dict()["arms"][0]
-    assert (free["tokens_per_forward"], free["seconds"], free["tokens_per_second"]) == (6, None, None)
 
 
 class TestCommand:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from benchmarks.__main__ import main
-from benchmarks.decode import Measured
 from benchmarks.report import DOCUMENT, draw_document
 from benchmarks.summary import Row, merged_repeats, summarise
-from benchmarks.tabulate import show
 
 
 def turn(reply: list[int], seconds: float, forwards: int | None = None, **changed: Any) -> dict[str, Any]:
@@ -60,18 +53,6 @@ def test_sums_and_ratios() -> None:
     assert "by_day" not in figures
 
 
-def test_without_vanilla_there_is_no_speedup() -> None:
-    rows = [{**found, "arms": {"hierchat": found["arms"]["hierchat"]}} for found in ROWS]
-    figures = summarise(rows, "hierchat")
-    assert (figures["speedup"], figures["mismatches"], figures["quartiles"]["speedup"]) == (None, None, None)
-    assert figures["tokens_per_second"] == 2.0
-
-
-def test_a_reply_that_took_no_time() -> None:
-    figures = summarise([row(0, "qa", vanilla=[turn([], 0.0, 0)])], "vanilla")
-    assert (figures["tokens_per_second"], figures["speedup"], figures["sources"]) == (None, None, {})
-
-
 def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
     rows = [
         row(
@@ -98,77 +79,6 @@ def test_repeats_count_by_their_medians() -> None:
     assert (figures["questions"], figures["seconds"], figures["speedup"]) == (1, 2.0, 2.0)
     repeats[2]["arms"]["hierchat"] = [turn([1, 3], 9.0, 1)]
     assert summarise(merged_repeats(repeats), "hierchat")["mismatches"] == 1
-
-
-def test_the_table() -> None:
-    drawn = io.StringIO()
-    rows = [*ROWS, {**row(2, "qa"), "skipped": "too long"}]
-    arms = [{**summarise(rows, arm)} for arm in ("vanilla", "hierchat", "llama.cpp")]
-    absent = [{"arm": "transformers", "reason": "not [there]"}]
-    show({"arms": arms, "absent": absent, "questions": rows}, Console(file=drawn, width=120))
-    said = drawn.getvalue()
-    assert "absent: transformers: not [there]" in said
-    assert "1 of 3 questions" in said
-    assert "1.50" in said
-
-
-pytest.importorskip("matplotlib")
-
-
-def run_file(path: Path, kind: str, width: int | None = None, days: bool = False) -> Path:
-    rows = [
-        row(
-            number,
-            group,
-            number if days else None,
-            vanilla=[turn([1, 2, 3, 4], 4.0, 4, sources={"target": 4})],
-            hierchat=[turn([1, 2, 3, 4], 2.0 + number, 2, sources={"target": 2, "context": 2})],
-            llama_cpp=[turn([1, 2], 1.0)],
-        )
-        for number, group in enumerate(("qa", "<rag>"))
-    ]
-    settings = {"kind": kind, "file": "q.jsonl", "width": width}
-    result = Measured(path, {"machine": {"cores": 2}, "model": "tiny", "settings": settings}, [], rows)
-    result.names = ["vanilla", "hierchat", "llama.cpp"]
-    result.absent["dejavuu"] = "needs Python 3.13"
-    result.write()
-    return path
-
-
-def report(*files: Path, out: Path) -> int:
-    return main(["report", *map(str, files), "--out", str(out)])
-
-
-def test_page_plots_and_markdown(tmp_path: Path) -> None:
-    forward: dict[str, Any] = {"contexts": {"300": {"1": 5.0, "8": 11.0}}}
-    (tmp_path / "forward.json").write_text(json.dumps(forward))
-    files = [
-        run_file(tmp_path / "cold.json", "decode", 6),
-        run_file(tmp_path / "wide.json", "decode", 24),
-        run_file(tmp_path / "log.json", "log", days=True),
-        tmp_path / "forward.json",
-    ]
-    out = tmp_path / "out"
-    assert report(*files, out=out) == 0
-    pictures = {file.name for file in out.glob("*.png")}
-    for name in ("cold-groups", "cold-sources", "log-days", "forward-latency", "widths-0"):
-        for theme in ("light", "dark"):
-            assert (out / f"{name}-{theme}.png").read_bytes().startswith(b"\x89PNG")
-            assert f"{name}-{theme}.png" in pictures
-    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
-    assert page.count("data:image/png;base64,") == len(pictures)
-    assert "http" not in page.replace("http-equiv", "")  # nothing is fetched
-    assert "&lt;rag&gt;" in page
-    assert "dejavuu is absent: needs Python 3.13" in text
-    assert "| hierchat | 1.6 | 1.60x |" in text
-    assert "| hierchat | 300 | 5.0 | 11.0 |" in text
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"sizes": []}'])
-def test_what_is_no_run(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "odd.json").write_text(content)
-    assert report(tmp_path / "odd.json", out=tmp_path / "out") == 2
-    assert "odd.json" in capsys.readouterr().err
 
 
 def test_the_document_is_what_the_results_draw() -> None:

@@ -14,7 +14,7 @@ from tests.testing.tiny_chat import model, tokenizer
 if sys.platform == "win32":
     pytest.skip("needs a terminal of Unix", allow_module_level=True)
 
-from .terminal import CTRL_D, piped, terminal, with_kernels
+from .terminal import piped, with_kernels
 
 YAML = """
 models:
@@ -24,7 +24,6 @@ models:
     licence: none
 """
 ALONE = ["--alone", "--model", "tiny"]
-PROMPT = r"> $"
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +58,3 @@ def test_answers_stand_with_the_chats_of_the_page(folder: Path) -> None:
         settings = store.chats.settings(user, told["chat"])
         assert settings
         assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
-
-
-def test_without_history_nothing_is_stored(folder: Path) -> None:
-    done = piped(folder, *ALONE, "--max-new-tokens", "4", "--no-history", "an unforgettable question")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    for file in (folder / "DATA").glob("hierchat.db*"):
-        assert b"unforgettable" not in file.read_bytes()
-
-
-def test_on_a_terminal(folder: Path) -> None:
-    with terminal(folder, *ALONE, "--max-new-tokens", "400", "--seed", "3") as chat:
-        assert "tiny · /help" in chat.until(PROMPT)
-        assert "\x1b[2m" in chat.raw
-        chat.type("/temperature 1\n", rf"Temperature: 1.*{PROMPT}")
-        chat.type("hello\n", rf"tokens.*{PROMPT}")
-        assert "the model itself" in chat.type("/sources\n", rf"the model itself.*{PROMPT}")
-        chat.type(CTRL_D, "")
-        assert chat.ended() == 0

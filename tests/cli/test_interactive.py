@@ -180,11 +180,3 @@ def test_commands(chat: Terminal, script: Script, tmp_path: Path) -> None:
     assert "Hello there." in out.read_text()
     chat.type(f"/save {out}\n", rf"already exists.*{PROMPT}")
     chat.type(f"/save {tmp_path / 'no' / 'where.md'}\n", rf"There is no folder.*{PROMPT}")
-
-
-def test_plain_text_on_a_terminal(url: str, script: Script, tmp_path: Path) -> None:
-    script.pieces = ("**Hello** ", "\x1b]0;title\x07there.")
-    with terminal(tmp_path, "--url", url, "--plain", "hello") as chat:
-        assert chat.ended() == 0
-        assert "**Hello** ]0;titlethere.\r\n" in chat.raw
-        assert "\x1b" not in chat.raw

@@ -14,7 +14,6 @@ from hierchat.cli.screen import (
     PlainScreen,
     figures_line,
     finished,
-    printable,
     record,
     show_sources,
 )
@@ -130,34 +129,6 @@ def test_plain_text_comes_as_it_is_written() -> None:
     assert plain(["a", "a *b", "a *b*"]) == ["a", "a *b", "a *b*", "a *b*\n"]
     assert plain(["a\n"]) == ["a\n", "a\n"]
     assert plain([""]) == ["", ""]
-
-
-def test_a_stop_string_is_never_begun() -> None:
-    assert plain(["abc", "abc#", "abc##", "abc"], ("###",)) == ["a", "ab", "abc", "abc", "abc\n"]
-
-
-def test_nothing_that_a_model_writes_steers_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\x07\x9b\x7f\r\n\tü—日") == "a[2Jb\n\tü—日"
-
-
-def test_the_figures_line() -> None:
-    figures = Figures(
-        tokens=128,
-        seconds=4.0,
-        tokens_per_second=32.0,
-        acceptance_rate=0.5,
-        total_seconds=25.0,
-        waited_seconds=20.0,
-        speedup=2.5,
-        baseline="measured",
-        baseline_tokens_per_second=12.8,
-        shares={"target": 0.5, "history": 0.3, "context": 0.2},
-        finish="end",
-    )
-    assert figures_line(figures) == (
-        "2.5\N{MULTIPLICATION SIGN} faster than without drafts · 128 tokens in 25 s · waited 20 s for other replies · "
-        "this chat 20 %, your earlier chats 30 %, the model itself 50 %"
-    )
 
 
 def test_a_speed_up_that_was_not_measured_is_not_told() -> None:

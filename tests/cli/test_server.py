@@ -29,38 +29,6 @@ def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
     assert got[-1].finish == "end"
 
 
-def test_the_loaded_model_is_asked_first(url: str) -> None:
-    server = ServerModel(url)
-    server.choose_any()
-    assert server.name == "scripted"
-    assert server.names() == ["other", "scripted"]
-    server.choose("other")
-    assert server.name == "other"
-    with pytest.raises(CommandError, match=r"No model is called 'nobody'\. There are: other, scripted\."):
-        server.choose("nobody")
-    assert server.name == "other"
-
-
-def test_what_is_asked(url: str, script: Script) -> None:
-    server = ServerModel(url)
-    server.choose("other")
-    frames(server)
-    frames(
-        server, {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": None, "stop": [], "max_new_tokens": 5}
-    )
-    frames(server, {"top_k": 9, "seed": 0, "stop": ["x"], "repetition_penalty": 1.1})
-    first, second, third = script.asked
-    common = {
-        "model": "other",
-        "messages": [{"role": "system", "content": "You help."}, {"role": "user", "content": "Hello?"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    assert first == common  # what is not set is left to the server
-    assert second == common | {"temperature": 0.0, "max_tokens": 5}
-    assert third == common | {"top_k": 9, "seed": 0, "stop": ["x"], "repetition_penalty": 1.1}
-
-
 def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
     script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
     server = ServerModel(url)
@@ -82,13 +50,6 @@ def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script:
     ]
 
 
-def test_a_thought_without_an_answer_is_closed(url: str, script: Script) -> None:
-    script.pieces, script.pieces_apart, script.finish = (), [{"reasoning": "Hm"}], "length"
-    server = ServerModel(url)
-    server.choose_any()
-    assert frames(server)[-1].text == "<think>\nHm\n</think>\n\n"
-
-
 def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, script: Script) -> None:
     server = ServerModel(url)
     server.choose_any()
@@ -104,15 +65,6 @@ def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, s
     script.unknown, script.refuses = "", (400, "The prompt is too long.")
     with pytest.raises(CommandError, match="The prompt is too long"):
         frames(server, {"reasoning": "off"})
-
-
-def test_figures_are_those_of_the_server(url: str) -> None:
-    figures = frames(ServerModel(url))[-1].figures
-    assert (figures.tokens, figures.prompt_tokens) == (100, 7)
-    assert (figures.tokens_per_second, figures.tokens_per_forward) == (40.0, 2.5)
-    assert (figures.deserved_speedup, figures.baseline_tokens_per_second) == (2.0, 20.0)
-    assert (figures.acceptance_rate, figures.seed) == (0.5, 11)
-    assert figures.shares == {"context": 0.25, "target": 0.75}
 
 
 def test_another_program_tells_tokens_alone(url: str, script: Script) -> None:
@@ -138,41 +90,11 @@ def test_a_key_opens(url: str, script: Script) -> None:
             frames(server)
 
 
-def test_a_hierchat_is_told_from_other_programs(url: str, script: Script) -> None:
-    assert ServerModel(url).is_hierchat()
-    script.models = [{"id": "llama", "owned_by": "llamacpp"}]
-    assert not ServerModel(url).is_hierchat()
-    script.models = [{"id": "scripted", "owned_by": "hierchat"}]
-    script.health = 503
-    assert not ServerModel(url).is_hierchat()
-
-
-def test_a_refusal_is_said_as_the_server_says_it(url: str, script: Script) -> None:
-    script.refuses = (429, "Too many replies are waiting.")
-    with pytest.raises(CommandError, match=r"^Too many replies are waiting\.$"):
-        frames(ServerModel(url))
-
-
 @pytest.mark.parametrize("raw", ["data: <html>\n\n", "data: 3\n\n", 'data: {"choices": [3]}\n\n'])
 def test_another_protocol_is_named(url: str, script: Script, raw: str) -> None:
     script.raw = raw
     with pytest.raises(CommandError, match="does not speak OpenAI's protocol"):
         frames(ServerModel(url))
-
-
-def test_an_error_in_mid_reply_is_said(url: str, script: Script) -> None:
-    script.raw = (
-        'data: {"choices": [{"delta": {"content": "Hel"}}]}\n\ndata: {"error": {"message": "No memory."}}\n\n'
-    )
-    with pytest.raises(CommandError, match=r"^No memory\.$"):
-        frames(ServerModel(url))
-
-
-def test_what_came_before_the_connection_broke_is_kept(url: str, script: Script) -> None:
-    script.breaks = True
-    last = frames(ServerModel(url))[-1]
-    assert (last.phase, last.finish, last.text) == ("done", "error", "Hello there.")
-    assert last.notice == f"{url} broke off in mid-reply."
 
 
 def test_nothing_answers() -> None:
@@ -188,36 +110,6 @@ def test_nothing_answers() -> None:
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(CommandError, match="is no address"):
         ServerModel(address)
-
-
-def test_stop_hangs_up_in_mid_reply(url: str, script: Script) -> None:
-    script.endless = True
-    stop, last, behind = threading.Event(), Frame("waiting"), 0
-    for last in ServerModel(url).complete(SAID, {}, stop):
-        behind += stop.is_set()
-        if last.text.count("there.") > 3:
-            stop.set()
-    assert (last.phase, last.finish, behind) == ("done", "stopped", 1)
-    assert script.hung_up.wait(60)
-
-
-def test_stop_hangs_up_before_anything_came(url: str, script: Script) -> None:
-    script.silent = True
-    stop = threading.Event()
-    waiting = threading.Thread(target=lambda: (script.arrived.wait(), stop.set()))
-    waiting.start()
-    assert [one.phase for one in ServerModel(url).complete(SAID, {}, stop)] == ["waiting"]
-    waiting.join()
-    assert script.hung_up.wait(60)
-
-
-def test_a_reader_that_leaves_hangs_up(url: str, script: Script) -> None:
-    script.endless = True
-    reading = ServerModel(url).complete(SAID, {}, threading.Event())
-    while not next(reading).text:
-        pass
-    reading.close()
-    assert script.hung_up.wait(60)
 
 
 @pytest.mark.parametrize(

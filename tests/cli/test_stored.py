@@ -38,14 +38,14 @@ def service(store: Store) -> Iterator[ChatService]:
 
 @pytest.fixture
 def model(service: ChatService) -> OwnModel:
-    model = OwnModel(service, io.StringIO())
+    model = OwnModel(service, service.slot, io.StringIO())
     model.choose("tiny")
     return model
 
 
 @pytest.fixture
-def talk(service: ChatService, model: OwnModel, user: int) -> StoredTalk:
-    return short(StoredTalk(model, SettingsOverrides(), service, user))
+def talk(service: ChatService, store: Store, model: OwnModel, user: int) -> StoredTalk:
+    return short(StoredTalk(model, SettingsOverrides(), service, store, user))
 
 
 def short(talk: StoredTalk) -> StoredTalk:
@@ -71,10 +71,12 @@ def test_a_chat_is_stored_as_the_page_stores_it(talk: StoredTalk, store: Store, 
     assert "".join(run.text for run in talk.runs()) == second.text
 
 
-def test_the_last_chat_goes_on(talk: StoredTalk, service: ChatService, model: OwnModel, user: int) -> None:
+def test_the_last_chat_goes_on(
+    talk: StoredTalk, service: ChatService, store: Store, model: OwnModel, user: int
+) -> None:
     talk.changes.system_prompt = "Be brief."
     ask(talk, "hello")
-    after = short(StoredTalk(model, SettingsOverrides(), service, user, talk.number))
+    after = short(StoredTalk(model, SettingsOverrides(), service, store, user, talk.number))
     assert after.settings.system_prompt == "Be brief."
     ask(after, "more")
     chat = after.chat()
@@ -93,17 +95,6 @@ def test_nothing_stays_of_what_was_not_asked(talk: StoredTalk, store: Store, use
         ask(talk, "word " * 2000)
     talk.take_back()
     assert store.chats.find(user) == []
-
-
-def test_a_deleted_chat_ends(talk: StoredTalk, store: Store, user: int) -> None:
-    ask(talk, "hello")
-    assert talk.number
-    store.chats.hide(user, talk.number)
-    store.chats.delete_hidden([talk.number])
-    with pytest.raises(CommandError, match="deleted meanwhile"):
-        ask(talk, "more")
-    ask(talk, "anew")
-    assert [chat.title for chat in store.chats.find(user)] == ["anew"]
 
 
 def test_a_new_seed_for_each_reply_unless_one_is_set(talk: StoredTalk) -> None:
@@ -132,15 +123,6 @@ def test_without_history_nothing_is_stored_and_no_other_chat_drafts(
     assert set(ask(passing, "more").figures.shares) == {"target"}
 
 
-def test_another_model_answers(talk: StoredTalk, model: OwnModel) -> None:
-    model.choose("another")
-    ask(talk, "hello")
-    chat = talk.chat()
-    assert chat
-    assert chat.messages[1].written_by
-    assert chat.messages[1].written_by["model"] == "another"
-
-
 def test_a_model_that_does_not_come_leaves_the_present_one(talk: StoredTalk, model: OwnModel) -> None:
     with pytest.raises(CommandError, match=r"broken could not be loaded"):
         model.choose("broken")
@@ -165,8 +147,3 @@ def test_loading_can_be_interrupted(model: OwnModel, monkeypatch: pytest.MonkeyP
     with pytest.raises(CommandError, match=r"^Stopped\. tiny goes on answering\.$"):
         model.choose("another")
     assert model.name == "tiny"
-
-
-def test_a_first_model_that_does_not_come_is_said(service: ChatService) -> None:
-    with pytest.raises(CommandError, match=r"broken could not be loaded"):
-        OwnModel(service, io.StringIO()).choose("broken")

@@ -79,26 +79,6 @@ def test_each_question_brings_what_was_said(echo: Echo) -> None:
     assert roles[2] == [("user", "three")]
 
 
-def test_a_system_prompt_stands_before_all(echo: Echo) -> None:
-    talk = passing(echo)
-    talk.changes.system_prompt = "Be brief."
-    talk.changes.sampling["temperature"] = 0.5
-    ask(talk, "one")
-    said, sampling = echo.given[0]
-    assert said[0] == PromptMessage("system", "Be brief.")
-    assert sampling == {"temperature": 0.5}
-
-
-def test_a_file_goes_with_its_question(echo: Echo) -> None:
-    talk = passing(echo)
-    ask(talk, "what is this?", [Attachment("stdin", 3, "abc")])
-    ask(talk, "and?")
-    assert "File: stdin" in echo.given[1][0][0].text
-    chat = talk.chat()
-    assert chat
-    assert chat.messages[0].text == "what is this?"
-
-
 def test_what_was_stopped_before_it_began_was_not_said(echo: Echo) -> None:
     talk, stop = passing(echo), threading.Event()
     stop.set()
@@ -183,8 +163,3 @@ def test_a_new_chat_begins_with_the_default_preset(echo: Echo, store: Store, use
     settings = store.chats.settings(user, talk.number)
     assert settings
     assert (settings.system_prompt, settings.preset_id) == ("Be brief.", preset)
-
-
-def test_there_is_no_last_chat_before_the_first(store: Store, user: int) -> None:
-    with pytest.raises(CommandError, match="There is no chat to go on with yet"):
-        last_chat(store, user)

@@ -1,19 +1,28 @@
-"""Promise 1 on the default model: the same words with drafting on or off, token for token."""
+"""The default model: the same words with drafting on or off, a start that compiles nothing more, texts that draft."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
+from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.backends import make_runner
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.load_model import load
+from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
+from hierchat.texts.corpora import statistics
+from tests.end_to_end.program import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -104,21 +113,74 @@ def test_a_question_that_was_asked_before_is_drafted_from_history(chat: Chat) ->
     assert drafted > len(vanilla) / 2
 
 
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    if list(one) == list(other):
-        return None
-    return next(
-        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(other)),
-    )
-
-
 def test_the_fastest_plain_decoding_differs_at_most_in_a_tie(chat: Chat) -> None:
     """The baseline of every speed-up does not pad: bits may differ, choices only where two logits are equal."""
     for question in QUESTIONS[: 10 if chat.engine.backend == "blocks" else 4]:
         padded, _ = chat.answer(question, settings(0))
         unpadded, _ = chat.answer(question, settings(0), padded=False)
-        at = first_difference(padded, unpadded)
-        if at is not None:
+        pairs = enumerate(zip(padded, unpadded, strict=False))
+        if (at := next((at for at, pair in pairs if pair[0] != pair[1]), None)) is not None:
             context = [*chat.prompt(question), *padded[:at]]
             assert chat.engine.logit_gap(context, padded[at], unpadded[at]) < 1e-3, question
+        else:
+            assert padded == unpadded, question
+
+
+FIRST_REPLY = """
+import sys
+from numba.core.event import install_recorder
+from hierchat.runtime.drafters import Memory, default_drafter
+from hierchat.runtime.loading import LoadOptions, load_served_model
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.config import GenerationSettings, cache_dir
+from hierchat.models.catalogue import read_catalogue
+
+served = load_served_model(read_catalogue().entry(None), LoadOptions(stored=True))
+assert (cache_dir() / "kernels").is_dir()
+memory = Memory()
+with install_recorder("numba:compile") as compiling:
+    for temperature in (0.0, 0.7):
+        asked = [PromptMessage("user", "Write a poem about ferries.")]
+        prompt = served.prompts.build(asked, 64, served.engine.end_ids).ids
+        settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
+        drafter = default_drafter(served, memory)
+        reply = [token for step in served.engine.generate(prompt, settings, drafter) for token in step.tokens]
+        assert reply
+        memory.history[0].add(reply)
+print([str(event.data["dispatcher"]) for _, event in compiling.buffer], "torch" in sys.modules)
+"""
+
+
+def test_nothing_is_left_to_compile_and_torch_is_not_there() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_REPLY], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[-2] == "[] False"
+
+
+TEXTS = [
+    f"Step {n}: put {n} eggs into the bowl, and stir.\n\n```python\nprint({n})\n```" for n in range(3000)
+]
+
+
+def test_a_corpus_for_the_default_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG", "DATA"):
+        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+    lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
+    (tmp_path / "replies.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    # Neither the weights nor torch: a process of its own, which may not import it
+    shut_out = (
+        "import sys; sys.modules['torch'] = None; from hierchat.cli.main import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", shut_out, "corpus", "add", str(tmp_path / "replies.jsonl.gz")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "tokens for smollm2-135m" in done.stdout
+
+    entry = read_catalogue().entry()
+    tokenizer = load_tokenizer(entry)
+    found = next(one for one in statistics(entry, tokenizer) if one.name == "replies")
+    ends = np.flatnonzero(found.tokens == BREAK)
+    read = [tokenizer.decode(ids[ids != BREAK]) for ids in np.split(found.tokens, ends)[:-1]]
+    assert read == TEXTS
+    # The model writes the same tokens: what follows an ending in the corpus is what it would write
+    assert found.tokens[: ends[0]].tolist() == tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]

@@ -66,49 +66,66 @@ def files(program: Program) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in program.database.parent.glob("chat.db*")}
 
 
-def test_what_waits_outlives_a_kill_and_an_end_in_order(chromium: Browser, program: Program) -> None:
+def test_what_waits_and_what_is_written_outlives_kills_and_an_end_in_order(
+    chromium: Browser, program: Program, tmp_path: Path
+) -> None:
+    _, started = this_process()
+    dead = f"{2**22 + 1}-{started}-abcd"  # beyond all process ids
+    transfer = tmp_path / "DATA" / "transfer"
+    left = [transfer / dead / "x" / "chats.json", tmp_path / "DATA" / "models" / f".{dead}.part"]
+    for file in left:
+        file.parent.mkdir(parents=True)
+        file.write_text("half")
     never_loads(program, True)
     program.start(SERVES)
+    assert not any(file.exists() for file in left)  # files on their way go at the next start
     with driving.visiting(chromium, program.address) as chat:
         chat.open()
         chat.send("About an okapi")
-        expect(chat.page.locator("#hc-stop")).to_be_visible()
+        expect(chat.stop).to_be_visible()
         chat.until(lambda: held(program) == ["About an okapi"])
+        chat.new()
+        chat.compare()
+        chat.send("Its cousins")
+        chat.until(lambda: held(program) == ["About an okapi", "Its cousins"])
         program.stop(signal.SIGKILL)
+        assert said(program) == [[("Its cousins", "complete")], [("About an okapi", "complete")]]
 
         never_loads(program, False)
         program.start()
         chat.open()
-        chat.page.locator("#hc-list .hc-title").get_by_text("About an okapi").click()
+        chat.titles.get_by_text("About an okapi").click()
         question = chat.page.locator("#hc-thread .hc-turn").last
         expect(question).to_contain_text("Not answered")
         expect(question.locator(".hc-mine")).to_have_css("opacity", "1")
-        chat.shot("not-answered")
         question.get_by_role("button", name="Answer", exact=True).click()
         expect(chat.words.last).not_to_be_empty()
         expect(chat.page.locator(".hc-unanswered")).to_have_count(0)
-        chat.send("And its cousin")
+        chat.stop.click()
+        chat.idle()
+        chat.begin("And its cousin")
+        program.stop(signal.SIGKILL)  # in mid-reply
+
+        program.start()
+        chat.open()
+        chat.titles.get_by_text("About an okapi").click()
+        expect(chat.replies.last).to_contain_text("interrupted")
+        chat.begin("Tell more")
+        chat.send("And more")
         expect(chat.page.locator("#hc-tray")).to_contain_text("Will be sent next")
-        assert held(program) == ["And its cousin"]
+        assert held(program) == ["And more"]
+        sent = chat.page.request.post(f"{program.address}/transfer/in?name=chats.json", data="{}")
+        assert "ticket" in sent.text()
+        assert list(transfer.glob("*/*/chats.json"))
         program.stop(signal.SIGTERM)
     assert program.process
     assert program.process.returncode == 0
     assert list(files(program)) == ["chat.db"]
-    assert said(program) == [
-        [("About an okapi", "complete"), ("", "interrupted"), ("And its cousin", "complete")]
-    ]
-
-
-def test_a_comparison_that_waits_outlives_a_kill(chromium: Browser, program: Program) -> None:
-    never_loads(program, True)
-    program.start(SERVES)
-    with driving.visiting(chromium, program.address) as chat:
-        chat.open()
-        chat.page.locator("#hc-compare input").check()
-        chat.send("About an okapi")
-        chat.until(lambda: held(program) == ["About an okapi"])
-        program.stop(signal.SIGKILL)
-    assert said(program) == [[("About an okapi", "complete")]]
+    assert list(transfer.iterdir()) == []  # and at the end
+    assert said(program)[0] == [
+        ("About an okapi", "complete"), ("", "stopped"), ("And its cousin", "complete"), ("", "interrupted"),
+        ("Tell more", "complete"), ("", "interrupted"), ("And more", "complete"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -149,57 +166,33 @@ def test_the_second_signal_ends_at_once(chromium: Browser, program: Program) -> 
     assert said(program) == [[("About an okapi", "complete"), ("", "interrupted")]]
 
 
-def test_files_on_their_way_go_at_the_end_and_at_the_next_start(program: Program, tmp_path: Path) -> None:
-    never_loads(program, True)
-    _, started = this_process()
-    dead = f"{2**22 + 1}-{started}-abcd"  # beyond all process ids
-    left = tmp_path / "DATA" / "transfer" / dead / "x" / "chats.json"
-    half = tmp_path / "DATA" / "models" / f".{dead}.part"
-    for file in (left, half):
-        file.parent.mkdir(parents=True)
-        file.write_text("half")
-    program.start(SERVES)
-    assert not left.exists()
-    assert not half.exists()
-    made = subprocess.run(
-        ["curl", "-sf", "--data-binary", "{}", f"{program.address}/transfer/in?name=chats.json"],
-        capture_output=True,
-        text=True,
-    )
-    assert "ticket" in made.stdout
-    assert list((tmp_path / "DATA" / "transfer").glob("*/*/chats.json"))
-    program.stop(signal.SIGTERM)
-    assert list((tmp_path / "DATA" / "transfer").iterdir()) == []
+IGNORED = """
+import os, signal
+from hierchat import shutdown
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with shutdown.in_order():
+    os.kill(os.getpid(), signal.SIGHUP)
+    print('goes on', flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+TWICE = """
+import os, signal, time
+from hierchat import shutdown
+shutdown.at_once.append(lambda: print('killed', flush=True))
+with shutdown.in_order():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        print('closing', flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        print('never said')
+"""
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    """As nohup starts it."""
-    script = (
-        "import os, signal\n"
-        "from hierchat import shutdown\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "with shutdown.in_order():\n"
-        "    os.kill(os.getpid(), signal.SIGHUP)\n"
-        "    print('goes on', flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-    )
+@pytest.mark.parametrize(("script", "printed"), [(IGNORED, "goes on\n"), (TWICE, "closing\nkilled\n")])
+def test_an_ignored_signal_stays_so_and_a_second_one_takes_along_what_would_stay(
+    script: str, printed: str
+) -> None:
+    """As nohup starts it; as with vLLM, which is a process group of its own."""
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("goes on\n", 128 + signal.SIGTERM)
-
-
-def test_the_second_signal_takes_along_what_would_stay() -> None:
-    """As vLLM, which is a process group of its own."""
-    script = (
-        "import os, signal, time\n"
-        "from hierchat import shutdown\n"
-        "shutdown.at_once.append(lambda: print('killed', flush=True))\n"
-        "with shutdown.in_order():\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    finally:\n"
-        "        print('closing', flush=True)\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "        print('never said')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("closing\nkilled\n", 128 + signal.SIGTERM)
+    assert (done.stdout, done.returncode) == (printed, 128 + signal.SIGTERM)

@@ -22,14 +22,20 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from hierchat.chat.reply_stream import reply_text
 from hierchat.checks.questions import Dialogue
 from hierchat.config import GenerationSettings
+from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
+from hierchat.drafting.source import Source
+from hierchat.engine.backends import make_runner
+from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import tensors
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.load.load_model import load
+from hierchat.models.load.load_torch import load_torch
 from hierchat.models.progress import OfflineError
-from hierchat.runtime.drafters import Memory, default_drafter, reply_drafter
+from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from tests.end_to_end.program import ROOT
@@ -43,33 +49,6 @@ TURNS = (
     ("Write a test for it.", 0.7),
 )
 TOKENS = 48
-OLD, NEW = "Basket", "ShoppingCart"
-CODE = f'''class {OLD}:
-    """Things to buy, with their prices in cents."""
-
-    def __init__(self):
-        self.items = {{}}
-
-    def add(self, name, price, count=1):
-        if price < 0 or count < 1:
-            raise ValueError("A price is not negative, and a count is at least one.")
-        known = self.items.get(name)
-        self.items[name] = (price, count + (known[1] if known else 0))
-
-    def remove(self, name):
-        if name not in self.items:
-            raise KeyError(name)
-        del self.items[name]
-
-    def total(self):
-        return sum(price * count for price, count in self.items.values())
-
-
-def cheapest(baskets: list[{OLD}]) -> {OLD}:
-    return min(baskets, key={OLD}.total)
-'''
-EDIT = f"Repeat this file word for word, but rename `{OLD}` to `{NEW}`. Write nothing else.\n\n```python\n{CODE}```"
-EDIT_TOKENS, WIDTH = 160, 8
 TIE = 0.05
 """Logits that lie so near together may change places: the engine rounds activations to 16 bits."""
 
@@ -95,12 +74,8 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with pytest.MonkeyPatch.context() as patched:
         for place in ("CONFIG", "DATA"):
             patched.setenv(f"HIERCHAT_{place}", str(tmp_path_factory.mktemp(place)))
-        done = subprocess.run(
-            [sys.executable, "-m", "hierchat", "models", "get", name],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-m", "hierchat", "models", "get", name]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         catalogue = read_catalogue()
         entry = catalogue.entry(name)
         if done.returncode:
@@ -128,17 +103,6 @@ def test_a_conversation_has_the_same_words_with_drafts(model: Model) -> None:
         dialogue.answered(plain)
         memory.history[0].add(plain)
         assert "def " in reply_text(model.model, plain)  # it answered what it was asked
-
-
-def test_an_edited_file_takes_few_forwards(model: Model) -> None:
-    """Counted in forwards of a fixed width, so that no clock has a say."""
-    prompt = Dialogue(model.model, EDIT_TOKENS).ask(EDIT)
-    settings = GenerationSettings(max_new_tokens=EDIT_TOKENS, temperature=0.0)
-    plain, _ = model.reply(prompt, settings)
-    drafted, forwards = model.reply(prompt, settings, default_drafter(model.model, Memory(), WIDTH))
-    assert drafted == plain
-    assert f"class {NEW}:" in reply_text(model.model, plain)
-    assert len(drafted) / forwards > 3.0
 
 
 def test_its_choices_are_those_of_transformers_in_float32(model: Model) -> None:
@@ -174,3 +138,39 @@ def in_float32(entry: ModelEntry) -> Any:
     module.load_state_dict(weights, assign=True)
     module.model.rotary_emb = type(module.model.rotary_emb)(config)  # its tables are no weights
     return module.eval()
+
+
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+POSITIONS = 800
+"""More than the window of 512."""
+
+
+def test_gemma_agrees_with_transformers_and_drafts_change_no_word() -> None:
+    entry = read_catalogue().entry("gemma-3-270m")
+    loaded = load(entry, "cpu")
+    assert loaded.backend == "blocks"
+    tokens = loaded.tokenizer(TEXT)["input_ids"][:POSITIONS]
+    sequence = make_runner(loaded).open()
+    assert sequence.exact
+    rows = []
+    for begin in range(0, POSITIONS, 32):
+        part = tokens[begin : begin + 32]
+        rows.append(np.array(sequence.forward(part, range(-1, len(part) - 1))))
+        sequence.commit(range(len(part)))
+    found = torch.from_numpy(np.concatenate(rows)).log_softmax(1)
+    judge = load_torch(entry, "cpu", backend="float32").model
+    with torch.inference_mode():
+        expected = judge(torch.tensor([tokens])).logits[0].log_softmax(1)
+    assert (found.argmax(1) == expected.argmax(1)).float().mean() >= 0.995
+    assert (expected.exp() * (expected - found)).sum(1).mean() <= 1e-4
+
+    engine = LocalEngine(sequence, loaded.end_ids, loaded.tokenizer.decode)
+    for settings in (
+        GenerationSettings(temperature=0.0, max_new_tokens=64),
+        GenerationSettings(temperature=0.8, max_new_tokens=64, seed=3),
+    ):
+        plain, drafted = (
+            [token for step in engine.generate(tokens, settings, drafter) for token in step.tokens]
+            for drafter in (None, Drafter([Source.of([tokens])]))
+        )
+        assert drafted == plain

@@ -101,17 +101,8 @@ def _install(wheel: Path, folder: Path) -> Path:
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (Path(places["purelib"]) / "libraries.pth").write_text("\n".join(sorted(libraries)) + "\n")
     # Through the new environment's Python, as the script's first line must name it
-    _run(
-        programs / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--ignore-installed",
-        wheel,
-    )
+    install = ("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--ignore-installed")
+    _run(programs / "python", *install, wheel)
     return programs
 
 

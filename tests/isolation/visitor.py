@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.page.raw import Answer, ask
+from tests.testing.raw import Answer, ask
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Visitor:
     password: str
     hash: str = field(default_factory=lambda: secrets.token_hex(6))
     headers: dict[str, str] = field(default_factory=dict)
+    _config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         form = {"username": self.name, "password": self.password}
@@ -31,8 +32,10 @@ class Visitor:
         return ask(self.address, method, path, self.headers, json_body=json_body, read=read)
 
     def config(self) -> dict[str, Any]:
-        """The page's components and listeners."""
-        return json.loads(self.ask("GET", "/config").text)
+        """The page's components and listeners, fetched once."""
+        if not self._config:
+            self._config = json.loads(self.ask("GET", "/config").text)
+        return self._config
 
     def join(self, listener: int, data: list[Any], event: Any = None, hash: str | None = None) -> Answer:
         """Begin an event."""

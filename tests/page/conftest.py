@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService, FakeSlot, Script, make
 from tests.testing.fake_shelf import FakeModelManager
 
@@ -43,12 +41,15 @@ def service(server: tuple[FakeService, str]) -> FakeService:
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
     fake.idle.reset()
-    user = fake.store.users.ensure("local")
-    fake.in_progress.stop(user)  # replies go on when a test has ended
-    assert all(reply.wait(20) for reply in fake.in_progress.all_of(user))
-    for archived in (False, True):
-        for conversation in fake.store.chats.find(user, limit=-1, archived=archived):
-            delete_for_good(fake.store, user, conversation.id)
+    fake.in_progress.stop(fake.user)  # replies go on when a test has ended
+    assert all(reply.wait(20) for reply in fake.in_progress.all_of(fake.user))
+    with fake.store.connection.write() as db:  # deleting one by one takes long
+        for table in ("conversations", "comparisons", "presets", "keys"):
+            db.execute(f"DELETE FROM {table}")
+    fake.store.keys.set_access("off")
+    fake.store.users.set_keeps_writing(fake.user, True)
+    fake.store.users.set_drafts_from(fake.user, "all")
+    fake.changes.notify(fake.user)
     return fake
 
 
@@ -62,6 +63,7 @@ def chat(chromium: Browser, server: tuple[FakeService, str], service: FakeServic
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> FakeService:
-    """A service of its own, for tests without a browser."""
-    return make(tmp_path)
+def second(chromium: Browser, server: tuple[FakeService, str], chat: Chat) -> Iterator[Chat]:
+    """Another tab of the same user."""
+    with driving.visiting(chromium, server[1]) as visitor:
+        yield visitor

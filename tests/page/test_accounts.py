@@ -1,104 +1,149 @@
-"""Accounts and guests as they see the page, in a real browser."""
+"""The page behind a login, in a real browser: in and out, a password, who is connected, guests, what is the owner's."""
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import Browser, Page, expect
+import re
 
+import pytest
+from playwright.sync_api import Browser, expect
+
+from hierchat.access.login import HERE, WRONG
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import GUEST_LOGIN, Members
-from tests.page.raw import ask
 from tests.testing import browser as driving
-from tests.testing.browser import PATIENCE_MS, Chat
+from tests.testing.browser import PATIENCE_MS
 from tests.testing.fake_service import FakeService
+from tests.testing.raw import ask
 
 pytestmark = pytest.mark.browser
 ANN, BEN = ("ann", "the password of ann"), ("ben", "the password of ben")
-LOOKS = [("light", 1280, False)]
+NEW = "another long password"
 
 
-def log_in(chat: Chat, name: str, password: str) -> Page:
-    page = chat.page
-    page.goto(chat.address)
-    page.get_by_label("Name").fill(name)
-    page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.locator("#hc-list nav")).to_be_attached(timeout=PATIENCE_MS)
-    return page
-
-
-@pytest.mark.parametrize(("look", "width", "dark"), LOOKS)
-def test_the_owner_sees_who_is_connected_and_ends_a_session(
-    chromium: Browser, fresh: FakeService, look: str, width: int, dark: bool
-) -> None:
-    log_ins = driving.log_ins_of(fresh.store, ANN, BEN)
-    with (
-        driving.serving(fresh, log_ins=log_ins) as address,
-        driving.visiting(chromium, address, width, 800, dark) as visitor,
-    ):
-        form = {"username": BEN[0], "password": BEN[1]}
-        ben = {"Cookie": ask(address, "POST", "/login", form=form).cookie}
-        page = log_in(visitor, *ANN)
-        visitor.view("Settings")
-        sessions = page.locator("#hc-connected li")
-        expect(sessions).to_have_count(2)
-        expect(sessions.filter(has_text="ann (owner)")).to_contain_text("here now · this machine")
-        page.get_by_role("heading", name="Who is connected").scroll_into_view_if_needed()
-        visitor.shot(f"connected-{look}")
-        page.get_by_role("button", name="End session: ben").click()
-        expect(page.locator("#hc-live")).to_contain_text("The session of ben has ended.")
-        expect(sessions).to_have_count(1)
-        assert ask(address, "GET", "/config", ben).status == 401
-        assert visitor.foreign == []
-
-
-def test_stop_and_news_of_another_tab_come_through_the_login(chromium: Browser, fresh: FakeService) -> None:
-    """Both go by a route of their own."""
+def test_in_and_out_and_what_is_unsent_and_unfinished_stays(chromium: Browser, fresh: FakeService) -> None:
     with driving.serving(fresh, ANN) as address, driving.visiting(chromium, address) as visitor:
-        page = log_in(visitor, *ANN)
+        page, user = visitor.page, fresh.store.users.ensure("ann")
+        name, password = page.get_by_label("Name"), page.get_by_label("Password")
+        page.goto(f"{address}?c=1")
+        expect(page).to_have_url(f"{address}login?c=1")
+        expect(name).to_be_focused()
+        for _ in range(HERE.free):
+            visitor.log_in("ann", "wrong")
+        expect(page.get_by_role("alert")).to_have_text(f"{WRONG} Try again in 1 second.")
+        expect(name).to_have_value("ann")
+        expect(password).to_have_value("")
+        expect(password).to_be_focused()
+        while "login" in page.url:  # until the second is over
+            password.fill(ANN[1])
+            with page.expect_navigation():
+                page.keyboard.press("Enter")
+        visitor.open()
+        visitor.ask("Mine")
+        assert [c.title for c in fresh.store.chats.find(user)] == ["Mine"]
+        assert fresh.store.chats.find(fresh.user) == []
+
+        # Stop and changes of another tab come by routes of their own.
         fresh.script.seconds = 60
-        visitor.send("A long story.")
-        expect(page.locator("#hc-live")).to_contain_text("tokens in", timeout=PATIENCE_MS)
-        page.locator("#hc-stop").click()
+        visitor.begin("A long story.")
+        visitor.stop.click()
         visitor.idle()
-        user = fresh.store.users.ensure("ann")
         fresh.store.chats.create(user, "From elsewhere")
         fresh.changes.notify(user)
         expect(page.locator("#hc-list")).to_contain_text("From elsewhere", timeout=PATIENCE_MS)
 
+        # Log-out in another tab hides the reply, which goes on.
+        visitor.begin("A longer story.")
+        visitor.box.fill("Not lost")
+        page.context.request.post(f"{address}logout")
+        expect(page).to_have_url(re.compile(f"{address}login"))
+        (reply,) = fresh.in_progress.all_of(user)
+        assert not reply.wait(0)
+        fresh.script.seconds = 0
+        visitor.log_in(*ANN)
+        expect(visitor.box).to_have_value("Not lost", timeout=PATIENCE_MS)
+        visitor.box.press("Enter")
+        expect(visitor.questions.last).to_contain_text("Not lost")
+        visitor.idle()
 
-@pytest.mark.parametrize(("look", "width", "dark"), LOOKS)
-def test_a_guest_is_told_that_their_chats_go_before_they_do(
-    chromium: Browser, fresh: FakeService, look: str, width: int, dark: bool
-) -> None:
-    fresh.script.seconds = 0
+        visitor.open("?view=settings")
+        expect(page.locator("#hc-password")).to_contain_text("You are logged in as ann.")
+        page.get_by_role("link", name="Change the password").click()
+        expect(page.get_by_label("Password now")).to_be_focused()
+        for now, role, said in (
+            ("wrong", "alert", "That is not the password that you have now."),
+            (ANN[1], "status", "Your password is another one now."),
+        ):
+            page.get_by_label("Password now").fill(now)
+            page.get_by_label("New password, at least 8 characters").fill(NEW)
+            page.get_by_label("New password again").fill(NEW)
+            page.get_by_role("button", name="Change it").click()
+            expect(page.get_by_role(role)).to_contain_text(said)  # type: ignore[arg-type]
+        page.get_by_role("link", name="Back to the settings").click()
+        expect(page.locator("#hc-password")).to_contain_text("You are logged in as ann.")
+        visitor.press("Log out")
+        expect(page).to_have_url(f"{address}login")
+        page.goto(address)
+        expect(name).to_be_visible()
+        assert visitor.foreign == []
+
+
+def test_what_the_owner_sees_and_others_do_not(chromium: Browser, fresh: FakeService) -> None:
+    """The form for texts is not there for others, and what presses its buttons is refused."""
+    log_ins = driving.log_ins_of(fresh.store, ANN, BEN)
+    with driving.serving(fresh, log_ins=log_ins) as address:
+        form = {"username": BEN[0], "password": BEN[1]}
+        ben = {"Cookie": ask(address, "POST", "/login", form=form).cookie}
+        with driving.visiting(chromium, address) as owner:
+            page = owner.page
+            page.goto(address)
+            owner.log_in(*ANN)
+            owner.open("?view=settings")
+            expect(page.locator("#hc-texts li").filter(has_text="notes")).to_be_visible()
+            sessions = page.locator("#hc-connected li")
+            expect(sessions).to_have_count(2)
+            expect(sessions.filter(has_text="ann (owner)")).to_contain_text("here now · this machine")
+            page.get_by_role("button", name="End session: ben").click()
+            expect(owner.live).to_contain_text("The session of ben has ended.")
+            expect(sessions).to_have_count(1)
+            assert ask(address, "GET", "/config", ben).status == 401
+        with driving.visiting(chromium, address) as other:
+            page = other.page
+            page.goto(address)
+            other.log_in(*BEN)
+            other.open("?view=settings")
+            expect(page.locator("#hc-texts li")).to_have_count(0)  # nor is it told what there is
+            expect(page.locator("#hc-texts, #hc-texts-form").get_by_role("button")).to_have_count(0)
+            page.evaluate(
+                """() => {
+                    const known = document.querySelector('[data-act]').dataset.key;
+                    const button = Object.assign(document.createElement('button'), { textContent: 'Look' });
+                    Object.assign(button.dataset, { act: 'hc_texts_look', key: known, text: '/etc' });
+                    document.querySelector('#hc-texts').append(button);
+                    button.click();
+                }"""
+            )
+            expect(page.locator("#hc-texts-said [role=alert]")).to_contain_text("Only the owner")
+            assert fresh.texts.asked == []
+
+
+def test_a_guest_is_told_that_their_chats_go_before_they_do(chromium: Browser, fresh: FakeService) -> None:
     log_ins = LoginSessions(Members(fresh.store, "the guest password"))
     with (
         driving.serving(fresh, log_ins=log_ins) as address,
-        driving.visiting(chromium, address, width, 800, dark) as visitor,
+        driving.visiting(chromium, address) as visitor,
     ):
-        page = visitor.page
+        page, dialog = visitor.page, visitor.page.get_by_role("dialog")
         page.goto(address)
         expect(page.locator("main")).to_contain_text("What you write is deleted when you log out")
-        visitor.shot(f"login-guest-{look}")
-        log_in(visitor, GUEST_LOGIN, "the guest password")
+        visitor.log_in(GUEST_LOGIN, "the guest password")
+        visitor.open()
         visitor.ask("Who is there?")
-        if width < 768:
-            page.locator(".toggle-button").click()
         expect(page.locator("#hc-log-out")).to_contain_text("guest")
-        page.get_by_role("button", name="Log out").click()
-        dialog = page.get_by_role("dialog")
+        visitor.press("Log out")
         expect(dialog).to_contain_text("all your chats will be deleted")
-        visitor.shot(f"guest-leaves-{look}")
         dialog.get_by_role("button", name="Cancel").click()
         assert len(log_ins.connected()) == 1
-        page.get_by_role("button", name="Log out").click()
+        visitor.press("Log out")
         dialog.get_by_role("button", name="Log out").click()
         expect(page).to_have_url(f"{address}login")
-        expect(page.get_by_label("Name")).to_be_visible()
-        page.wait_for_function("() => true")
-        for _ in range(600):
-            if not fresh.store.users.ids():
-                break
-            page.wait_for_timeout(50)
-        assert fresh.store.users.ids() == {}
+        visitor.until(lambda: fresh.store.users.ids() == {})

@@ -5,24 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.store import ChatSettings
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(autouse=True)
-def quick(service: FakeService) -> None:
-    service.script.seconds = service.script.reading_seconds = 0
-    for user in service.store.users.ids().values():
-        for preset in service.store.presets.all(user):
-            service.store.presets.delete(user, preset.id)
-
-
-@pytest.fixture
-def user(service: FakeService) -> int:
-    return service.store.users.ensure("local")
 
 
 def opened(chat: Chat) -> Locator:
@@ -68,44 +54,39 @@ def named(chat: Chat, button: str, name: str) -> None:
     chat.page.keyboard.press("Enter")
 
 
-def stored(service: FakeService, user: int) -> ChatSettings | None:
-    return service.store.chats.settings(user, service.store.chats.find(user)[0].id)
-
-
-def test_settings_belong_to_their_chat_and_survive_a_reload(
-    chat: Chat, service: FakeService, user: int
-) -> None:
+def test_settings_belong_to_their_chat_and_survive_a_reload(chat: Chat, service: FakeService) -> None:
     set_to(chat, "Be terse.", "0.7")
     chat.ask("First chat")
     assert service.asked[-1][1].temperature == 0.7
-    settings = stored(service, user)
-    assert settings
+    chats, user = service.store.chats, service.user
+    first = chats.find(user)[0].id
+    assert (settings := chats.settings(user, first))
     assert settings.system_prompt == "Be terse."
     chat.page.locator("#hc-new").click()
     shows(chat, "", "0")
     chat.ask("Second chat")
     assert service.asked[-1][1].temperature == 0
-    assert stored(service, user) is None
-    chat.page.get_by_role("button", name="First chat", exact=True).click()
+    assert chats.settings(user, chats.find(user)[0].id) is None
+    chat.press("First chat")
     shows(chat, "Be terse.", "0.7")
     system(chat).fill("Be very terse.")  # not sent: kept all the same
-    chats = service.store.chats
-    chat.until(
-        lambda: any(
-            (kept := chats.settings(user, one.id)) and kept.system_prompt == "Be very terse."
-            for one in chats.find(user)
-        )
-    )
+    chat.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
     chat.page.reload()
     opened(chat)
     shows(chat, "Be very terse.", "0.7")
-    chat.page.get_by_role("button", name="Second chat", exact=True).click()
+    chat.press("Second chat")
     shows(chat, "", "0")
+    # Another model brings its sampling only where nothing was set.
+    for name, degrees in (("Qwen3 0.6B", "0.7"), ("SmolLM2 135M", "0.3")):
+        chat.page.locator("#hc-model input").click()
+        chat.page.get_by_role("option", name=name).click()
+        chat.until(lambda name=name: service.slot.status.name == name)
+        shows(chat, "", degrees)
+        temperature(chat).fill("0.3")
+        temperature(chat).blur()
 
 
-def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(
-    chat: Chat, service: FakeService, user: int
-) -> None:
+def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(chat: Chat, service: FakeService) -> None:
     set_to(chat, "Be terse.", "0.7")
     named(chat, "Save as a preset…", "Terse")
     expect(chat.page.locator("#hc-preset input")).to_have_value("Terse")
@@ -116,15 +97,15 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(
     choose(chat, "Terse")
     shows(chat, "Be terse.", "0.7", "Terse")
     chat.ask("With a preset")
-    settings = stored(service, user)
+    presets, user = service.store.presets, service.user
+    settings = service.store.chats.settings(user, service.store.chats.find(user)[0].id)
     assert settings
-    assert settings.preset_id == service.store.presets.all(user)[0].id
+    assert settings.preset_id == presets.all(user)[0].id
     system(chat).fill("Be kind.")
     expect(save).to_be_enabled()
-    chat.shot("preset-changed")
     save.click()
     expect(save).to_be_disabled()
-    assert service.store.presets.all(user)[0].settings.system_prompt == "Be kind."
+    assert presets.all(user)[0].settings.system_prompt == "Be kind."
     named(chat, "Rename…", "Kind")
     expect(chat.page.locator("#hc-preset input")).to_have_value("Kind")
     named(chat, "Save as…", "Kind")
@@ -136,29 +117,9 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(
     opened(chat)
     shows(chat, "Be kind.", "0.7", "Other")
     chat.page.get_by_role("button", name="Delete…").click()
-    chat.shot("preset-delete")
     chat.page.get_by_role("button", name="Delete", exact=True).click()
     shows(chat, "Be kind.", "0.7")
-    assert [preset.name for preset in service.store.presets.all(user)] == ["Kind"]
+    assert [preset.name for preset in presets.all(user)] == ["Kind"]
     choose(chat, "Kind")
     choose(chat, "No preset")
     shows(chat, "", "0")
-
-
-def test_another_model_brings_its_sampling_only_where_nothing_was_set(
-    chat: Chat, service: FakeService
-) -> None:
-    opened(chat)
-    system(chat).fill("Be terse.")
-
-    def model(name: str) -> None:
-        chat.page.locator("#hc-model input").click()
-        chat.page.get_by_role("option", name=name).click()
-
-    model("Qwen3 0.6B")
-    shows(chat, "Be terse.", "0.7")
-    temperature(chat).fill("0.3")
-    temperature(chat).blur()
-    model("SmolLM2 135M")
-    chat.page.wait_for_timeout(500)
-    shows(chat, "Be terse.", "0.3")

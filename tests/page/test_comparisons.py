@@ -26,28 +26,19 @@ HOSTILE = "</text><script>alert(1)</script> \"&amp;' <img src=x onerror=alert(1)
 
 
 def result(question: str = "Why?", second: str = REPLY, **changed: object) -> Comparison:
-    sides = {}
+    sides, settings = {}, GenerationSettings().model_dump(mode="json")
     for arm, text, speed in (("first", REPLY, 20.0), ("second", second, 50.0)):
         figures = Figures(
-            tokens=130,
-            seconds=130 / speed,
-            tokens_per_second=speed,
-            tokens_per_forward=2.5,
-            shares={"target": 1.0},
+            130, 130 / speed, tokens_per_second=speed, tokens_per_forward=2.5, shares={"target": 1.0}
         )
         moments = [(round(at * 1e3 / speed), at, len(text) * at // 130) for at in range(1, 131)]
-        record, settings = USUAL[arm].record(), GenerationSettings().model_dump(mode="json")
-        name = USUAL[arm].name
-        sides[arm] = Side(name, "SmolLM2 135M", "smol:1", "blocks", record, settings, text, figures, moments)
+        used = USUAL[arm]
+        sides[arm] = Side(
+            used.name, "SmolLM2 135M", "smol:1", "blocks", used.record(), settings, text, figures, moments
+        )
     verdict = Verdict(second == REPLY, 130, None, 2.5, "Word for word the same.", True, "Identical.")
-    made = {
-        "sides": sides,
-        "verdict": verdict,
-        "machine": "Some Processor, 2 cores",
-        "hierchat": "0.2.0",
-        "alone": True,
-    }
-    return Comparison(question, **{**made, "at": 1_790_000_000.0, **changed})
+    made = {"machine": "Some Processor, 2 cores", "hierchat": "0.2.0", "alone": True, "at": 1_790_000_000.0}
+    return Comparison(question, **{"sides": sides, "verdict": verdict, **made, **changed})
 
 
 def keep(store: Store, question: str = "Why is the sky blue?", second: str = REPLY) -> int:
@@ -71,38 +62,32 @@ def test_the_first_differing_word_is_marked_in_both() -> None:
     assert ">three</mark>" in right
 
 
-def test_the_picture_is_whole_and_holds_what_was_asked() -> None:
-    drawn = ElementTree.fromstring(picture(result(HOSTILE * 9)))
-    said = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+def test_picture_and_page_hold_what_was_asked_as_text() -> None:
+    page = drawn(result(HOSTILE, HOSTILE))
+    assert "<script" not in page
+    assert "<img" not in page
+    whole = ElementTree.fromstring(picture(result(HOSTILE * 9)))
+    said = [text.text for text in whole.iter("{http://www.w3.org/2000/svg}text")]
     assert said[0].startswith("“</text><script>")
-    assert not list(drawn.iter("{http://www.w3.org/2000/svg}script"))
+    assert not list(whole.iter("{http://www.w3.org/2000/svg}script"))
     for part in ("2.5\u00d7 faster, word for word the same", "20.0 tokens/s", "50.0 tokens/s", "With drafts"):
         assert part in said
     assert "SmolLM2 135M on Some Processor, 2 cores" in said
     assert any("hierchat 0.2.0" in text for text in said)
 
 
-@pytest.mark.parametrize(
-    ("speedup", "tokens", "said"),
-    [
+def test_the_headline_is_the_second_side_against_the_first() -> None:
+    made = result()
+    for speedup, tokens, said in (
         (2.5, 130, "2.5\u00d7 faster, word for word the same"),
         (0.5, 130, "2.0\u00d7 slower, word for word the same"),
         (1.01, 130, "As fast, word for word the same"),
         (2.5, 63, "Word for word the same"),
-    ],
-)
-def test_the_headline_is_the_second_side_against_the_first(speedup: float, tokens: int, said: str) -> None:
-    made = result()
-    sides = {
-        arm: replace(side, figures=replace(side.figures, tokens=tokens)) for arm, side in made.sides.items()
-    }
-    assert headline(replace(made, sides=sides, verdict=replace(made.verdict, speedup=speedup))) == said
-
-
-def test_nothing_that_was_asked_or_written_becomes_markup() -> None:
-    page = drawn(result(HOSTILE, HOSTILE))
-    assert "<script" not in page
-    assert "<img" not in page
+    ):
+        sides = {
+            arm: replace(one, figures=replace(one.figures, tokens=tokens)) for arm, one in made.sides.items()
+        }
+        assert headline(replace(made, sides=sides, verdict=replace(made.verdict, speedup=speedup))) == said
 
 
 def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
@@ -126,14 +111,6 @@ def test_the_form_and_the_server_agree() -> None:
     assert Configuration(model="M").name == "M"
 
 
-def compare(chat: Chat, text: str = "Why is the sky blue?") -> None:
-    chat.page.locator("#hc-compare input").check()
-    expect(chat.page.locator("#hc-box textarea")).to_have_attribute("placeholder", "Message both…")
-    chat.send(text)
-    expect(chat.page.locator("#hc-result .hc-result")).to_be_visible(timeout=driving.PATIENCE_MS)
-    chat.idle()
-
-
 def saved(page: Page, name: str, folder: Path) -> Path:
     with page.expect_download() as coming:
         page.get_by_role("button", name=name, exact=True).click()
@@ -143,51 +120,97 @@ def saved(page: Page, name: str, folder: Path) -> Path:
 
 
 @pytest.mark.browser
-def test_two_configurations_are_chosen_by_keyboard_and_named(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0.3
+def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
     page = chat.page
     expect(page.locator("#hc-setup")).to_be_hidden()
-    page.locator("#hc-compare input").check()
+    service.script.seconds = 60
+    chat.compare()
     expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
+    chat.send("And in Rust?")
+    second, first = page.locator("#hc-second"), page.locator("#hc-first")
+    expect(second).to_contain_text("With drafts")
+    expect(second).to_contain_text("tokens")
+    expect(first).to_contain_text("Without drafts")
+    expect(first).to_contain_text("Not started yet")
+    service.script.seconds = 2  # of which most have passed
+    expect(first).to_contain_text("tokens")
+    verdict = page.locator("#hc-verdict")
+    expect(verdict).to_contain_text(
+        "Word for word the same. “With drafts” is 2.0", timeout=driving.PATIENCE_MS
+    )
+    expect(verdict).to_contain_text("the same words, proved")
+    chat.idle()
+    replay = page.locator("#hc-result [data-act=hc_race]")
+    counters = page.locator("#hc-result .hc-race")
+    # All that is shown: a slow machine may look too late for what goes by.
+    page.evaluate(
+        """() => {
+          window.seen = [];
+          const look = () => seen.push([...document.querySelectorAll('#hc-result :is(.hc-race, [data-act=hc_race])')]
+            .map((e) => e.textContent).join(' | '));
+          new MutationObserver(look).observe(document.querySelector('#hc-result'),
+            { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    replay.click()
+    expect(replay).to_have_text("Stop the replay")
+    expect(replay).to_have_text("Replay at true speed", timeout=driving.PATIENCE_MS)
+    seen = page.evaluate("seen")
+    assert any("a second" in shown for shown in seen)
+    # The faster one at its end, while the other still runs.
+    assert any("130 tokens" in shown and "done" in shown and "Stop the replay" in shown for shown in seen)
+    expect(counters.first).to_be_hidden()
+    assert page.locator("#hc-result .hc-side [style*=hidden]").count() == 0
+    page.locator("#hc-back").click()
+    expect(chat.replies).to_have_count(1)
+    expect(page.locator("#hc-versus")).to_be_hidden()
+    service.script.seconds = 60
+    chat.send("Both, and stopped")
+    expect(second).to_contain_text("tokens")
+    chat.stop.click()
+    chat.idle()
+    expect(page.locator("#hc-back")).to_be_visible()
+    chat.compare(False)
+    service.script.seconds = 0
+    chat.ask("And plain?")
+    expect(chat.replies).to_have_count(3)
+
+
+@pytest.mark.browser
+def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
+    chat: Chat, service: FakeService, tmp_path: Path
+) -> None:
+    page, against = chat.page, chat.page.locator("#hc-against")
+    chat.compare()
     page.locator("#hc-setup summary").focus()
     page.keyboard.press("Enter")
     second = page.get_by_role("group", name="Second, which stays in the chat")
     second.get_by_label("Drafts come from").select_option("chat")
-    second.get_by_label("Temperature").fill("7e9")
-    second.get_by_label("Temperature").press("Tab")
-    expect(page.locator("#hc-against")).to_contain_text(
-        "The temperature of a comparison must be between 0 and 10."
-    )
-    second.get_by_label("Temperature").fill("0.7")
-    second.get_by_label("Temperature").press("Tab")
-    expect(page.locator("#hc-against")).to_have_text(
-        "Without drafts against Drafts from this chat, temperature 0.7"
-    )
-    chat.shot("comparison-form")
-    compare(chat)
+    for degrees, said in (
+        ("7e9", "The temperature of a comparison must be between 0 and 10."),
+        ("0.7", "Without drafts against Drafts from this chat, temperature 0.7"),
+    ):
+        second.get_by_label("Temperature").fill(degrees)
+        second.get_by_label("Temperature").press("Tab")
+        expect(against).to_contain_text(said)
+    chat.send("Why is the sky blue?")
     expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
-    page.get_by_role("button", name="As at first").click()
-    expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
-
-
-@pytest.mark.browser
-def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    service.script.seconds, page = 0.3, chat.page
-    compare(chat)
-    page.get_by_role("button", name="All comparisons").click()
+    chat.idle()
+    chat.press("As at first")
+    expect(against).to_have_text("Without drafts against With drafts")
+    chat.press("All comparisons")
     expect(page).to_have_url(re.compile(r"\?view=comparisons$"))
     expect(page.locator("#hc-setup")).to_be_hidden()
     row = page.locator(".hc-results li")
     expect(row).to_contain_text(
-        "2.0\u00d7 faster, word for word the same. Without drafts against With drafts."
+        "2.0\u00d7 faster, word for word the same. Without drafts against Drafts from this chat"
     )
     row.get_by_role("button", name="Why is the sky blue?", exact=True).click()
     expect(page.locator(".hc-one .hc-user")).to_have_text("Why is the sky blue?")
     path = saved(page, "Save as JSON", tmp_path)
     assert json.loads(path.read_text(encoding="utf-8"))["question"] == "Why is the sky blue?"
-    page.get_by_role("button", name="Picture…").click()
+    chat.press("Picture…")
     expect(page.locator(".hc-picture")).to_be_visible()
-    chat.shot("comparison-picture")
     whole = saved(page, "Save as SVG", tmp_path).read_text(encoding="utf-8")
     assert "Why is the sky blue?" in whole
     png = saved(page, "Save as PNG", tmp_path).read_bytes()
@@ -202,15 +225,10 @@ def test_a_result_is_kept_opened_saved_and_deleted(chat: Chat, service: FakeServ
     assert heights[0] > heights[1]
     chat.shot("comparison-saved", png)
     chat.shot("comparison-saved-dark", bare_png)
-    page.get_by_role("button", name="Close").click()
-    page.get_by_role("button", name="Replay at true speed").click()
-    expect(page.locator(".hc-one .hc-race").first).to_contain_text("tokens")
-    page.get_by_role("button", name="Stop the replay").click()
-    expect(page.locator(".hc-one .hc-race").first).to_be_hidden()
-    page.get_by_role("button", name="Delete…", exact=True).click()
-    page.get_by_role("button", name="Cancel").click()
-    expect(page.locator(".hc-one")).to_be_visible()
-    page.get_by_role("button", name="Delete…", exact=True).click()
-    page.get_by_role("button", name="Delete", exact=True).click()
+    chat.press("Close")
+    for answer in ("Cancel", "Delete"):
+        expect(page.locator(".hc-one")).to_be_visible()
+        chat.press("Delete…")
+        chat.press(answer)
     expect(page.locator("#hc-comparisons")).to_contain_text("Nothing here yet")
-    assert service.store.comparisons.all(service.store.users.ensure("local"), 9) == []
+    assert service.store.comparisons.all(service.user, 9) == []

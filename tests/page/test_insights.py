@@ -13,7 +13,7 @@ from hierchat.page import charts
 from hierchat.page.panels import insights_panel, machine
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-from tests.page.measured import CODER, SMALL, measured_reply
+from tests.page.stored import SMALL, measured_reply
 from tests.page.test_rendering import visible
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
@@ -37,41 +37,26 @@ def over(days: dict[date, DraftingFigures], whole: DraftingFigures | None = None
     return OverTimeFigures(whole or (figures() if days else NONE), days, {"k": figures()} if days else {})
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [(0, "0 bytes"), (999, "999 bytes"), (24_100_000, "24.1 MB"), (240e6, "240 MB"), (16e9, "16.0 GB")],
-)
-def test_sizes(given: float, said: str) -> None:
-    assert charts.size(given) == said
+def test_sizes_and_durations() -> None:
+    sizes = {0: "0 bytes", 999: "999 bytes", 24_100_000: "24.1 MB", 240e6: "240 MB", 16e9: "16.0 GB"}
+    assert [charts.size(given) for given in sizes] == [*sizes.values()]
+    durations = {0.2: "0 s", 52: "52 s", 860: "14 min", 11_500: "3.2 h"}
+    assert [charts.duration(given) for given in durations] == [*durations.values()]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.2, "0 s"), (52, "52 s"), (860, "14 min"), (11_500, "3.2 h")],
-)
-def test_durations(seconds: float, said: str) -> None:
-    assert charts.duration(seconds) == said
-
-
-def test_tiles_say_over_how_many_replies() -> None:
+def test_tiles_say_over_how_many_replies_and_claim_nothing_that_was_not_measured() -> None:
     said = visible(insights_panel.tiles(figures()))
     assert "2.0\u00d7 faster than without drafts median of 2 replies where both were measured" in said
     assert "2 min saved by drafts over 2 of 3 measured replies" in said
     assert "45 % of the tokens came from drafts" in said
-
-
-def test_tiles_tell_a_slowdown_as_plainly() -> None:
-    said = visible(insights_panel.tiles(figures(0.8, saved_seconds=-100.0)))
-    assert "1.2\u00d7 slower than without drafts" in said
-    assert "2 min lost by drafts" in said
+    slower = visible(insights_panel.tiles(figures(0.8, saved_seconds=-100.0)))
+    assert "1.2\u00d7 slower than without drafts" in slower
+    assert "2 min lost by drafts" in slower
     assert "As fast as without drafts" in visible(insights_panel.tiles(figures(1.02)))
-
-
-def test_tiles_without_a_baseline_claim_nothing() -> None:
-    said = visible(insights_panel.tiles(figures(None)))
-    assert "\u00d7" not in said
-    assert said.count("\u2013") == 2
-    assert "100 tokens in 3 measured replies" in said
+    unmeasured = visible(insights_panel.tiles(figures(None)))
+    assert "\u00d7" not in unmeasured
+    assert unmeasured.count("\u2013") == 2
+    assert "100 tokens in 3 measured replies" in unmeasured
     assert visible(insights_panel.tiles(NONE)).count("\u2013") == 3
 
 
@@ -91,18 +76,14 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
 def test_shares_are_of_all_tokens_and_long_ranges_go_by_weeks() -> None:
     drawn = insights_panel.shares_card(over({TODAY: figures()}), TODAY, 7, True)
     assert "10 Mar 15 % 30 %" in visible(drawn)  # context, history
+    assert re.search(r'var\(--history-line\)" stroke-dasharray', drawn)
+    assert not re.search(r'var\(--context-line\)" stroke-dasharray', drawn)
     begin = TODAY - timedelta(days=100)
     long = {begin: figures(), begin + timedelta(days=1): figures(tokens=300), TODAY: figures()}
     said = visible(insights_panel.shares_card(over(long), TODAY, None, True))
     assert "Week from" in said
     assert "30 Nov 8 % 15 %" in said  # 30 and 60 of 400: two days of one week
     assert "2 Mar" not in said  # a week without replies
-
-
-def test_a_source_keeps_its_colour_and_its_line() -> None:
-    drawn = insights_panel.shares_card(over({TODAY: figures()}), TODAY, 7, True)
-    assert re.search(r'var\(--history-line\)" stroke-dasharray', drawn)
-    assert not re.search(r'var\(--context-line\)" stroke-dasharray', drawn)
 
 
 def test_names_from_a_model_are_escaped() -> None:
@@ -117,7 +98,7 @@ def test_names_from_a_model_are_escaped() -> None:
     assert "<i>m" not in costs
 
 
-def test_matches_are_grouped_and_few_cases_draw_nothing() -> None:
+def test_cards_of_the_machine() -> None:
     counts = [[0, 0] for _ in range(33)]
     counts[1], counts[3], counts[4], counts[32] = [100, 25], [30, 20], [10, 10], [5, 5]
     drawn = machine.match_card(counts)
@@ -126,21 +107,20 @@ def test_matches_are_grouped_and_few_cases_draw_nothing() -> None:
         assert row in said
     assert drawn.count("fill-opacity") == 2
     assert "It is counted while replies are written" in machine.match_card([[0, 0]] * 33)
-
-
-def test_chances_against_what_came_true() -> None:
     drawn = machine.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
-    assert "your" in visible(drawn) or "history" in visible(drawn)
     assert 'd="M25.00 50.00h0"' in drawn  # the other is too few
     assert "75 % 70 % 3" in visible(drawn)
     assert "six in ten" in machine.calibration_card({})
-
-
-def test_what_a_run_costs_beside_one_token() -> None:
     said = visible(machine.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
     assert "8 17.0 ms 1.70\u00d7" in said
     assert "1,200 tokens into a chat" in said
     assert "measured when a model has been loaded" in machine.costs_card(None)
+    drawn = machine.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
+    assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
+    assert 'width:12.50%"></i><i style="width:25.00%' in drawn
+    assert "GPU &lt;0&gt;" in drawn
+    for meter in meters():
+        assert 0 < meter.ours <= meter.used <= meter.total
 
 
 def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
@@ -152,40 +132,23 @@ def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
     assert "first reply" in never
 
 
-def test_a_meter_parts_ours_from_others() -> None:
-    drawn = machine.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
-    assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
-    assert 'width:12.50%"></i><i style="width:25.00%' in drawn
-    assert "GPU &lt;0&gt;" in drawn
-
-
-def test_the_machine_has_memory_and_so_have_we() -> None:
-    for meter in meters():
-        assert 0 < meter.ours <= meter.used <= meter.total
-
-
-pytestmark = pytest.mark.browser
-
-
-def open_insights(chat: Chat) -> None:
-    chat.open("?view=insights")
-    expect(chat.page.locator(".hc-tile")).to_have_count(4)
-    chat.page.get_by_role("radio", name="30 days").check(force=True)  # as chosen last, by another test maybe
-
-
 def card(chat: Chat, title: str):
     return chat.page.locator(".hc-insight").filter(
         has=chat.page.get_by_role("heading", name=title, exact=True)
     )
 
 
+@pytest.mark.browser
 def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
-    user = service.store.users.ensure("local")
+    user = service.user
+    measured_reply(service.store, service.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
     measured_reply(service.store, user, 0, speedup=3.0)
     measured_reply(service.store, user, 20, SMALL, speedup=2.0)
     measured_reply(service.store, user, 90, speedup=1.0)
-    open_insights(chat)
     page, tile = chat.page, chat.page.locator(".hc-tile").first
+    chat.open("?view=insights")
+    expect(page.locator(".hc-tile")).to_have_count(4)
+    page.get_by_role("radio", name="30 days").check(force=True)  # as chosen last, by another test maybe
     expect(tile).to_contain_text("2.5\u00d7 faster")
     expect(card(chat, "Speed by model")).to_contain_text("SmolLM2 135M")
     page.get_by_role("radio", name="All").check(force=True)
@@ -199,11 +162,3 @@ def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) 
     page.reload()  # what was chosen stays
     expect(page.locator("#hc-writer input")).to_have_value(SMALL[0])
     expect(page.get_by_role("radio", name="7 days")).to_be_checked()
-
-
-def test_other_users_figures_are_not_shown(chat: Chat, service: FakeService) -> None:
-    other = service.store.users.ensure("other")
-    measured_reply(service.store, other, 0, speedup=9.0)
-    open_insights(chat)
-    expect(chat.page.locator(".hc-tile").first).to_contain_text("\u2013")
-    assert CODER[0] not in chat.page.locator("#hc-panel-insights").inner_text()

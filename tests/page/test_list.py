@@ -1,72 +1,67 @@
-"""The list of chats: pages, what stays in place, keys, and the browser's own history, in a real browser."""
+"""The list of chats in a real browser: its order, keys, search, tags, what is deleted, and the browser's history."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Route, expect
 
-from tests.page.chats import stored_chat
+from hierchat.chat import conversations
+from hierchat.store import NotFound
+from tests.page.stored import stored_chat
+from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
-MANY = 330
+MANY = 230
 
 
-@pytest.fixture
-def many(service: FakeService) -> FakeService:
-    """A user with more chats than any page of the list holds."""
-    user = service.store.users.ensure("local")
-    for number in range(MANY):
-        service.store.chats.create(user, f"Chat {number:03}")
-    yield service
-    with service.store.connection.write() as db:  # one by one takes minutes
-        db.execute("DELETE FROM conversations")
+def stored(chat: Chat, service: FakeService, *titles: str) -> dict[str, int]:
+    """Chats of one turn, on the page; their ids."""
+    ids = {title: stored_chat(service.store, title, 1) for title in titles}
+    chat.open()
+    return ids
+
+
+def search(chat: Chat) -> Locator:
+    return chat.page.get_by_role("textbox", name="Search chats")
 
 
 def to_the_end_of_the_list(chat: Chat) -> None:
     chat.page.locator("#hc-list").evaluate("e => { e.scrollTop = e.scrollHeight }")
 
 
-def test_all_chats_come_while_scrolling(chat: Chat, many: FakeService) -> None:
+def test_all_chats_come_while_scrolling(chat: Chat, service: FakeService) -> None:
+    for number in range(MANY):
+        service.store.chats.create(service.user, f"Chat {number:03}")
     chat.open()
     entries = chat.page.locator("#hc-list li")
     expect(entries).to_have_count(100)
-    for listed in (200, 300, MANY):
+    for listed in (200, MANY):
         to_the_end_of_the_list(chat)
         expect(entries).to_have_count(listed)
     expect(chat.page.locator("#hc-list .hc-more")).to_have_count(0)
-    last = chat.page.get_by_role("button", name="Chat 000", exact=True)
     to_the_end_of_the_list(chat)
     place = chat.page.locator("#hc-list").evaluate("e => e.scrollTop")
-    last.click()
-    expect(chat.page.locator("#hc-title")).to_contain_text("Chat 000")
+    chat.go_to("Chat 000")
     expect(entries).to_have_count(MANY)  # opening one does not throw the list back to its beginning
     assert chat.page.locator("#hc-list").evaluate("e => e.scrollTop") == pytest.approx(place, abs=40)
-    many.script.seconds = 0
     chat.ask("It comes to the top")
     expect(entries).to_have_count(100)
     expect(entries.first).to_contain_text("Chat 000")
     expect(entries.first).to_be_in_viewport()
-    search = chat.page.get_by_role("textbox", name="Search chats")
-    search.fill("chat")
-    expect(entries).to_have_count(100)
-    to_the_end_of_the_list(chat)
-    expect(entries).to_have_count(200)
-    search.fill("chat 001")
+    search(chat).fill("chat 001")
     expect(entries).to_have_count(1)
 
 
 def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
-    for number in range(5):
-        stored_chat(service.store, f"Chat {number}", 1)
-    chat.open()
+    stored(chat, service, *(f"Chat {number}" for number in range(5)))
     expect(chat.page.locator("#hc-list li")).to_have_count(5)
     assert chat.page.locator("#hc-list button[tabindex='0']").count() == 1
-    chat.page.get_by_role("textbox", name="Search chats").focus()
+    search(chat).focus()
     keys = chat.page.keyboard
 
     def focused(name: str) -> None:
@@ -88,9 +83,10 @@ def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
     focused("Chat 3")
     keys.press("F2")
     expect(chat.page.get_by_role("dialog", name="Rename this chat")).to_be_visible()
-    keys.type("Renamed")
+    keys.type("Norway <b>")
     keys.press("Control+Enter")
-    focused("Renamed")
+    focused("Norway <b>")
+    expect(chat.page.locator("#hc-title")).to_have_text("Norway <b>")
     keys.press("F2")
     for _ in range(6):
         keys.press("Tab")
@@ -98,53 +94,245 @@ def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
                                   " || document.activeElement === document.body")  # fmt: skip
     keys.press("Escape")
     expect(chat.page.get_by_role("dialog")).to_have_count(0)
-    focused("Renamed")
+    focused("Norway <b>")
     keys.press("Delete")
     expect(chat.page.locator("#hc-list li")).to_have_count(4)
     expect(chat.page.locator("#hc-list :focus")).to_have_count(1)
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
 
 
-def test_back_and_forward_walk_through_the_chats(chat: Chat, service: FakeService) -> None:
-    ids = {title: stored_chat(service.store, title, 1) for title in ("A", "B", "C")}
-    chat.open()
-    title = chat.page.locator("#hc-title")
+IN_A_HURRY = """names => {
+    const all = [...document.querySelectorAll(".hc-title, .hc-link")];
+    for (const name of names) all.find((one) => one.textContent === name).click();
+}"""
+
+
+def test_back_and_forward_walk_through_what_was_open_last(chat: Chat, service: FakeService) -> None:
+    page, title = chat.page, chat.page.locator("#hc-title")
+    ids = stored(chat, service, "A", "B", "C")
 
     def shown(name: str) -> None:
         expect(title).to_contain_text(name)
-        expect(chat.page).to_have_url(re.compile(rf"\?c={ids[name]}$" if name in ids else r"/$"))
+        address = (
+            rf"\?c={ids[name]}$" if name in ids else r"\?view=settings$" if name == "Settings" else r"/$"
+        )
+        expect(page).to_have_url(re.compile(address))
 
-    def choose(name: str) -> None:
-        chat.page.get_by_role("button", name=name, exact=True).click()
+    for name in ("A", "B"):
+        chat.press(name)
         shown(name)
-
-    choose("A")
-    choose("B")
-    chat.page.locator("#hc-new").click()
+    chat.new()
     shown("New chat")
-    service.script.seconds = 0
-    entries = chat.page.evaluate("history.length")
+    entries = page.evaluate("history.length")
     chat.ask("D")
     chat.ask("and more")
-    assert chat.page.evaluate("history.length") == entries  # a reply is no step
-    expect(chat.page).to_have_url(re.compile(r"\?c=\d+$"))
-    chat.page.go_back()
-    shown("B")
-    chat.page.go_back()
-    shown("A")
-    chat.page.go_back()
-    shown("New chat")
-    chat.page.go_forward()
-    shown("A")
-    chat.page.go_forward()
-    shown("B")
-    chat.page.go_forward()
+    assert page.evaluate("history.length") == entries  # a reply is no step
+    expect(page).to_have_url(re.compile(r"\?c=\d+$"))
+    for go, name in (
+        (page.go_back, "B"), (page.go_back, "A"), (page.go_back, "New chat"), (page.go_forward, "A"),
+        (page.go_forward, "B"),
+    ):  # fmt: skip
+        go()
+        shown(name)
+    page.go_forward()
     expect(title).to_contain_text("D")
     expect(chat.replies).to_have_count(2)
-    delete_for_good(service.store, service.store.users.ensure("local"), ids["B"])
-    chat.page.go_back()
+    delete_for_good(service.store, service.user, ids["B"])
+    page.go_back()
     shown("New chat")
-    expect(chat.page.locator("#hc-live")).to_contain_text("has been deleted")
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    chat.page.go_back()
+    expect(chat.live).to_contain_text("has been deleted")
+    expect(page.locator("#hc-empty")).to_be_visible()
+    page.go_back()
     shown("A")
-    expect(chat.page.locator("#hc-live")).not_to_contain_text("deleted")
+    expect(chat.live).not_to_contain_text("deleted")
+    page.evaluate(IN_A_HURRY, ["C", "A", "C"])  # faster than the server answers: the last press counts
+    shown("C")
+    page.evaluate(IN_A_HURRY, ["Models", "Insights", "A", "Settings"])
+    shown("Settings")
+    page.go_back()
+    shown("C")
+
+
+def test_pin_archive_and_fork(chat: Chat, service: FakeService) -> None:
+    stored(chat, service, "A", "B", "C")
+    chat.menu("A", "Pin")
+    expect(chat.titles).to_have_text(["A", "C", "B"])
+    expect(chat.page.locator("#hc-list h2")).to_have_text(["Pinned", "Today"])
+    chat.menu("A", "Unpin")
+    expect(chat.titles).to_have_text(["C", "B", "A"])
+    chat.menu("B", "Archive")
+    expect(chat.titles).to_have_text(["C", "A"])
+    chat.press("Archived (1)")
+    expect(chat.titles).to_have_text(["B"])
+    expect(chat.page.get_by_role("navigation", name="Archived conversations")).to_be_visible()
+    chat.titles.first.click()
+    expect(chat.page.locator("#hc-title")).to_have_text("B")
+    chat.press("Back to all chats")
+    expect(chat.titles).to_have_text(["C", "A"])
+    search(chat).fill("question 1")
+    expect(chat.page.locator("#hc-list h2")).to_have_text(["Today", "Archived"])
+    search(chat).fill("")
+    chat.press("Archived (1)")
+    chat.menu("B", "Bring back")
+    expect(chat.titles).to_have_text(["C", "B", "A"])  # the last one that was archived: the list is back
+    expect(chat.page.locator("#hc-list .hc-archived")).to_have_count(0)
+    story = stored(chat, service, "Story")["Story"]
+    chat.go_to("Story")
+    chat.ask("And then?")
+    chat.replies.first.get_by_role("button", name="Fork: continue in a new chat").click()
+    expect(chat.replies).to_have_count(1)
+    expect(chat.live).to_contain_text("The other one stays as it was.")
+    expect(chat.titles).to_have_text(["Story (2)", "Story", "C", "B", "A"])
+    expect(chat.page).not_to_have_url(re.compile(rf"c={story}$"))
+    chat.ask("And now?")
+    assert len(service.store.messages.path(service.user, story)) == 4
+    chat.page.go_back()
+    expect(chat.replies).to_have_count(2)
+
+
+def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
+    """Which of these conversations have their bytes in the file, those that can be taken back among them."""
+    with service.store.connection.read() as db:
+        stored = {row["id"] for row in db.table("conversations").rows}
+    return {title for title, id in ids.items() if id in stored}
+
+
+def test_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
+    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = stored(chat, service, "A", "B", "C")
+    chat.press("A")
+    expect(chat.questions).to_have_text(["A, question 1"])
+    chat.menu("A", "Delete")
+    expect(chat.titles).to_have_text(["C", "B"])
+    expect(chat.page.locator("#hc-empty")).to_be_visible()
+    line = chat.page.locator("#hc-undo")
+    expect(line.get_by_role("status")).to_contain_text("Deleted “A”.")
+    with pytest.raises(NotFound):
+        service.store.chats.get(service.user, ids["A"])
+    line.get_by_role("button", name="Undo").click()
+    expect(chat.questions).to_have_text(["A, question 1"])
+    expect(chat.titles).to_have_text(["C", "B", "A"])
+    expect(line.get_by_role("button")).to_have_count(0)
+    chat.titles.first.focus()
+    chat.page.keyboard.press("Delete")
+    expect(chat.titles).to_have_text(["B", "A"])
+    chat.page.keyboard.press("Control+z")
+    expect(chat.titles).to_have_text(["C", "B", "A"])
+    chat.menu("C", "Delete")
+    expect(chat.titles).to_have_text(["B", "A"])
+    assert in_file(service, ids) == {"A", "B", "C"}
+    monkeypatch.setattr(conversations, "UNDO_SECONDS", 1.0)
+    chat.menu("B", "Delete")
+    expect(line).to_contain_text("Deleted “B”.")
+    expect(line).to_be_hidden()
+    chat.until(lambda: in_file(service, ids) == {"A"})
+    expect(chat.titles).to_have_text(["A"])
+
+
+def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeService) -> None:
+    store, user = service.store, service.user
+    long = stored_chat(store, "Long", 12)
+    asked = store.messages.path(user, long)[2]
+    hidden = store.messages.add(user, long, asked.parent_id, "user", "a <b>needle</b> in a haystack")
+    store.messages.select_branch(user, asked.id)
+    chat.open()
+    search(chat).fill("needle")
+    expect(chat.page.locator(".hc-snippet mark")).to_have_text(["needle"])
+    expect(chat.page.locator(".hc-snippet")).to_have_text(["a <b>needle</b> in a haystack"])
+    chat.page.locator(".hc-snippet").click()
+    found = chat.page.locator(f"#hc-thread [data-message='{hidden}']")
+    expect(found).to_be_in_viewport()
+    assert found.evaluate("e => e.getAnimations().length") == 1
+    assert chat.page.evaluate("CSS.highlights.get('hc-found').size") == 1
+    search(chat).fill("question 2")
+    expect(chat.page.locator(".hc-snippet mark").first).to_have_text("question")
+    second = store.messages.path(user, long, asked.id)[2].id
+    chat.page.evaluate("document.querySelector('#hc-chat').scrollTop = 0")
+    chat.titles.first.click()  # in the chat that is open, on the branch that is not
+    expect(chat.page.locator(f"#hc-thread [data-message='{second}']")).to_be_in_viewport()
+    chat.page.wait_for_timeout(500)
+    expect(chat.page.locator(f"#hc-thread [data-message='{second}']")).to_be_in_viewport()
+    search(chat).fill("")
+    expect(chat.page.locator(".hc-snippet")).to_have_count(0)
+
+
+def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: FakeService) -> None:
+    ids = stored(chat, service, "A", "B", "C")
+    service.store.chats.set_tags(service.user, ids["A"], ["work"])
+    chat.open()
+    tags = chat.page.get_by_role("group", name="Tags").get_by_role("button")
+    expect(tags).to_have_text(["work"])
+    chat.menu("B", "Tags")
+    dialog = chat.page.get_by_role("dialog", name="Tags of “B”")
+    field = dialog.get_by_role("textbox", name="New tags")
+    expect(field).to_be_focused()
+    dialog.get_by_role("checkbox", name="work").check()
+    field.fill("two words, , work")
+    dialog.get_by_role("button", name="Add").click()
+    expect(dialog.get_by_role("checkbox", name="two words")).to_be_checked()
+    field.fill("WORK")
+    dialog.get_by_role("button", name="Add").click()
+    expect(dialog.get_by_role("checkbox")).to_have_count(2)
+    dialog.get_by_role("button", name="Save").click()
+    expect(tags).to_have_text(["two words", "work"])
+    assert service.store.chats.get(service.user, ids["B"]).tags == ("two words", "work")
+    tags.filter(has_text="work").click()
+    expect(chat.titles).to_have_text(["B", "A"])
+    expect(search(chat)).to_have_value("tag:work")
+    expect(tags.filter(has_text="work")).to_have_attribute("aria-pressed", "true")
+    tags.filter(has_text="two words").click()
+    expect(chat.titles).to_have_text(["B"])
+    tags.filter(has_text="two words").click()
+    expect(chat.titles).to_have_text(["B", "A"])
+    chat.press("Show chats of all tags")
+    expect(chat.titles).to_have_text(["C", "B", "A"])
+    for leave, left in (("Escape", ["two words", "work"]), ("Save", ["work"])):
+        chat.menu("B", "Tags")
+        dialog.get_by_role("checkbox", name="two words").uncheck()
+        chat.page.keyboard.press("Escape") if leave == "Escape" else chat.press("Save")
+        expect(tags).to_have_text(left)
+    chat.menu("C", "Tags")
+    field = chat.page.get_by_role("textbox", name="New tags")
+    field.fill("animals, fun")
+    field.press("Enter")  # saves
+    expect(dialog).to_be_hidden()
+    expect(tags).to_have_text(["animals", "fun", "work"])
+    assert service.store.chats.get(service.user, ids["C"]).tags == ("animals", "fun")
+
+
+def test_unsent_text_stays_with_its_chat(chat: Chat, service: FakeService) -> None:
+    stored(chat, service, "A", "B")
+    box = chat.box
+    box.fill("For a new one")
+    held: list[Route] = []  # what the page asks does not reach the server before all is typed
+    typed = False
+    chat.page.route("**/queue/join*", lambda route: route.continue_() if typed else held.append(route))
+    chat.press("B")
+    expect(box).to_have_value("")
+    box.fill("For B")
+    typed = True
+    for route in held:
+        route.continue_()
+    expect(chat.page.locator("#hc-title")).to_have_text("B")
+    expect(box).to_have_value("For B")
+    chat.page.reload()
+    expect(box).to_have_value("For B", timeout=driving.PATIENCE_MS)
+    chat.go_to("A")
+    expect(box).to_have_value("")
+    chat.page.go_back()
+    expect(box).to_have_value("For B")
+    before = len(service.asked)
+    box.press("Enter")
+    expect(chat.replies).to_have_count(2)
+    assert [text for text, _ in service.asked[before:]] == ["For B"]
+    chat.idle()
+    chat.page.reload()
+    expect(chat.replies).to_have_count(2, timeout=driving.PATIENCE_MS)
+    expect(box).to_have_value("")
+    chat.new()
+    expect(box).to_have_value("For a new one")
+    chat.ask("For a new one, sent")
+    chat.page.reload()
+    expect(chat.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
+    expect(box).to_have_value("")

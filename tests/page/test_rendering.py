@@ -17,19 +17,19 @@ from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList
 from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.origins import SourceRun
-from hierchat.chat.settings import own_sampling, reply_settings, time_words
+from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.page import buttons, chat_settings, figures, sidebar, status
+from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
 from hierchat.page.comparison_view import verdict_line
 from hierchat.page.conversation import thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
-from hierchat.page.reply_text import below_message, marked, said
+from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
 from hierchat.page.sidebar import moment
+from hierchat.reasoning import join_reasoning
 from hierchat.runtime.levels import LeftOut
-from hierchat.store import Conversation, Message, Origin, Totals, Whereabouts
-from tests.page.colours import contrast
+from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 
 FIGURES = Figures(
@@ -81,70 +81,53 @@ def visible(markup: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
 
 
-def test_figures_line_says_speed_speedup_length_and_shares() -> None:
-    line = visible(figures_line(FIGURES))
-    assert line == (
-        "2.3\N{MULTIPLICATION SIGN} faster than without drafts · 1,214 tokens in 23 s · waited 17 s for other replies "
-        "this chat 31 % your earlier chats 22 % phrases and files 6 % the model itself 41 %"
-    )
+FASTER = "2.3\N{MULTIPLICATION SIGN} faster than without drafts"
+SHARES = " this chat 31 % your earlier chats 22 % phrases and files 6 % the model itself 41 %"
+LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "line"),
     [
-        ({"waited_seconds": 0.4}, []),
-        ({"waited_seconds": None, "loading_seconds": 12.0}, ["waited 12 s for the model to load"]),
+        ({}, f"{FASTER} · 1,214 tokens in 23 s · waited 17 s for other replies{SHARES}"),
+        ({"waited_seconds": 0.4, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
         (
-            {"waited_seconds": 2.0, "read_seconds": 8.31},
-            ["waited 2.0 s for other replies", "read the prompt for 8.3 s"],
+            {"waited_seconds": None, "loading_seconds": 12.0, "shares": {}},
+            f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the model to load",
+        ),
+        (
+            {"waited_seconds": 2.0, "read_seconds": 8.31, "shares": {}},
+            f"{FASTER} · 1,214 tokens in 23 s · waited 2.0 s for other replies · read the prompt for 8.3 s",
+        ),
+        # Without a baseline tokens a second, from Send on; for few tokens only the time.
+        ({**LEAST, "tokens": 18}, "18 tokens in 23 s"),
+        ({**LEAST, "baseline": "estimated"}, "52.8 tok/s · 1,214 tokens in 23 s"),
+        ({**LEAST, "baseline": None, "speedup": None}, "52.8 tok/s · 1,214 tokens in 23 s"),
+        # Nothing was drafted: that is no slowdown.
+        (
+            {"speedup": 1.0, "acceptance_rate": None, "shares": {"target": 1.0}, "waited_seconds": 0.0},
+            "52.8 tok/s · 1,214 tokens in 23 s",
+        ),
+        *(
+            ({**LEAST, "speedup": speedup}, f"{said} without drafts · 1,214 tokens in 23 s")
+            for speedup, said in (
+                (0.5, "2.0\N{MULTIPLICATION SIGN} slower than"), (0.92, "1.1\N{MULTIPLICATION SIGN} slower than"),
+                (0.97, "as fast as"), (1.04, "as fast as"), (1.3, "1.3\N{MULTIPLICATION SIGN} faster than"),
+            )
         ),
     ],
-)
-def test_the_line_says_where_a_second_or_more_went_before_writing(
-    changed: dict[str, Any], said: list[str]
-) -> None:
-    assert time_words(replace(FIGURES, **changed)) == ["1,214 tokens in 23 s", *said]
-
-
-@pytest.mark.parametrize(
-    "poor", [{"tokens": 18}, {"baseline": "estimated"}, {"baseline": None, "speedup": None}], ids=str
-)
-def test_without_a_baseline_the_line_says_tokens_a_second_from_send_on_and_for_few_only_the_time(
-    poor: dict[str, Any],
-) -> None:
-    figures = replace(FIGURES, shares={}, waited_seconds=0.0, **poor)
-    speed = "52.8 tok/s · " if figures.tokens > 63 else ""
-    assert visible(figures_line(figures)) == f"{speed}{figures.tokens:,} tokens in 23 s"
-    told = visible(details(figures))
-    assert "While writing 61.0 tok/s" in told
-    assert ("too little measured to rely on" in told) is (figures.speedup is not None)
+)  # fmt: skip
+def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
+    figures = replace(FIGURES, **changed)
+    assert visible(figures_line(figures)) == line
+    poor = "without drafts" not in line and figures.speedup is not None
+    assert ("too little measured to rely on" in visible(details(figures))) is poor
 
 
 def test_headings_of_a_reply_come_below_its_message_and_skip_no_level() -> None:
     drawn = below_message(render("### low\n# high\n###### lowest\n## two\n\ntext `<h1>`"))
     assert re.findall(r'<h(\d) aria-level="(\d)"', drawn) == [("3", "3"), ("1", "3"), ("6", "4"), ("2", "4")]
     assert "&lt;h1&gt;" in drawn
-
-
-@pytest.mark.parametrize(
-    ("speedup", "said"),
-    [
-        (0.5, "2.0\N{MULTIPLICATION SIGN} slower than without drafts"),
-        (0.92, "1.1\N{MULTIPLICATION SIGN} slower than without drafts"),
-        (0.97, "as fast as without drafts"),
-        (1.04, "as fast as without drafts"),
-        (1.3, "1.3\N{MULTIPLICATION SIGN} faster than without drafts"),
-    ],
-)
-def test_a_slowdown_is_told_as_plainly_as_a_speed_up(speedup: float, said: str) -> None:
-    line = figures_line(replace(FIGURES, speedup=speedup))
-    assert visible(line).startswith(said)
-    assert line.count("hc-speedup") == 1
-
-
-def test_a_reply_for_which_nothing_was_drafted_is_not_told_against_itself() -> None:
-    plain = replace(FIGURES, speedup=1.0, acceptance_rate=None, shares={"target": 1.0}, waited_seconds=0.0)
-    assert visible(figures_line(plain)) == "52.8 tok/s · 1,214 tokens in 23 s"
 
 
 def test_figures_without_tokens_show_no_numbers() -> None:
@@ -172,57 +155,50 @@ def test_details_name_every_measured_figure() -> None:
     assert "Sampling Temperature 0.7, Top-p 0.9, Stop strings “END”" in text
 
 
-def test_what_an_old_reply_does_not_tell_is_a_dash() -> None:
+def test_details_of_what_is_not_known_are_dashes() -> None:
     text = visible(details(Figures(tokens=3, seconds=1.0, tokens_per_second=3.0)))
     assert "Time 1.0 s of reading the prompt and writing" in text
     for name in ("Without drafts", "Speed-up", "First token after", "Reading the prompt", "Tokens per run (T)",
-                 "Time per run", "Stop reason", "Draft models"):  # fmt: skip
+                 "Time per run", "Stop reason", "Draft models", "Seed"):  # fmt: skip
         assert f"{name} \N{EN DASH}" in text
+    settings = GenerationSettings(reasoning="off").model_dump(mode="json")
+    facts = details(Figures(finish="stop", stop_string="\n<end>", written=Written("tiny", 7, settings, True)))
+    assert "Stop reason the stop string “\\n<end>”" in visible(facts)
+    assert "Thinking Off" in visible(facts)
+
+
+OSLO = Whereabouts(1, "Oslo", "assistant")
 
 
 @pytest.mark.parametrize(
-    ("run", "sentence"),
+    ("source", "length", "origin", "there", "sentence"),
     [
-        (SourceRun("a", "target"), "Written by the model itself: no draft had it."),
-        (SourceRun("a", "history"), "From your earlier chats."),
-        (
-            SourceRun("a", "big:blocks", 3, Origin(chance=0.5)),
-            "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("context", 3, 0.999, place=2)),
-            "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
-            "Expected to be right with a chance of over 99 %.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("context", 1, place=-2)),
-            "From this chat, earlier in the conversation. The token before it is the same there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("history", 32, None, 5), Whereabouts(1, "Oslo", "assistant")),
-            "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("prompts", 2, None, 5)),
-            "From an earlier message of yours in a chat that was deleted meanwhile. "
-            "The 2 tokens before it are the same there.",
-        ),
-        (
-            SourceRun("a", "history", 1, Origin("successors", 2)),
-            "From your earlier chats: what this model found likely there after the same two tokens.",
-        ),
-        (
-            SourceRun("a", "context", 1, Origin("successors", 1)),
-            "What this model finds likely after the same token, which stands in this chat.",
-        ),
-        (
-            SourceRun("a", "statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)")),
-            "From your files: notes.md (corpus mine). The 2 tokens before it are the same there.",
-        ),
+        ("target", 1, UNKNOWN, None, "Written by the model itself: no draft had it."),
+        ("history", 1, UNKNOWN, None, "From your earlier chats."),
+        ("big:blocks", 3, Origin(chance=0.5), None,
+         "From draft model big in lower precision. Each token was expected to be right with a chance of 50 %."),
+        ("context", 1, Origin("context", 3, 0.999, place=2), None,
+         "From this chat, earlier in this reply. The 3 tokens before it are the same there. "
+         "Expected to be right with a chance of over 99 %."),
+        ("context", 1, Origin("context", 1, place=-2), None,
+         "From this chat, earlier in the conversation. The token before it is the same there."),
+        ("history", 1, Origin("history", 32, None, 5), OSLO,
+         "From an earlier reply in “Oslo”. The 32 tokens or more before it are the same there. Click to go there."),
+        ("history", 1, Origin("prompts", 2, None, 5), None,
+         "From an earlier message of yours in a chat that was deleted meanwhile. "
+         "The 2 tokens before it are the same there."),
+        ("history", 1, Origin("successors", 2), None,
+         "From your earlier chats: what this model found likely there after the same two tokens."),
+        ("context", 1, Origin("successors", 1), None,
+         "What this model finds likely after the same token, which stands in this chat."),
+        ("statistics", 1, Origin("corpus", 2, corpus="notes.md (corpus mine)"), None,
+         "From your files: notes.md (corpus mine). The 2 tokens before it are the same there."),
     ],
-)
-def test_a_run_says_where_it_came_from(run: SourceRun, sentence: str) -> None:
-    assert said(run) == sentence
+)  # fmt: skip
+def test_a_run_says_where_it_came_from(
+    source: str, length: int, origin: Origin, there: Whereabouts | None, sentence: str
+) -> None:
+    assert said(SourceRun("a", source, length, origin, there)) == sentence
 
 
 def test_marked_words_are_escaped_and_keep_every_character() -> None:
@@ -238,73 +214,38 @@ def test_marked_words_are_escaped_and_keep_every_character() -> None:
     assert "tiny &lt;model&gt;" in drawn
 
 
-@pytest.mark.parametrize("source", [*figures.STYLES, "SmolLM2 tiny"])
-def test_source_colours_stand_out_in_both_themes(source: str) -> None:
-    style = figures.style_of(source)
-    assert contrast(style.line_light, "#ffffff") >= 3
-    assert contrast(style.line_dark, "#17171b") >= 3
-    assert f"--{style.slug}-line:" in figures.css()
-
-
-@pytest.mark.parametrize(
-    ("days", "heading"),
-    [
-        (-1, "Today"),
-        (0, "Today"),
-        (1, "Yesterday"),
-        (2, "Last 7 days"),
-        (7, "Last 7 days"),
-        (8, "Last 30 days"),
-        (30, "Last 30 days"),
-        (31, "January"),
-        (60, "December 2025"),
-        (400, "January 2025"),
-    ],
-)
-def test_conversations_are_grouped_by_local_day(days: int, heading: str) -> None:
-    today = date(2026, 3, 1)
-    noon = datetime(2026, 3, 1, 12) - timedelta(days=days)
-    assert sidebar.day_of(noon.timestamp(), today) == heading
+def test_conversations_are_grouped_by_local_day() -> None:
+    headings = {
+        -1: "Today", 0: "Today", 1: "Yesterday", 2: "Last 7 days", 7: "Last 7 days", 8: "Last 30 days",
+        30: "Last 30 days", 31: "January", 60: "December 2025", 400: "January 2025",
+    }  # fmt: skip
+    noon = datetime(2026, 3, 1, 12)
+    days = [sidebar.day_of((noon - timedelta(days=ago)).timestamp(), noon.date()) for ago in headings]
+    assert days == [*headings.values()]
 
 
 def listed(*chats: Conversation, more: bool = False, archived: int = 0) -> ConversationList:
     return ConversationList(list(chats), more, archived, [], Totals(0, 0, None, 0, 0, {}), frozenset())
 
 
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        ("\x02<b>\x03 & more", "<mark>&lt;b&gt;</mark> &amp; more"),
-        ("\x03a\x02b\x02c\x03d\x02", "ab<mark>c</mark>d"),
-    ],
-)
-def test_what_was_found_is_marked_whatever_the_text_holds(text: str, drawn: str) -> None:
-    chat = Conversation(7, "t", 0, 0, snippet=text)
-    assert f">{drawn}</small>" in sidebar.conversation_list(listed(chat), None, date.today(), "b")
-
-
-def test_pinned_ones_have_a_heading_of_their_own_and_archived_ones_a_way_to_them() -> None:
+def test_the_list_has_headings_marks_what_was_found_and_escapes_all() -> None:
     now = time.time()
-    chats = [Conversation(1, "a", now, now, pinned=True), Conversation(2, "b", now, now)]
-    drawn = sidebar.conversation_list(listed(*chats, archived=3), None, date.today())
-    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Pinned", "Today"]
-    assert "Archived (3)" in drawn
-    found = [Conversation(2, "b", now, now), Conversation(3, "c", now, now, archived=True)]
-    drawn = sidebar.conversation_list(listed(*found, archived=3), None, date.today(), "word")
-    assert re.findall("<h2>(.*?)</h2>", drawn) == ["Today", "Archived"]
-    assert "Archived (3)" not in drawn
 
+    def drawn(*chats: Conversation, query: str = "", more: bool = False) -> str:
+        return sidebar.conversation_list(listed(*chats, archived=3, more=more), 2, date.today(), query)
 
-def test_conversation_list_escapes_titles_and_marks_the_open_one() -> None:
-    now = time.time()
-    chat = Conversation(7, '<i>"x"', now, now, snippet="<u>")
-    drawn = sidebar.conversation_list(listed(chat), 7, date.today())
-    assert "<i>" not in drawn.replace("<i class", "")
-    assert "<u>" not in drawn
-    assert 'aria-current="page"' in drawn
-    assert "hc_more" not in drawn
-    assert "hc_more" in sidebar.conversation_list(listed(more=True), None, date.today())
-    assert "Nothing found" in sidebar.conversation_list(listed(), None, date.today(), "x")
+    chat = Conversation(2, '<i>"x"', now, now, snippet="\x02<b>\x03 & more\x03a\x02b\x02c\x03d\x02")
+    whole = drawn(Conversation(1, "a", now, now, pinned=True), chat)
+    assert re.findall("<h2>(.*?)</h2>", whole) == ["Pinned", "Today"]
+    assert "Archived (3)" in whole
+    assert "<i>" not in whole
+    assert whole.count('aria-current="page"') == 1
+    assert "<mark>&lt;b&gt;</mark> &amp; moreab<mark>c</mark>d</small>" in whole
+    found = drawn(chat, Conversation(3, "c", now, now, archived=True), query="word")
+    assert re.findall("<h2>(.*?)</h2>", found) == ["Today", "Archived"]
+    assert "Archived (3)" not in found
+    assert ("hc_more" in whole, "hc_more" in drawn(more=True)) == (False, True)
+    assert "Nothing found" in drawn(query="x")
 
 
 def test_buttons_carry_the_key_and_escape_their_text() -> None:
@@ -312,9 +253,7 @@ def test_buttons_carry_the_key_and_escape_their_text() -> None:
     assert buttons.KEY in drawn
     assert "<script>" not in drawn
     assert "__KEY__" not in buttons.script()
-
-
-def test_user_messages_are_shown_as_typed() -> None:
+    assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
     assert "**x** &lt;b&gt;" in user_message("**x** <b>")
 
 
@@ -367,28 +306,17 @@ def test_chats_of_one_name_and_forks_are_told_apart_by_the_time_of_their_last_me
     assert f'title="Other\nLast message: {moment(now.timestamp())}"' in drawn
 
 
-def test_settings_survive_the_panel() -> None:
-    settings = GenerationSettings(temperature=0.8, top_k=40, stop=("a", "b"), seed=9, max_new_tokens=12)
+@pytest.mark.parametrize("reasoning", ["", "off", "high"])
+def test_settings_survive_the_panel(reasoning: Reasoning) -> None:
+    settings = GenerationSettings(
+        temperature=0.8, top_k=40, stop=("a", "b"), seed=9, max_new_tokens=12, reasoning=reasoning
+    )
     own = own_sampling(settings)
-    assert own["seed"] is None
-    for known in (own, own | {"seed": 9}):
+    assert (own["seed"], own.get("reasoning", "")) == (None, reasoning)
+    for known in (own, own | {"seed": 9}, own | {"end_loops": False}):
         assert chat_settings.sampling_of(chat_settings.values_of(known)) == known
     assert reply_settings(own | {"seed": 9}) == settings.model_copy(update={"end_loops": True})
-    on = own | {"end_loops": False}
-    assert chat_settings.sampling_of(chat_settings.values_of(on)) == on
-
-
-@pytest.mark.parametrize("reasoning", ["", "off", "high"])
-def test_how_much_it_thinks_survives_the_panel(reasoning: Reasoning) -> None:
-    known = own_sampling(GenerationSettings(reasoning=reasoning))
-    assert known.get("reasoning", "") == reasoning
-    assert chat_settings.sampling_of(chat_settings.values_of(known)) == known
-    assert reply_settings(known).reasoning == reasoning
-
-
-def test_a_reply_without_a_seed_gets_a_new_one() -> None:
-    own = own_sampling(GenerationSettings())
-    assert len({reply_settings(own).seed for _ in range(8)}) == 8
+    assert len({reply_settings(own).seed for _ in range(8)}) == 8  # a new one each time
 
 
 @pytest.mark.parametrize(
@@ -407,24 +335,10 @@ def test_every_stop_string_survives_the_panel(stop: list[str]) -> None:
     assert chat_settings.sampling_of(chat_settings.values_of(known)) == known
 
 
-def test_the_details_say_why_a_reply_ended_and_with_which_seed() -> None:
-    figures = Figures(tokens=9, finish="stop", stop_string="\n<end>", seed=7)
-    facts = visible(details(figures))
-    assert "Stop reason the stop string “\\n<end>”" in facts
-    assert "Seed 7" in facts
-    assert "Seed \N{EN DASH}" in visible(details(Figures(tokens=9)))
-
-
-def test_wrong_settings_are_named() -> None:
-    values = chat_settings.values_of(own_sampling(GenerationSettings()))
-    values[chat_settings.FIELDS.index("max_new_tokens")] = 0
-    with pytest.raises(chat_settings.InvalidSettings, match=r"^Longest reply must be at least 1 token\."):
-        chat_settings.sampling_of(values)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
+        ("max_new_tokens", 0, "Longest reply must be at least 1 token."),
         ("max_new_tokens", -5, "Longest reply must be at least 1 token."),
         ("max_new_tokens", 2e7, "Longest reply must be at most 1,000,000 tokens."),
         ("max_new_tokens", 1.5, "Longest reply must be a whole number."),
@@ -475,55 +389,37 @@ def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
     assert 'data-act="hc_continue"' not in thread(fresh, 1, asked_on)  # only at the end
 
 
-@pytest.mark.parametrize(
-    ("slot", "sentence"),
-    [
+def test_waits_and_the_self_test_s_result_are_said() -> None:
+    for slot, sentence in (
         (SlotStatus("m", "downloading", 41_000_000, 93_000_000), "Downloading m: 41 of 93 MB"),
         (SlotStatus("m", "converting", 3, 210), "Converting m: 3 of 210"),
         (SlotStatus("m", "loading"), "Loading m…"),
         (SlotStatus("m", "failed", message="No room."), "No room."),
-    ],
-)
-def test_waits_say_what_they_wait_for(slot: SlotStatus, sentence: str) -> None:
-    assert status.slot_sentence(slot) == sentence
-    assert sentence in visible(status.slot_line(slot))
-
-
-@pytest.mark.parametrize(
-    ("exact", "words", "why"),
-    [
+    ):
+        assert status.slot_sentence(slot) == sentence
+        assert sentence in visible(status.slot_line(slot))
+    for exact, words, why in (
         (True, "the same words, proved", "same bits"),
         (False, "the same words but for near ties", "last bits of"),
-    ],
-)
-def test_the_self_test_s_result_is_said(exact: bool, words: str, why: str) -> None:
-    slot = SlotStatus("m", "ready", exact=exact)
-    assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
-    assert status.slot_line(slot) == ""  # a quiet page
-    assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
-    verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
-    assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
-    assert why in verdict
+    ):
+        slot = SlotStatus("m", "ready", exact=exact)
+        assert status.slot_sentence(slot) == f"m is ready. Replies with drafts have {words}."
+        assert status.slot_line(slot) == ""  # a quiet page
+        assert visible(status.model_proof(slot)) == f"With drafts and without: {words}"
+        verdict = verdict_line(Verdict(True, 9, None, 2.0, "Identical, 9 of 9 tokens.", exact))
+        assert visible(verdict) == f"Identical, 9 of 9 tokens. {words}"
+        assert why in verdict
+    line = visible(status.reading_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
+    assert line == "Reading the prompt: 300 of 1,200 tokens"
 
 
-def test_no_result_is_said_where_none_is_known() -> None:
+def test_no_result_is_said_where_none_is_known_and_a_difference_is_explained() -> None:
     assert status.slot_sentence(SlotStatus("m", "ready", exact=None)) == "m is ready."
     assert status.model_proof(SlotStatus("m", "loading")) == ""
     assert "hc-proof" not in verdict_line(Verdict(True, 9, None, 2.0, "Identical."))
-
-
-def test_a_difference_of_the_unpadded_side_is_explained() -> None:
-    verdict = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
-    assert (
-        visible(verdict)
-        == "First difference at token 4. where both are computed alike, the same words, proved"
-    )
-    assert "without padding" in verdict
-
-
-def test_reading_shows_tokens() -> None:
-    line = visible(status.reading_line(Frame("reading", prompt_read=300, prompt_tokens=1200)))
-    assert line == "Reading the prompt: 300 of 1,200 tokens"
+    unpadded = verdict_line(Verdict(False, 3, 0.001, 2.0, "First difference at token 4.", True))
+    assert visible(unpadded).endswith("where both are computed alike, the same words, proved")
+    assert "without padding" in unpadded
 
 
 def test_the_plan_from_the_target_down() -> None:
@@ -533,10 +429,56 @@ def test_the_plan_from_the_target_down() -> None:
         "5.4 ms a token expected, 5.6 measured What does not, and why tiny & small not on this machine; "
         "`python -m hierchat models get tiny` fetches it"
     )
-
-
-def test_a_plan_that_was_not_followed_yet_and_leaves_nothing_out() -> None:
+    assert plan_picture(None) == ""
     shown = visible(plan_picture(replace(PLAN, measured_ms=None, left_out=(), retrieval=False)))
     assert shown.endswith("5.4 ms a token expected")
     assert "earlier texts" not in shown
-    assert plan_picture(None) == ""
+
+
+THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
+ANSWER = "Good morning! What can I do for you?"
+THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
+
+
+def test_a_thought_is_folded_above_the_answer() -> None:
+    shown = reply_text.drawn(THOUGHTFUL, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "<strong>short</strong>" in fold
+    assert ANSWER in answer
+    assert "think&gt;" not in shown
+    assert "<summary>Thoughts</summary>" in reply_text.drawn(THOUGHTFUL, None, 7)
+    for seconds, told in ((0.2, "1 second"), (59.4, "59 seconds"), (125.0, "2 minutes")):
+        assert f"<summary>Thought for {told}</summary>" in reply_text.drawn(THOUGHTFUL, seconds, 7)
+    for plain in (ANSWER, "<think>\n\n</think>\n\n" + ANSWER):
+        assert "details" not in reply_text.drawn(plain, None, 7)
+    growing = GrowingReply()
+    assert "<summary>Thinking…</summary>" in growing.render("<think>", None, 7)
+    assert "The user wants" in growing.render("<think>\nThe user wants", 1.0, 7)
+    assert growing.render(THOUGHTFUL, 4.2, 7, ended=True) == shown
+
+
+def test_nothing_in_a_thought_can_press_a_button() -> None:
+    thought = f"</div></details>{buttons.button('hc_delete', 'x')}"
+    shown = reply_text.drawn(join_reasoning(thought, ANSWER), None, '"><b>')
+    assert "<button" not in shown
+    assert shown.count("</details>") == 1
+    assert "<b>" not in shown
+
+
+def test_runs_are_marked_in_thought_and_answer() -> None:
+    runs = [SourceRun(THOUGHTFUL[at : at + 7], "context") for at in range(0, len(THOUGHTFUL), 7)]
+    shown = marked(runs, THOUGHTFUL, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "data-run=" in fold
+    text = re.sub(r"<[^>]*>", "", answer)
+    assert text.startswith(ANSWER)
+    assert re.sub(r"<[^>]*>", "", shown).count("Good morning!") == 1
+
+
+def test_a_call_of_a_tool_is_shown_as_one() -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+    shown = reply_text.drawn(f"I look it up.\n{call}", None, 7)
+    assert '<span class="hc-language">tool_call</span>' in shown
+    assert "tool_call&gt;" not in shown
+    assert with_calls("Write `<tool_call>` and so on.") == "Write `<tool_call>` and so on."
+    assert with_calls("<tool_call>\nnone\n</tool_call>") == "<tool_call>\nnone\n</tool_call>"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from hierchat.access.files import files
-from tests.page.chats import stored_chat
+from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
@@ -31,7 +31,7 @@ def choose(chat: Chat, *paths: Path) -> None:
     if not chat.page.get_by_role("button", name="Choose files").is_visible():
         chat.view("Settings")
     with chat.page.expect_file_chooser() as chooser:
-        chat.page.get_by_role("button", name="Choose files").click()
+        chat.press("Choose files")
     chooser.value.set_files(paths)
 
 
@@ -42,7 +42,7 @@ def ended(chat: Chat) -> str:
 
 
 def titles(service: FakeService) -> list[str]:
-    return [one.title for one in service.store.chats.find(service.store.users.ensure("local"))]
+    return [one.title for one in service.store.chats.find(service.user)]
 
 
 def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService, tmp_path: Path) -> None:
@@ -59,7 +59,6 @@ def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService
     expect(chat.page.locator("#hc-transfer-state li")).to_contain_text(
         ["export.zip, conversations.json, Broken: "]
     )
-    chat.shot("imported")
     assert sorted(titles(service)) == ["Colours", "Sums"]
     expect(chat.page.locator("#hc-list .hc-title")).to_have_count(2)
     assert waiting() == []
@@ -85,71 +84,40 @@ def test_an_import_is_cancelled(
     )
     cancel = chat.page.locator("#hc-transfer-state").get_by_role("button", name="Cancel")
     expect(cancel).to_be_visible(timeout=driving.PATIENCE_MS)
-    chat.shot("importing")
     cancel.click()
     told = ended(chat)
     assert "You cancelled it; what came in stays, and the same file goes on from there." in told
-    assert 0 < len(service.store.chats.find(service.store.users.ensure("local"), limit=-1)) < count
+    assert 0 < len(service.store.chats.find(service.user, limit=-1)) < count
     assert waiting() == []
 
 
-@pytest.mark.parametrize("kind", ["Markdown", "JSON"])
-def test_one_chat_goes_out_from_its_menu(chat: Chat, service: FakeService, kind: str) -> None:
-    for title in ("A/B: test", "Other"):
-        stored_chat(service.store, title, 1)
+def test_chats_go_out_one_by_one_and_all_together_and_come_in_again(
+    chat: Chat, service: FakeService, tmp_path: Path
+) -> None:
+    ids = [stored_chat(service.store, title, 2) for title in ("A/B: test", "B", "C")]
+    service.store.chats.archive(service.user, ids[1], True)
     chat.open()
-    with chat.page.expect_download() as download:
-        chat.menu("A/B: test", f"Export as {kind}")
-    text = Path(download.value.path()).read_text()
-    if kind == "Markdown":
-        assert re.fullmatch(r"\d{4}-\d\d-\d\d A B test\.md", download.value.suggested_filename)
-        assert text.startswith("# A/B: test\n")
-    else:
-        assert download.value.suggested_filename == "A B test.json"
-        assert [one["title"] for one in json.loads(text)] == ["A/B: test"]
-    chat.page.wait_for_timeout(300)
-    assert waiting() == []
-    again = chat.page.request.get(download.value.url)
-    assert (again.status, again.headers["cache-control"]) == (404, "no-store")
-    with chat.page.expect_download():  # the same once more is another file
-        chat.menu("A/B: test", f"Export as {kind}")
-
-
-def test_all_chats_go_out_and_come_in_again(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    user = service.store.users.ensure("local")
-    ids = [stored_chat(service.store, title, 2) for title in ("A", "B", "C")]
-    service.store.chats.archive(user, ids[0], True)
-    chat.open()
+    for kind, name in (("Markdown", r"\d{4}-\d\d-\d\d A B test\.md"), ("JSON", r"A B test\.json")):
+        with chat.page.expect_download() as download:
+            chat.menu("A/B: test", f"Export as {kind}")
+        text = Path(download.value.path()).read_text()
+        assert re.fullmatch(name, download.value.suggested_filename)
+        if kind == "Markdown":
+            assert text.startswith("# A/B: test\n")
+        else:
+            assert [one["title"] for one in json.loads(text)] == ["A/B: test"]
+        chat.until(lambda: waiting() == [])
+        again = chat.page.request.get(download.value.url)
+        assert (again.status, again.headers["cache-control"]) == (404, "no-store")
     chat.view("Settings")
     with chat.page.expect_download() as download:
-        chat.page.get_by_role("button", name="Export all as Markdown").click()
+        chat.press("Export all as Markdown")
     with zipfile.ZipFile(download.value.path()) as packed:
         assert len(packed.namelist()) == 3
     with chat.page.expect_download() as download:
-        chat.page.get_by_role("button", name="Export all as JSON").click()
+        chat.press("Export all as JSON")
     expect(chat.page.locator("#hc-transfer-state")).to_contain_text("3 chats exported.")
-    chat.shot("exported")
     out = tmp_path / download.value.suggested_filename
     download.value.save_as(out)
     choose(chat, out)
     assert "0 chats came in, 3 were here already." in ended(chat)
-
-
-def test_strangers_fetch_nothing(server: tuple[FakeService, str], tmp_path: Path, chromium: Browser) -> None:
-    """A ticket is of its user; another site's page can neither fetch nor send."""
-    before = waiting()
-    path = files.place("chats.json")
-    path.write_text("[]")
-    ticket = files.hold(path, "me")
-    page = chromium.new_page()
-    try:
-        address = server[1].rstrip("/")
-        assert page.request.get(f"{address}/transfer/out/{ticket}").status == 404
-        assert page.request.get(f"{address}/transfer/in").status in (404, 405)
-        stranger = {"Origin": "https://example.org"}
-        assert page.request.post(f"{address}/transfer/in", data="[]", headers=stranger).status == 403
-        assert page.request.get(f"{address}/gradio_api/file={path}").status in (403, 404)
-    finally:
-        page.close()
-    assert set(waiting()) == {*before, path}
-    files.remove(files.take(ticket, "me"))

@@ -1,4 +1,4 @@
-"""Messages that wait for a reply in their own chat, in a real browser."""
+"""Messages that wait: for the reply in their own chat, and for that of another, in a real browser."""
 
 from __future__ import annotations
 
@@ -16,119 +16,131 @@ def waiting(chat: Chat) -> Locator:
     return chat.page.get_by_role("list", name="Messages that will be sent next").get_by_role("listitem")
 
 
-def box(chat: Chat) -> Locator:
-    return chat.page.get_by_role("textbox", name="Message", exact=True)
+def wait(chat: Chat, text: str, count: int) -> None:
+    """Send one more while a reply is written; so many wait now."""
+    chat.send(text)
+    expect(waiting(chat)).to_have_count(count)
+    expect(chat.box).to_have_value("")
 
 
-def begun(chat: Chat, service: FakeService, seconds: float) -> None:
-    service.script.seconds = seconds
-    chat.send("First")
-    expect(chat.page.locator("#hc-live")).to_contain_text("tokens in")
-
-
-def test_it_waits_visibly_and_goes_out_by_itself(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 8)
-    service.script = Script(seconds=0.3)  # of the replies that follow
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    expect(waiting(chat)).to_contain_text("Will be sent next:Second")
-    expect(box(chat)).to_have_value("")
-    expect(box(chat)).to_be_focused()
-    chat.send("Third")
-    expect(waiting(chat)).to_have_count(2)
+def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself(
+    chat: Chat, service: FakeService
+) -> None:
+    service.script.seconds = 60
+    chat.begin("First")
+    wait(chat, "Secnd", 1)
+    expect(waiting(chat)).to_contain_text("Will be sent next:Secnd")
+    expect(chat.box).to_be_focused()
+    wait(chat, "Third", 2)
+    wait(chat, "Fourth", 3)
     chat.shot("waiting")
-    expect(chat.replies).to_have_count(3, timeout=driving.PATIENCE_MS)
-    expect(waiting(chat)).to_have_count(0)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second", "Third"])
-    chat.idle()
-
-
-def test_it_is_edited_or_not_sent(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    chat.send("Secnd")
-    expect(waiting(chat)).to_have_count(1)
-    expect(box(chat)).to_have_value("")
-    chat.send("Third")
+    chat.press("Do not send “Third”")
     expect(waiting(chat)).to_have_count(2)
-    expect(box(chat)).to_have_value("")
-    chat.page.get_by_role("button", name="Do not send “Third”").click()
-    expect(waiting(chat)).to_have_count(1)
-    box(chat).fill("Typed since")
-    chat.page.get_by_role("button", name="Edit “Secnd”, which will be sent next").click()
-    expect(waiting(chat)).to_have_count(0)
-    expect(box(chat)).to_have_value("Secnd\n\nTyped since")
-    expect(box(chat)).to_be_focused()
-    service.script = Script(seconds=0)  # of the replies that follow
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    chat.page.keyboard.press("Escape")  # stopped, the reply has ended, too
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Second"])
-
-
-def test_after_a_reload_it_still_waits(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    expect(box(chat)).to_have_value("")
-    chat.send("Third")
-    expect(waiting(chat)).to_have_count(2)
-    expect(box(chat)).to_have_value("")
-    box(chat).fill("Typed since")
+    chat.box.fill("Typed since")
     chat.page.reload()
     expect(waiting(chat)).to_have_count(2, timeout=driving.PATIENCE_MS)
-    expect(box(chat)).to_have_value("Typed since")
-    chat.page.get_by_role("button", name="Edit “Second”, which will be sent next").click()
-    expect(box(chat)).to_have_value("Second\n\nTyped since")
-    service.script = Script(seconds=0)  # of the replies that follow
-    chat.page.locator("#hc-stop").click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First", "Third"])
-
-
-def test_it_goes_out_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
-    service.script = Script(seconds=0.3)  # of the replies that follow
-    with chat.page.expect_file_chooser() as chooser:
-        chat.page.get_by_role("button", name="Attach files").click()
-    chooser.value.set_files([{"name": "a.txt", "mimeType": "", "buffer": b"text"}])
-    expect(chat.page.get_by_role("list", name="Attached files").get_by_role("listitem")).to_have_count(1)
-    chat.send("Second")
+    expect(chat.box).to_have_value("Typed since")
+    chat.press("Edit “Secnd”, which will be sent next")
     expect(waiting(chat)).to_have_count(1)
+    expect(chat.box).to_have_value("Secnd\n\nTyped since")
+    expect(chat.box).to_be_focused()
+    wait(chat, "Second", 2)
+    service.script = Script()  # of the replies that follow
+    chat.page.keyboard.press("Escape")  # stopped, the reply has ended, too
+    expect(chat.replies).to_have_count(3)
+    expect(waiting(chat)).to_have_count(0)
+    expect(chat.questions).to_have_text(["First", "Fourth", "Second"])
+
+
+def test_a_message_and_its_file_go_out_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
+    service.script.seconds = 60
+    chat.begin("First")
+    service.script = Script()
+    files = chat.page.get_by_role("list", name="Attached files")
+    chat.drop("#hc-main", ("a.txt", b"text"))
+    expect(files.get_by_role("listitem")).to_have_count(1)
+    wait(chat, "Second", 1)
     chat.page.goto("about:blank")
-    user = service.store.users.ensure("local")
-    service.in_progress.all_of(user)[0].stop.set()
-    while service.in_progress.all_of(user):
-        chat.page.wait_for_timeout(100)
-    (conversation,) = service.store.chats.find(user)
-    path = service.store.messages.path(user, conversation.id)
+    service.in_progress.all_of(service.user)[0].stop.set()
+    chat.until(lambda: not service.in_progress.all_of(service.user))
+    (conversation,) = service.store.chats.find(service.user)
+    path = service.store.messages.path(service.user, conversation.id)
     assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
     assert path[-1].state == "complete"
-    assert [file.name for file in service.store.messages.attachments(user, path[2].id)] == ["a.txt"]
+    assert [file.name for file in service.store.messages.attachments(service.user, path[2].id)] == ["a.txt"]
     chat.open()
-    chat.page.get_by_role("button", name="First", exact=True).click()
+    chat.press("First")
     expect(chat.replies).to_have_count(2)
-    expect(box(chat)).to_have_value("")
-    expect(chat.page.get_by_role("list", name="Attached files")).to_have_count(0)
+    expect(chat.box).to_have_value("")
+    expect(files).to_have_count(0)
 
 
-def test_after_a_reply_that_failed_it_goes_back_into_the_box(chat: Chat, service: FakeService) -> None:
-    service.script.fail = "The model ran out of memory."
-    begun(chat, service, 3)
-    chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
-    expect(chat.page.locator("#hc-live").get_by_role("alert")).to_contain_text("ran out of memory")
-    expect(box(chat)).to_have_value("Second")
+def test_a_message_goes_back_when_the_reply_fails_and_away_with_its_chat(
+    chat: Chat, service: FakeService
+) -> None:
+    service.script.seconds = 60
+    chat.begin("First")
+    wait(chat, "Second", 1)
+    service.script.fail, service.script.seconds = "The model ran out of memory.", 0.1
+    expect(chat.live.get_by_role("alert")).to_contain_text("ran out of memory")
+    expect(chat.box).to_have_value("Second")
     expect(waiting(chat)).to_have_count(0)
-    expect(chat.page.locator(".hc-user")).to_have_text(["First"])
-
-
-def test_a_chat_that_is_deleted_takes_it_along(chat: Chat, service: FakeService) -> None:
-    begun(chat, service, 60)
+    expect(chat.questions).to_have_text(["First"])
+    service.script = Script(seconds=60)
     chat.send("Second")
-    expect(waiting(chat)).to_have_count(1)
+    expect(chat.live).to_contain_text("tokens in")
+    wait(chat, "Third", 1)
     chat.menu("First", "Delete")
     expect(waiting(chat)).to_have_count(0)
     expect(chat.page.locator("#hc-title")).to_have_text("New chat")
     chat.idle()
-    assert service.store.chats.find(service.store.users.ensure("local")) == []
+    assert service.store.chats.find(service.user) == []
+
+
+def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: FakeService) -> None:
+    def queued(text: str) -> None:
+        chat.send(text)
+        expect(chat.live).to_contain_text("Waiting for one other reply.")
+        expect(chat.questions.last).to_have_text(text)
+        expect(chat.box).to_have_value("")
+
+    service.script.seconds = 60
+    chat.begin("First")
+    chat.new()
+    queued("Second")
+    expect(chat.page.locator("#hc-list li.hc-current .hc-title")).to_have_text("Second")
+    chat.box.fill("Typed meanwhile")
+    chat.stop.click()
+    chat.idle()
+    expect(chat.box).to_have_value("Second\n\nTyped meanwhile")
+    expect(chat.titles).to_have_text(["First"])  # no empty chat stays
+    expect(chat.live).to_contain_text("Still writing in “First”")
+
+    queued("Second")
+    chat.go_to("First")
+    expect(chat.stop).to_be_visible()
+    expect(chat.words.last).to_contain_text("Here is")
+    service.script.raises = RuntimeError("no luck")
+    chat.stop.click()
+    expect(chat.live).to_contain_text("“Second”: ", timeout=driving.PATIENCE_MS)
+    expect(chat.replies.last).to_contain_text("stopped")
+    service.script.raises = None
+    chat.go_to("Second")
+    expect(chat.questions).to_have_text(["Second"])
+    chat.new()
+    chat.begin("Third")
+    chat.go_to("Second")
+    queued("Fourth")  # and a new one does not hide what failed
+    service.script.seconds = 0
+    expect(chat.questions).to_have_text(["Second", "Fourth"])
+    expect(chat.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
+    chat.idle()
+    expect(chat.page.locator(".hc-branches")).to_have_count(0)
+    chat.go_to("Third")
+    expect(chat.replies).to_have_count(1)
+    paths = [
+        service.store.messages.path(service.user, one.id) for one in service.store.chats.find(service.user)
+    ]
+    assert sorted([message.text for message in path if message.role == "user"] for path in paths) == [
+        ["First"], ["Second", "Fourth"], ["Third"],
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -126,7 +127,7 @@ def serving(
 
 @dataclass
 class Chat:
-    """The page as a visitor sees it."""
+    """The page as a visitor sees it, and what visitors do over and over."""
 
     page: Page
     address: str
@@ -138,10 +139,57 @@ class Chat:
         self.page.goto(self.address + path)
         expect(self.page.locator("#hc-list nav")).to_have_count(1, timeout=PATIENCE_MS)  # folded where narrow
 
+    def log_in(self, name: str, password: str) -> None:
+        """Fill the form on the screen, and press its button; what it leads to is loaded afterwards."""
+        self.page.get_by_label("Name").fill(name)
+        self.page.get_by_label("Password").fill(password)
+        with self.page.expect_navigation():
+            self.press("Log in")
+
     def send(self, text: str) -> None:
         """Type and press Enter."""
-        self.page.locator("#hc-box textarea").fill(text)
-        self.page.locator("#hc-box textarea").press("Enter")
+        self.box.fill(text)
+        self.box.press("Enter")
+
+    def begin(self, text: str) -> None:
+        """Send, and wait for the first words of a reply that a test's script makes slow."""
+        self.send(text)
+        expect(self.live).to_contain_text("tokens in")
+        expect(self.page.locator("#hc-growing .hc-text")).not_to_be_empty()
+
+    def press(self, name: str) -> None:
+        """Click the button of that name."""
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def new(self) -> None:
+        """Begin another chat, by mouse."""
+        self.page.locator("#hc-new").click()
+        expect(self.page.locator("#hc-empty")).to_be_visible()
+        expect(self.page.locator("#hc-send")).to_be_visible()
+
+    def go_to(self, title: str) -> None:
+        """Open a chat of the list, by mouse."""
+        self.press(title)
+        expect(self.page.locator("#hc-title")).to_have_text(title)
+
+    def compare(self, on: bool = True) -> None:
+        """Turn the switch of Compare."""
+        self.page.locator("#hc-compare input").set_checked(on)
+        expect(self.box).to_have_attribute("placeholder", "Message both…" if on else "Message…")
+
+    def drop(self, place: str, *files: tuple[str, bytes]) -> None:
+        """Drop files there, as from the machine's own windows."""
+        self.page.evaluate(
+            """([place, files]) => {
+                const dataTransfer = new DataTransfer();
+                for (const [name, data] of files)
+                    dataTransfer.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], name));
+                for (const type of ['dragover', 'drop'])
+                    document.querySelector(place).dispatchEvent(
+                        new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+            }""",
+            [place, [[name, base64.b64encode(raw).decode()] for name, raw in files]],
+        )
 
     def ask(self, text: str, timeout_ms: float = PATIENCE_MS) -> str:
         """Send, wait for the end, and the reply's text as shown."""
@@ -179,6 +227,31 @@ class Chat:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError("It did not become true.")
+
+    @property
+    def box(self) -> Locator:
+        """Where messages are typed."""
+        return self.page.locator("#hc-box textarea")
+
+    @property
+    def live(self) -> Locator:
+        """The line above the box."""
+        return self.page.locator("#hc-live")
+
+    @property
+    def stop(self) -> Locator:
+        """The button that stops the reply on the screen."""
+        return self.page.locator("#hc-stop")
+
+    @property
+    def titles(self) -> Locator:
+        """The list of chats."""
+        return self.page.locator("#hc-list .hc-title")
+
+    @property
+    def questions(self) -> Locator:
+        """The user's messages, oldest first."""
+        return self.page.locator(".hc-user")
 
     @property
     def replies(self) -> Locator:

@@ -21,9 +21,9 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
-from tests.page.fake_learning import FakeIdleGeneration
-from tests.page.fake_texts import FakeTexts
+from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
+from tests.testing.fake_user_documents import FakeTexts
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -95,8 +95,8 @@ class Script:
     """How the next replies go."""
 
     reply: str = REPLY
-    seconds: float = 1.0
-    reading_seconds: float = 0.1
+    seconds: float = 0.0
+    reading_seconds: float = 0.0
     fail: str | None = None
     raises: Exception | None = None
     finish: str = "end"
@@ -148,12 +148,17 @@ class FakeService:
         self._figures: dict[int, Figures] = {}
 
     @property
+    def user(self) -> int:
+        """The user of a page without a login."""
+        return self.store.users.ensure("local")
+
+    @property
     def model_status(self) -> SlotStatus:
         return self.slot.status
 
     @property
-    def model_loaded(self) -> bool:
-        return self.slot.model is not None
+    def served(self) -> object | None:
+        return self.slot.model
 
     def dismiss_model_message(self) -> None:
         self.slot.hush()

@@ -13,9 +13,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from hierchat.access import hosts
 from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
 from hierchat.page.page_app import ProtectedApp, build_app
-from tests.page.raw import ask, netloc
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
+from tests.testing.raw import ask, netloc
 
 CALL = {"data": [""], "fn_index": 0, "session_hash": "stranger"}
 ROUTES = [
@@ -24,6 +24,7 @@ ROUTES = [
     ("POST", "/gradio_api/call/load", CALL),
     ("POST", "/gradio_api/upload", {}),
     ("POST", "/gradio_api/cancel", {"session_hash": "a", "fn_index": 0, "event_id": "b"}),
+    ("POST", "/transfer/in", CALL),
     ("GET", "/gradio_api/queue/data?session_hash=stranger", None),
     ("GET", "/gradio_api/heartbeat/stranger", None),
     ("GET", "/gradio_api/info", None),
@@ -46,28 +47,24 @@ def scope(host: str | None, kind: str = "http", method: str = "POST", **headers:
 
 
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES)
-def test_a_rebound_name_reaches_nothing(address: str, method: str, path: str, body: object) -> None:
-    evil = {"Host": f"evil.example:{netloc(address).split(':')[1]}"}
-    for headers in (
-        evil,
-        evil | {"Origin": f"http://{evil['Host']}", "Access-Control-Request-Method": "POST"},
+def test_a_rebound_name_and_another_page_reach_nothing(
+    address: str, method: str, path: str, body: object
+) -> None:
+    rebound = f"evil.example:{netloc(address).split(':')[1]}"
+    asks = {"Access-Control-Request-Method": "POST"}
+    for headers, said in (
+        ({"Host": rebound}, WRONG_ADDRESS),
+        ({"Host": rebound, "Origin": f"http://{rebound}", **asks}, WRONG_ADDRESS),
+        *(
+            ({"Origin": one, **asks}, WRONG_PAGE)
+            for one in ("http://localhost:3000", "https://evil.example", "null")
+        ),
     ):
         answer = ask(address, method, path, headers, json_body=body)
-        assert (answer.status, answer.text) == (403, WRONG_ADDRESS)
+        assert (answer.status, answer.text) == (403, said)
         assert answer.headers["Content-Type"].startswith("text/plain")
         assert answer.headers["Access-Control-Allow-Origin"] is None
         assert "frame-ancestors 'self'" in answer.headers["Content-Security-Policy"]
-
-
-@pytest.mark.parametrize(("method", "path", "body"), ROUTES)
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://evil.example", "null"])
-def test_another_page_may_ask_for_nothing(
-    address: str, method: str, path: str, body: object, origin: str
-) -> None:
-    headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    answer = ask(address, method, path, headers, json_body=body)
-    assert (answer.status, answer.text) == (403, WRONG_PAGE)
-    assert answer.headers["Access-Control-Allow-Origin"] is None
 
 
 def test_the_page_itself_and_programs_without_an_origin_are_served(address: str) -> None:
@@ -86,16 +83,13 @@ def test_the_page_itself_and_programs_without_an_origin_are_served(address: str)
 
 def test_a_link_to_the_page_may_stand_anywhere_but_nothing_else_is_fetched(address: str) -> None:
     for site in ("cross-site", "same-site"):
-        there = {"Sec-Fetch-Site": site}
-        assert ask(address, "GET", "/", there | {"Sec-Fetch-Mode": "navigate"}).status == 200
-        assert (
-            ask(address, "GET", "/gradio_api/heartbeat/x", there | {"Sec-Fetch-Mode": "no-cors"}).status
-            == 403
-        )
-        assert (
-            ask(address, "POST", "/gradio_api/run/predict", there | {"Sec-Fetch-Mode": "navigate"}).status
-            == 403
-        )
+        for method, path, mode, status in (
+            ("GET", "/", "navigate", 200),
+            ("GET", "/gradio_api/heartbeat/x", "no-cors", 403),
+            ("POST", "/gradio_api/run/predict", "navigate", 403),
+        ):
+            headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+            assert ask(address, method, path, headers).status == status
 
 
 @pytest.mark.parametrize(
@@ -220,7 +214,7 @@ def test_a_socket_is_closed_before_it_opens() -> None:
             pass
 
 
-@pytest.mark.parametrize("host", ["localhost", "::1", "0.0.0.0", "::"])
+@pytest.mark.parametrize("host", ["::1", "0.0.0.0"])
 def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
     if ":" in host:
         try:
@@ -228,7 +222,7 @@ def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
                 probe.bind((host, 0))
         except OSError:
             pytest.skip("no IPv6 on this machine")
-    account = None if host in ("localhost", "::1") else ("me", "a long password")
+    account = None if host == "::1" else ("me", "a long password")
     with driving.serving(make(tmp_path), account, host) as address:
         assert ask(address, "GET", "/").status == (401 if account else 200)
         assert ask(address, "GET", "/", {"Host": "evil.example"}).status == 403

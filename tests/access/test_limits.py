@@ -14,11 +14,11 @@ import pytest
 from hierchat.access import limits
 from hierchat.access.limits import AT_ONCE, LIMITS, BodySizeMiddleware, ConcurrencyMiddleware, most_bytes
 from hierchat.access.login import USER, network
+from tests.access.test_login import ACCOUNT, log_in, paths_of
 from tests.isolation.visitor import Visitor
-from tests.page.raw import ask, netloc
-from tests.page.test_login import ACCOUNT, log_in, paths_of
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
+from tests.testing.raw import ask, netloc
 
 SMALL = 2_000
 JOIN = "/gradio_api/queue/join"

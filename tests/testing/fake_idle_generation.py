@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hierchat.chat.idle_generation import IdleState
-from hierchat.store import GeneratedText, IdleSettings, Store
+from hierchat.store import IdleSettings, Store
 
 
 class FakeIdleGeneration:
@@ -21,14 +21,6 @@ class FakeIdleGeneration:
         for user in self._store.users.ids().values():
             self._store.users.set_idle_settings(user, IdleSettings())
             self._store.generated.delete(user)
-
-    def wrote(self, user: int, texts: int) -> None:
-        """Texts of 50 tokens."""
-        for number in range(texts):
-            reply = GeneratedText(0, tuple(range(50)), True)
-            self._store.generated.keep(
-                user, "fake", str(number), reply, None, deletions=self._store.users.deletions(user)
-            )
 
     def state(self, user_id: int) -> IdleState:
         chosen = self._store.users.idle_settings(user_id)

@@ -1,0 +1,204 @@
+"""Handlers of the page without a browser: what they answer, what they raise, what the server holds of a page."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio.state_holder import SessionState
+
+from benchmarks.page.tab import Tab
+from hierchat.page import status
+from hierchat.page.buttons import script
+from hierchat.page.guard import ChangedOutputsOnly, Guard
+from hierchat.page.page_app import build_app, is_loopback, login
+from hierchat.page.page_sessions import Sessions, Stale
+from hierchat.runtime.model_slot import SlotStatus
+from tests.testing import browser as driving
+from tests.testing.fake_service import FakeService
+
+
+def test_no_name_is_declared_by_two_parts_of_the_script() -> None:
+    names = re.findall(r"^(?:const|let|class|(?:async )?function) (\w+)", script(), re.M)
+    assert len(names) > 30
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.fixture
+def page() -> tuple[ChangedOutputsOnly, Any, list[gr.HTML]]:
+    with ChangedOutputsOnly() as page:
+        parts = [gr.HTML(f"{number}") for number in range(4)]
+        gr.Button().click(lambda: {}, None, parts[:3])
+    return page, next(iter(page.fns.values())), parts
+
+
+def answered(page: ChangedOutputsOnly, event: Any, answer: Any) -> tuple[list[Any], int]:
+    """What the browser gets, and how many parts were made anew for it."""
+    state = SessionState(page)
+    got = asyncio.run(page.postprocess_data(event, answer, state))
+    return got, sum(state[part._id] is not part for part in event.outputs)
+
+
+SKIPPED = {"__type__": "update"}
+
+
+def test_only_what_changes_is_made_and_other_answers_are_gradios(
+    page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]],
+) -> None:
+    blocks, event, (first, second, third, other) = page
+    assert answered(blocks, event, {first: "a", third: "c"}) == (["a", SKIPPED, "c"], 0)
+    assert answered(blocks, event, {third: "c", first: gr.skip()}) == ([SKIPPED, SKIPPED, "c"], 0)
+    got, made = answered(blocks, event, {second: gr.update(visible=False)})
+    assert (got[0], got[1]["visible"], got[2], made) == (SKIPPED, False, SKIPPED, 1)
+    assert answered(blocks, event, ["a", "b", "c"])[0] == ["a", "b", "c"]
+    for wrong in ({other: "d"}, {first: "a", other: "d"}):
+        with pytest.raises(ValueError, match="not specified as output"):
+            answered(blocks, event, wrong)
+
+
+def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(fresh: FakeService) -> None:
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    events = app.config["dependencies"]
+    assert len(events) > 50
+    assert [one["targets"] for one in events if one["outputs"] and one["show_progress_on"] != []] == []
+    for function in app.fns.values():
+        if function.fn is not None:  # but for what runs in the browser alone
+            assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
+            # Gradio's components answer a wrong value themselves, before any handler could.
+            assert not (function.inputs and function.preprocess)
+
+
+def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> None:
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    request = gr.Request(username=None, session_hash="x")
+    fresh.store.close()
+    for function in filter(lambda one: one.fn is not None, app.fns.values()):
+        wants = len(function.inputs)
+        names = list(inspect.signature(function.fn).parameters)
+        special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}
+        args = [special.get(name, "x") for name in names if name != "values"]
+        result = function.fn(*args, *["x"] * (wants if "values" in names else 0))
+        last = list(result)[-1] if inspect.isgenerator(result) else result
+        if function.outputs:
+            assert last
+            assert set(last) <= set(function.outputs)
+
+
+def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes to the page last must show what the next message goes to."""
+    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
+    user = fresh.user
+    first, second = (fresh.store.chats.create(user) for _ in range(2))
+    for conversation, text in ((first, "First"), (second, "Second")):
+        fresh.store.messages.add(user, conversation, None, "user", text)
+    request = gr.Request(session_hash="x", query_params={})
+    handlers["load"](request)
+    handlers["open"]("", gr.EventData(None, {"id": first}), request)
+    fresh.changes.notify(user, first)
+    messages, opened = fresh.store.messages.path, []
+
+    def slow(*arguments):
+        found = messages(*arguments)
+        if not opened:
+            opened.append(handlers["open"]("", gr.EventData(None, {"id": second}), request))
+        return found
+
+    monkeypatch.setattr(fresh.store.messages, "path", slow)
+    late = {component.elem_id: value for component, value in handlers["watch"](request).items()}
+    assert opened
+    assert "Second" in str(late["hc-title"])
+    assert "Second" in str(late["hc-thread"])
+    assert late["hc-bus"] == str(second)
+
+
+def test_what_a_reply_waits_for_is_said() -> None:
+    assert "one other reply" in status.waiting_line(1, SlotStatus(), loaded=False)
+    coming = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
+    assert "2 replies" in status.waiting_line(2, coming, loaded=False)
+    assert "1 of 93 MB" in status.waiting_line(0, coming, loaded=False)
+    assert "Waiting for the model" in status.waiting_line(0, SlotStatus("m", "ready"), loaded=True)
+
+
+def test_which_chats_the_pages_of_a_user_show_and_which_pages_are_stale() -> None:
+    """After a restart a page's chat is not known: a message must not begin another one."""
+    sessions = Sessions()
+    with pytest.raises(Stale):
+        sessions.of("a")
+    page = sessions.open("a")
+    assert sessions.of("a") is page
+    page.user, page.conversation = 1, 7
+    assert (sessions.any_of(1), sessions.any_of(2)) == (True, False)
+    assert [sessions.show(*one) for one in ((1, 7), (2, 7), (1, 8))] == [True, False, False]
+    assert sessions.close("a") is page
+    assert page.gone
+    assert not sessions.any_of(1)
+    assert not sessions.show(1, 7)
+    assert sessions.close("a") is None
+    with pytest.raises(Stale):
+        sessions.of("a")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("192.168.1.2", False)],
+)
+def test_only_loopback_goes_without_a_login(host: str, expected: bool, fresh: FakeService) -> None:
+    assert is_loopback(host) is expected
+    assert (login(host, share=False, asked=False, store=fresh.store) is None) is expected
+    assert login(host, share=True, asked=False, store=fresh.store)
+    made = login(host, share=False, asked=True, store=fresh.store)
+    assert made
+    assert len(made[1]) >= 32
+    member = made[0].members.recognise("guest", made[1])
+    assert member
+    assert member.account is None
+
+
+def soon(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + driving.PATIENCE_MS / 1e3
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def test_nothing_is_held_of_pages_that_were_closed(
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradio held each of them as it was drawn last: 0.7 MB a visit, the words of the chats among it."""
+    apps: list[Any] = []
+    build = driving.build_app
+    monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
+    fresh.script.seconds = 60
+    with driving.serving(fresh) as address:
+        held, queue = apps[0].state_holder, apps[0]._queue
+        stays, tab = Tab(address), Tab(address)
+        tab.fire("hc-bus", "hc_panel", text="models")
+        tab.fire(
+            "hc-box", "submit", "Reverse a string", messages=4
+        )  # and vanishes in the middle of the reply
+        assert set(held.session_data) == {stays.key, tab.key}
+        tab.leave()
+        soon(lambda: not queue.event_ids_to_events)
+        fresh.in_progress.stop(fresh.user)
+        for key in held.time_last_used:
+            held[key]  # as an event that outlives its page
+            held.time_last_used[key] -= timedelta(minutes=2)
+        last = Tab(address)
+        both = {stays.key, last.key}
+        assert set(held.session_data) == set(held.time_last_used) == both
+        assert set(queue.pending_event_ids_session) <= both
+        assert set(queue.pending_messages_per_session) <= both
+        stays.fire("hc-bus", "hc_panel", text="settings")  # an open page may rest for long
+        for one in (stays, last):
+            one.leave()
+        soon(lambda: not held.session_data)
