@@ -242,8 +242,7 @@ _MANIFEST = {
     "display": "standalone", "theme_color": "#f7f7f8", "background_color": "#ffffff",
     "icons": [{"src": "icon.png", "sizes": "512x512", "type": "image/png"}],
 }  # fmt: skip
-_HEAD = (  # colours of the window's frame: --hc-side of palette.css
-    '<meta name="theme-color" content="#f7f7f8" media="(prefers-color-scheme: light)">'
+_HEAD = (  # the frame of a dark window: --hc-side of palette.css. Of metas of one name Gradio keeps one alone
     '<meta name="theme-color" content="#121215" media="(prefers-color-scheme: dark)">'
     '<link rel="apple-touch-icon" href="icon.png">'
 )
