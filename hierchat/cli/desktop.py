@@ -72,7 +72,7 @@ def desktop_command(remove: bool, opens: bool) -> int:
         folders = [
             f"--set={name}={os.path.abspath(os.environ[name])}" for name in _FOLDERS if os.environ.get(name)
         ]
-        command = [sys.executable, "-m", APP, "desktop", "--open", *folders]
+        command = [sys.executable, "-P", "-m", APP, "desktop", "--open", *folders]
         print(f"hierchat is in the menu now: {add_entry(sys.platform, os.environ, command)}")
     except OSError as error:
         raise CommandError(f"The menu cannot be changed: {error.filename}: {error.strerror}.") from error

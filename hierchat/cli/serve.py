@@ -239,7 +239,8 @@ def qr_code(host: str, port: int, encoding: str) -> str:
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))  # sends nothing: the system chooses the interface
             host = probe.getsockname()[0]
-    url, drawn = f"http://{host}:{port}", io.StringIO()
+    at = f"[{host}]" if ":" in host and "[" not in host else host
+    url, drawn = f"http://{at}:{port}", io.StringIO()
     segno.make(url, micro=False).terminal(drawn, compact=True)
     text = f"{drawn.getvalue()}On a phone in this network: {url}\n"
     try:

@@ -215,4 +215,5 @@ def test_the_address_as_a_qr_code() -> None:
     assert code.endswith("On a phone in this network: http://192.168.1.20:7860\n")
     assert "█" in code
     assert "0.0.0.0:" not in qr_code("0.0.0.0", 7860, "utf-8") or not psutil.net_if_addrs()
+    assert "http://[2001:db8::1]:80\n" in qr_code("2001:db8::1", 80, "utf-8")
     assert qr_code("192.168.1.20", 7860, "ascii") == ""
