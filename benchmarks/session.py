@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from hierchat.chat.comparison import CompareFrame, Verdict
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.checks import runs
 from hierchat.checks.questions import RequestError, read_questions
@@ -130,7 +131,8 @@ def _talk(service: ChatService, asked: list[str], settings: GenerationSettings) 
     for number, text in enumerate(asked, 1):
         last: CompareFrame | None = None
         try:
-            for frame in service.compare(user, conversation, parent, text, settings, threading.Event()):
+            question = Question(conversation, parent, text)
+            for frame in service.compare(user, question, settings, threading.Event()):
                 last = frame
         except (MessageTooLong, NotBegun) as error:
             raise RequestError(str(error)) from error

@@ -16,7 +16,7 @@ from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, SourceCount, Store, TurnFigures
 
 MODEL = "scripted"
 WINDOW = 1_000_000
@@ -159,7 +159,7 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
         finish="end",
     )
     for number in range(messages // 2):
-        question = store.messages.add(user, chat, parent, "user", f"Question {number} of “{title}”?")
+        question = store.messages.add(user, chat, NewMessage(parent, f"Question {number} of “{title}”?"))
         parent = store.replies.begin(user, chat, question, NewTurn("scripted", "scripted", {}, 0, True))
         text = reply(number)
         tokens = list(range(210))

@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Strict
 from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
-from hierchat.chat.completions import ReplyOptions, Writing
+from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
-from hierchat.chat.reply_stream import ReplyStream
+from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
@@ -114,7 +114,7 @@ class ApiReply:
         self.load_seconds = load(self._service, self.request.model, stop)
         yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
 
-    def _begin(self, served: ServedModel, stop: threading.Event) -> Writing:
+    def _begin(self, served: ServedModel, stop: threading.Event) -> ReplyStream | ReplyRecorder:
         request, service, user = self.request, self._service, self._caller.user_id
         if request.model and served.name != request.model:
             raise ApiError(

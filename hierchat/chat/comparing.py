@@ -15,10 +15,10 @@ from hierchat import logs
 from hierchat.chat.comparison import ARMS, CompareFrame, Comparison, Moment, Pair, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn, NoModel, failed
 from hierchat.chat.frames import DESERVED_TOKENS, Arm, Frame
-from hierchat.chat.idle_generation import OTHERS, OtherPrograms
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
-from hierchat.chat.settings import pace, percent
+from hierchat.chat.spare_time import OTHERS, OtherPrograms
+from hierchat.chat.wording import pace, percent
 from hierchat.engine.engine import Compares, LearnsElsewhere
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.scheduler import POLL_SECONDS
@@ -61,7 +61,7 @@ class Comparing:
         self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
-        """Until both have ended, or one cannot be answered; the model that answered before does so again."""
+        """Yield frames until both have ended or one cannot be answered; then bring the model of before back."""
         home = self._slot.status.name
         models = {arm: self._pair[arm].model or home for arm in ARMS}
         order: list[Arm] = list(ARMS)
@@ -83,7 +83,7 @@ class Comparing:
                 self._slot.start(home)
 
     def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """Until that model is there. Raises NoModel; where the other side is written already, its frame says so."""
+        """Wait for that model. Raises NoModel; where the other side is written already, its frame says so."""
         slot = self._slot
         if slot.status.name == name:  # it is loaded, or its turn waits for it
             return
@@ -130,7 +130,7 @@ class Comparing:
             except Exception as error:
                 notice = logs.error_message(error)
                 for arm, record in records.items():
-                    self._set(arm, failed(notice, record))
+                    self._set(arm, failed(notice, record.reply))
                 yield self._frame(None)
             finally:
                 self._keep(served)
@@ -161,8 +161,12 @@ class Comparing:
                     self._moments[arm].append(moment)
                     yield self._frame(arm)
             self._others = max(self._others, others.share())
-            if engine:
-                _set_baselines(list(replies.values()))
+            for one in replies.values() if engine else ():
+                plain = one.statistics
+                if one.drafter is None and plain.tokens and plain.finish != "stopped":
+                    # A whole plain reply is the better baseline than a few plain forwards.
+                    for reply in replies.values():
+                        reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
         for arm, reply in replies.items():
             self._set(arm, replace(self._frames[arm], figures=reply.statistics.figures()))
         if self._replies.keys() == set(ARMS):
@@ -227,15 +231,6 @@ def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
         )
 
 
-def _set_baselines(replies: list[ReplyStream]) -> None:
-    """A whole plain reply is the better baseline than a few plain forwards."""
-    for one in replies:
-        plain = one.statistics
-        if one.drafter is None and plain.tokens and plain.finish != "stopped":
-            for reply in replies:
-                reply.statistics.set_baseline(plain.decode_ms / len(plain.tokens), "measured")
-
-
 def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> CompareFrame:
     """The last frame, its result kept. Where the store cannot be written, it is only shown."""
     result = frame.result
@@ -285,7 +280,7 @@ def verdict(
         return Verdict(
             True, same, None, speedup, _("Word for word the same.{pace}").format(pace=tempo), precise=precise
         )
-    word = first_difference(left.text, right.text) + 1
+    word = common_prefix(left.text.split(), right.text.split()) + 1
     reason = _reason(first, second)
     if reason:
         sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
@@ -309,11 +304,6 @@ def verdict(
         _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo),
         precise=precise,
     )
-
-
-def first_difference(first: str, second: str) -> int:
-    """The number of words that two texts begin with in common."""
-    return common_prefix(first.split(), second.split())
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:

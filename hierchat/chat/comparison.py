@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self, get_args
 
 from pydantic import ValidationError
@@ -42,7 +42,7 @@ class Configuration:
     seed: int | None = None
 
     def settings(self, now: GenerationSettings) -> GenerationSettings:
-        """Those in force with what this side changes. Raises WrongConfiguration."""
+        """Return the settings in force with what this side changes. Raises WrongConfiguration."""
         changed = {"temperature": self.temperature, "seed": self.seed}
         given = {name: value for name, value in changed.items() if value is not None}
         try:
@@ -171,20 +171,15 @@ class Side:
 
     def record(self) -> dict[str, Any]:
         """For JSON."""
+        kept = {name: getattr(self, name) for name in ("name", "model", "revision", "backend", "text")}
+        kept |= {name: dict(getattr(self, name)) for name in ("configuration", "settings")}
         figures = {name: getattr(self.figures, name) for name in _FIGURES}
         figures |= {name: dict(figures[name]) for name in ("acceptance", "shares")}
-        kept = {name: getattr(self, name) for name in ("name", "model", "revision", "backend", "text")}
-        return {
-            **kept,
-            "configuration": dict(self.configuration),
-            "settings": dict(self.settings),
-            "figures": figures,
-            "moments": differences(self.moments),
-        }
+        return {**kept, "figures": figures, "moments": differences(self.moments)}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """What `record` made."""
+        """Decode what `record` made."""
         figures, moments = Figures(**record["figures"]), summed(record["moments"])
         return cls(**{**record, "figures": figures, "moments": moments})
 
@@ -205,28 +200,27 @@ class Comparison:
 
     @property
     def deserved_speedup(self) -> float | None:
-        """Of the second side over the first, where both are long enough for it to be told."""
+        """Return the second side's speed-up over the first, where both are long enough for it to be told."""
         long = all(side.figures.tokens >= DESERVED_TOKENS for side in self.sides.values())
         return self.verdict.speedup if long else None
 
     def record(self) -> dict[str, Any]:
-        """All but question, time and id, for JSON."""
-        verdict = {name: getattr(self.verdict, name) for name in Verdict.__slots__}
+        """Return all but question, time and id, for JSON."""
         return {
             "sides": {arm: self.sides[arm].record() for arm in ARMS},
-            "verdict": verdict,
+            "verdict": asdict(self.verdict),
             "machine": self.machine,
             "hierchat": self.hierchat,
             "alone": self.alone,
         }
 
     def to_json(self) -> str:
-        """The same, as the store keeps it."""
+        """Encode `record` as the store keeps it."""
         return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, id: int, question: str, at: float, text: str) -> Self:
-        """What `to_json` made."""
+        """Decode what `to_json` made."""
         record = json.loads(text)
         sides = {arm: Side.of(record["sides"][arm]) for arm in ARMS}
         return cls(
@@ -260,7 +254,7 @@ def differences(moments: Sequence[Moment]) -> list[list[int]]:
 
 
 def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
-    """What `differences` made."""
+    """Decode what `differences` made."""
     moments: list[Moment] = []
     ms = tokens = characters = 0
     for more_ms, more_tokens, more_characters in changes:

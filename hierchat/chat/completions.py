@@ -9,25 +9,24 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Protocol
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply_stream import ReplyStream, reply_text
+from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import plural
-from hierchat.runtime.costs import Costs
 from hierchat.runtime.drafters import ALL, Drafting, Memory, all_sources, apart, chosen_drafter
 from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.store import DraftsFrom
+from hierchat.store.history import LearnedValues
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
 # The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
@@ -88,22 +87,6 @@ class ModelTurn:
         self._ticket.leave()
 
 
-class Writing(Protocol):
-    """A reply that is written as its frames are read."""
-
-    def frames(self, stop: threading.Event, *, measure: bool) -> Generator[Frame, None, None]:
-        """The last one is in phase "done"."""
-        ...
-
-    def frame(self) -> Frame:
-        """All of it so far, in phase "done"."""
-        ...
-
-    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
-        """Take note of when its question was sent (time.monotonic) and what has passed since."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ReplyOptions:
     """How one reply is to be written, and what may draft it."""
@@ -131,7 +114,7 @@ class Completions:
         slot: ModelSlot,
         histories: Histories,
         learned: Learned,
-        costs: Costs,
+        costs: LearnedValues,
         is_owner: Callable[[int], bool],
     ) -> None:
         """`is_owner`: whether texts that were added on this machine are this user's."""
@@ -158,10 +141,13 @@ class Completions:
         yield from self.answer(lambda served: self.reply(served, messages, options), stop)
 
     def answer(
-        self, begin: Callable[[ServedModel], Writing], stop: threading.Event, waited: float = 0.0
+        self,
+        begin: Callable[[ServedModel], ReplyStream | ReplyRecorder],
+        stop: threading.Event,
+        waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
-        """The frames of what `begin` makes of the model in its turn. `waited`: seconds since the question was sent,
-        for the reply before. Raises as `complete`, and what `begin` raises."""
+        """Yield the frames of the reply that `begin` makes ready in the model's turn. `waited`: seconds since the
+        question was sent, for the reply before. Raises as `complete`, and what `begin` raises."""
         sent = time.monotonic() - waited
         with ModelTurn(self._slot, stop) as turn:
             for ahead in turn.waiting():
@@ -169,14 +155,15 @@ class Completions:
             if turn.model is None:
                 return
             writing = begin(turn.model)
-            writing.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
+            reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
+            reply.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
             last = Frame("waiting")
             try:
                 with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
                     for last in frames:
                         yield last
             except Exception as error:
-                yield failed(logs.error_message(error), writing, last.message_id)
+                yield failed(logs.error_message(error), reply, last.message_id)
             finally:
                 self.keep(turn.model)
 
@@ -193,7 +180,15 @@ class Completions:
         """Make a reply to a prompt ready to be written."""
         settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
         drafter = memory = None
-        notices = [_left_out(prompt.dropped_turns)]
+        notices = []
+        if prompt.dropped_turns:
+            notices.append(
+                plural(
+                    "The oldest turn no longer fits the context window and was left out.",
+                    "The {n:,} oldest turns no longer fit the context window and were left out.",
+                    prompt.dropped_turns,
+                )
+            )
         if isinstance(served.engine, LearnsElsewhere) and (settings.min_p or settings.logit_bias):
             # vLLM refuses them where anything may draft.
             settings = GenerationSettings(**{**settings.model_dump(), "min_p": 0.0, "logit_bias": {}})
@@ -211,7 +206,7 @@ class Completions:
         statistics = ReplyStatistics(partial(reply_text, served, opened=prompt.thinking), settings)
         if served.vanilla_ms is not None:
             statistics.set_baseline(served.vanilla_ms, "estimated")
-        notice = " ".join(filter(None, notices)) or None
+        notice = " ".join(notices) or None
         origins = None
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
             origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
@@ -247,19 +242,9 @@ class Completions:
                 served.keep_costs(self._costs)
 
 
-def failed(notice: str, writing: Writing, message_id: int | None = None) -> Frame:
-    """The last frame of a reply that could not go on: what it has so far, and why it ends there."""
-    frame = writing.frame()
+def failed(notice: str, reply: ReplyStream, message_id: int | None = None) -> Frame:
+    """Return the last frame of a reply that could not go on: what it has so far, and why it ends there."""
+    frame = reply.frame()
     if frame.finish not in (None, "error"):  # the other arm of a comparison had ended before
         return frame
     return replace(frame, finish="error", notice=notice, message_id=message_id)
-
-
-def _left_out(turns: int) -> str | None:
-    if not turns:
-        return None
-    return plural(
-        "The oldest turn no longer fits the context window and was left out.",
-        "The {n:,} oldest turns no longer fit the context window and were left out.",
-        turns,
-    )

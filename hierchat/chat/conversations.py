@@ -4,13 +4,14 @@ change reaches the user's open pages as a change event."""
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hierchat.chat.in_progress import ChangeEvents, InProgress
-from hierchat.chat.settings import own_sampling
 from hierchat.config import GenerationSettings
 from hierchat.store import (
     Attachment,
@@ -18,7 +19,6 @@ from hierchat.store import (
     Conversation,
     Message,
     NotFound,
-    Preset,
     Store,
     StoreError,
     Totals,
@@ -29,7 +29,25 @@ UNDO_SECONDS = 10.0
 LONGEST_TITLE = 200
 """Characters."""
 
+_FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
+"""Settings that no chat has."""
+USUAL = {"end_loops": True}
+"""What a chat has where it says nothing, as those do that were stored by earlier versions; a program has to ask."""
+
 log = logging.getLogger(__name__)
+
+
+def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
+    """Turn a model's settings into those of a chat: what a user can set, and a new seed for each reply."""
+    # Where nothing is said of thinking, nothing stands there: as in chats and presets that were stored before.
+    left_out = _FOR_PROGRAMS | USUAL.keys() | (set() if settings.reasoning else {"reasoning"})
+    return settings.model_dump(mode="json", exclude=left_out) | {"seed": None}
+
+
+def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
+    """Return the settings of one reply; where the chat names no seed, with a new one."""
+    seed = sampling.get("seed")
+    return GenerationSettings(**{**USUAL, **sampling, "seed": secrets.randbits(32) if seed is None else seed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,45 +281,3 @@ class Conversations:
             return None
         self._store.chats.set_settings(user_id, conversation_id, settings)
         return self._changes.notify_settings(user_id, conversation_id)
-
-
-class ChatPresets:
-    """A user's named settings; every change reaches their open pages."""
-
-    def __init__(self, store: Store, changes: ChangeEvents) -> None:
-        self._presets = store.presets
-        self._changes = changes
-
-    def all(self, user_id: int) -> list[Preset]:
-        """Return a user's presets by name."""
-        return self._presets.all(user_id)
-
-    def get(self, user_id: int, preset_id: int) -> Preset:
-        """Return one preset. Raises NotFound."""
-        return self._presets.get(user_id, preset_id)
-
-    def create(self, user_id: int, name: str, settings: ChatSettings) -> int:
-        """Store settings under a name; return the preset's id."""
-        preset = self._presets.create(user_id, name, settings)
-        self._changes.notify_settings(user_id)
-        return preset
-
-    def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
-        """Replace what a preset sets."""
-        self._presets.change(user_id, preset_id, settings)
-        self._changes.notify_settings(user_id)
-
-    def rename(self, user_id: int, preset_id: int, name: str) -> None:
-        """Give a preset another name."""
-        self._presets.rename(user_id, preset_id, name)
-        self._changes.notify_settings(user_id)
-
-    def delete(self, user_id: int, preset_id: int) -> None:
-        """Delete a preset; chats keep its settings."""
-        self._presets.delete(user_id, preset_id)
-        self._changes.notify_settings(user_id)
-
-    def set_default(self, user_id: int, preset_id: int | None) -> None:
-        """Begin new chats with a preset, or with none."""
-        self._presets.set_default(user_id, preset_id)
-        self._changes.notify_settings(user_id)

@@ -5,80 +5,204 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import psutil
+from dataclasses import dataclass, field
+from typing import Literal
 
 from hierchat import logs
-from hierchat.chat.idle_writer import Writer
-from hierchat.chat.prompts import shipped_scripts, waiting_scripts
-from hierchat.language import later
+from hierchat.chat.prompts import REPLY, Script, shipped_scripts, waiting_scripts
+from hierchat.chat.spare_time import Machine, SpareTimeThread
+from hierchat.config import GenerationSettings
+from hierchat.engine.batching import GIVE_WAY_MS
+from hierchat.engine.engine import Step
+from hierchat.engine.generation import loop_at_end
+from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import IdleSettings, Store
+from hierchat.runtime.template import PromptError
+from hierchat.store import GeneratedText, IdleSettings, Store
 
-# Whether the machine has time and power to spare.
+STREAMS = 8
+"""Conversations at once, where all of their rows are computed within GIVE_WAY_MS."""
+CONTEXT = 512
+"""Tokens behind which a step of theirs is expected."""
+MOST_TOKENS = 256
+"""Of a reply."""
+KEEP_SECONDS = 5.0
+"""So much of half replies is lost where the process is killed."""
 
 
-OTHERS = 0.25
-"""Share of all cores; where other programs use more, one of them needs the processor."""
-SECONDS = 1.0
-"""Between two looks; shorter ones tell too little."""
-ON_BATTERY = later("The machine runs on its battery.")
-BUSY = later("Another program needs the processor.")
+@dataclass(eq=False, slots=True)
+class _Talk:
+    """A conversation that is being held. `reply`: what there is of the one that is being written."""
+
+    script: Script
+    said: list[PromptMessage] = field(default_factory=list)
+    turn: int = 0
+    last: str = ""
+    reply: list[int] = field(default_factory=list)
+    steps: Generator[Step, None, None] | None = None
 
 
-class OtherPrograms:
-    """How much of the processor other programs use."""
+class Writer:
+    """One stretch of writing for a user. Once `stop` is set no forward begins."""
 
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._looked, self._used = time.monotonic(), self._now()
+    def __init__(
+        self,
+        store: Store,
+        served: ServedModel,
+        user_id: int,
+        settings: GenerationSettings,
+        stop: threading.Event,
+    ) -> None:
+        """`settings`: the model's own; temperature and seed are each conversation's."""
+        self._store = store
+        self._served = served
+        self._user = user_id
+        self._settings = settings
+        self._stop = stop
+        self._deletions = store.users.deletions(user_id)
+        self._talks: list[_Talk] = []
+        self._kept = time.monotonic()
+        self.streams = streams(served)
+        self.tokens = 0
+        """Written since it began."""
+        self.replies = 0
+        """Finished since it began."""
 
     @property
-    def seconds(self) -> float:
-        """How long ago the last look was."""
-        return time.monotonic() - self._looked
+    def stopped(self) -> bool:
+        """Whether somebody wants the model, or something of the user's was deleted."""
+        return self._stop.is_set()
 
-    def share(self) -> float:
-        """Share of all cores that they used since the last look."""
-        passed, before = self.seconds, self._used
-        self._looked, self._used = time.monotonic(), self._now()
-        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
-        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
+    def write(self, scripts: Iterable[Script], goes_on: Callable[[], bool]) -> None:
+        """These conversations, from where they were left, until all are held, `stop` is set or `goes_on`, which is
+        asked after each step, says no. `keep` is to be called behind it, when the model is given back."""
+        waiting = iter(scripts)
+        try:
+            while not self._stop.is_set():
+                while len(self._talks) < self.streams and (talk := self._next(waiting)):
+                    self._talks.append(talk)
+                if not self._talks:
+                    return
+                self._step()
+                if time.monotonic() - self._kept >= KEEP_SECONDS:
+                    self.keep()
+                if not goes_on():
+                    return
+        finally:
+            for talk in self._talks:
+                if talk.steps:
+                    talk.steps.close()
 
-    def _now(self) -> tuple[float, float]:
-        """Processor seconds of all programs, and of this one."""
-        machine, mine = psutil.cpu_times(), self._process.cpu_times()
-        idle = machine.idle + getattr(machine, "iowait", 0.0)
-        # A guest's time stands in user and nice, too.
-        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
-        return sum(machine) - idle - guests, mine.user + mine.system
+    def keep(self) -> None:
+        """Keep the replies that are half there; the next writer goes on with them."""
+        for talk in self._talks:
+            if talk.reply:
+                self._keep(talk, done=False)
+        self._kept = time.monotonic()
+
+    def _next(self, waiting: Iterator[Script]) -> _Talk | None:
+        """The next conversation that has something left to ask, and whose prompt fits."""
+        for script in waiting:
+            talk = _Talk(script)
+            half: list[int] = []
+            for text in self._store.generated.texts(self._user, self._served.model_key, script.key):
+                if text.done:
+                    self._question(talk)
+                    self._answered(talk, text.ids)
+                else:
+                    half = list(text.ids)
+            if self._ask(talk, half):
+                return talk
+        return None
+
+    def _question(self, talk: _Talk) -> None:
+        text = talk.script.turns[talk.turn]
+        if talk.turn and REPLY in text:
+            text, talk.said = text.replace(REPLY, talk.last), []
+        talk.said.append(PromptMessage("user", text))
+
+    def _answered(self, talk: _Talk, ids: Iterable[int]) -> None:
+        tokens = tuple(ids)
+        thinking = self._served.prompts.thinking
+        text = thinking.text(tokens, opened=thinking.always_opened)
+        talk.last = split_reasoning(text).answer
+        talk.said.append(PromptMessage("assistant", text, tokens))
+        talk.turn, talk.reply = talk.turn + 1, []
+
+    def _ask(self, talk: _Talk, half: list[int]) -> bool:
+        """Begin with the next reply, or go on with what there is of it; whether there is one."""
+        if talk.turn >= len(talk.script.turns):
+            return False
+        self._question(talk)
+        served = self._served
+        try:
+            prompt = served.prompts.build(talk.said, MOST_TOKENS, served.end_ids)
+        except PromptError:
+            return False
+        settings = GenerationSettings(
+            **{
+                **self._settings.model_dump(),
+                "temperature": talk.script.temperature,
+                "seed": talk.script.seed,
+                "max_new_tokens": MOST_TOKENS,
+            }
+        )
+        talk.reply = half
+        talk.steps = served.local.generate(
+            [*prompt.ids, *half],
+            settings,
+            stop=self._stop,
+            padded=False,
+            begun=len(half),
+            user=~self._user,  # its slots are nobody else's, the user's own chats' neither
+            spare=True,
+        )
+        return True
+
+    def _step(self) -> None:
+        """One step of each."""
+        for talk in list(self._talks):
+            assert talk.steps
+            step = next(talk.steps)
+            talk.reply += step.tokens
+            self.tokens += len(step.tokens)
+            if self._stop.is_set():
+                return
+            repeated = loop_at_end(talk.reply) if step.tokens else 0
+            if not step.finish and not repeated:
+                continue
+            talk.steps.close()
+            del talk.reply[len(talk.reply) - repeated :]
+            self._keep(talk, done=True)
+            self.replies += 1
+            self._answered(talk, talk.reply)
+            if not self._ask(talk, []):
+                self._talks.remove(talk)
+
+    def _keep(self, talk: _Talk, *, done: bool) -> None:
+        kept = self._store.generated.keep(
+            self._user,
+            self._served.model_key,
+            talk.script.key,
+            GeneratedText(talk.turn, tuple(talk.reply), done),
+            talk.script.origin,
+            deletions=self._deletions,
+        )
+        if not kept:  # something of the user's was deleted, perhaps what this was made from: begin anew
+            self._stop.set()
 
 
-class Machine:
-    """Looks at most once a second; between two looks the last answer counts."""
-
-    def __init__(self) -> None:
-        self._others = OtherPrograms()
-        self._said = ""
-
-    def trouble(self) -> str:
-        """Why this is no time to compute something that nobody asked for, as a sentence; empty where it is one."""
-        if self._others.seconds >= SECONDS:
-            busy = self._others.share() > OTHERS
-            self._said = ON_BATTERY if not on_mains() else BUSY if busy else ""
-        return self._said
-
-
-def on_mains() -> bool:
-    """Whether the machine runs on mains power: one without a battery does; one of which it is not known does not."""
-    look = getattr(psutil, "sensors_battery", None)
-    battery = look() if look else None
-    return battery is None or bool(battery.power_plugged)
+def streams(served: ServedModel) -> int:
+    """How many conversations are held at once: as many as one forward computes before whoever asks has waited too
+    long. The slots of the latest chat stay as they are, where there are others."""
+    engine = served.local
+    if not engine.runner.shares_forward:
+        return 1
+    return max(min(STREAMS, engine.places - 1, engine.latency.within(GIVE_WAY_MS, CONTEXT)), 1)
 
 
 POLL_SECONDS = 5.0
@@ -93,14 +217,6 @@ PATIENCE_SECONDS = 0.1
 Phase = Literal["off", "refused", "no model", "full", "not now", "waiting", "writing"]
 
 _log = logging.getLogger("hierchat.chat")
-
-
-class Spare(Protocol):
-    """Whether the machine has time and power to spare."""
-
-    def trouble(self) -> str:
-        """Why not, as a sentence; empty where it has."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,36 +239,20 @@ class IdleGeneration:
     """A thread that lives while some user allows it. Whoever asks for a reply gets the model after one step at most;
     then it waits anew until nobody has asked for as long as the user chose."""
 
-    def __init__(
-        self,
-        store: Store,
-        slot: ModelSlot,
-        index: Callable[[int, ServedModel], None] = lambda user, served: None,
-        spare: Spare | None = None,
-    ) -> None:
+    def __init__(self, store: Store, slot: ModelSlot, index: Callable[[int, ServedModel], object]) -> None:
         """`index`: has what is kept of a user draft; called while no reply is being written."""
         self._store = store
         self._slot = slot
         self._index = index
-        self._spare = spare or Machine()
+        self._machine = Machine()
         self._touched = 0.0
         self._trouble = ""
         self._stop = threading.Event()
         self._user: int | None = None
         self._writer: Writer | None = None
         self._running = threading.Lock()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._again = False
-        self._closed = threading.Event()
-
-    def wake(self) -> None:
-        """Somebody may have allowed it."""
-        with self._lock:
-            self._again = True
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._work, name="learning", daemon=True)
-                self._thread.start()
+        self._thread = SpareTimeThread("learning", POLL_SECONDS, self._look, self._failed)
+        self.wake = self._thread.wake
 
     def choose(self, user_id: int, chosen: IdleSettings) -> None:
         """What a user allows from now on."""
@@ -198,10 +298,9 @@ class IdleGeneration:
 
     def close(self) -> None:
         """End what it is at; it is kept."""
-        self._closed.set()
+        self._thread.closed.set()
         self._stop.set()
-        if (thread := self._thread) is not None:
-            thread.join()
+        self._thread.wait()
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
@@ -214,19 +313,9 @@ class IdleGeneration:
         finally:
             self._running.release()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._again or self._closed.is_set():
-                    self._thread = None
-                    return
-                self._again = False
-            try:
-                while not self._closed.wait(POLL_SECONDS) and self._look():
-                    pass
-            except Exception as error:  # replies are as fast as before
-                self._trouble = logs.error_message(error)
-                _log.warning("Nothing more is written in spare time. %s", logs.error_message(error))
+    def _failed(self, error: Exception) -> None:
+        self._trouble = logs.error_message(error)  # replies are as fast as before
+        _log.warning("Nothing more is written in spare time. %s", self._trouble)
 
     def _look(self) -> bool:
         """Write if the time has come; whether anybody allows it."""
@@ -235,7 +324,7 @@ class IdleGeneration:
             return False
         if served is None or not served.is_local:
             return True
-        self._trouble = self._spare.trouble()
+        self._trouble = self._machine.trouble()
         due = [user for user in learners if self._is_due(user, served)]
         if due and not self._trouble:
             shipped_scripts()  # takes seconds the first time: nobody is to wait for that
@@ -257,7 +346,7 @@ class IdleGeneration:
                 if wanted is None or self._slot.model is not served or self._touched != touched:
                     return
                 self._stop = wanted
-                while due and not wanted.is_set() and not self._closed.is_set():
+                while due and not wanted.is_set() and not self._thread.closed.is_set():
                     user = min(due, key=lambda one: self._store.generated.size(one, served.model_key).tokens)
                     settings = self._slot.settings(served.name)
                     writer = Writer(self._store, served, user, settings, wanted)
@@ -286,7 +375,7 @@ class IdleGeneration:
             if now - indexed >= INDEX_SECONDS:
                 indexed = now
                 self._index(user, served)
-            self._trouble = self._spare.trouble()
+            self._trouble = self._machine.trouble()
             return not self._trouble and writer.tokens < room and (seconds is None or now - began < seconds)
 
         writer.write(waiting_scripts(self._store, user, served.model_key), goes_on)

@@ -18,7 +18,7 @@ from hierchat import logs
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
 from hierchat.language import here
-from hierchat.store import Attachment, NotFound, Store, StoreError, title_of
+from hierchat.store import Attachment, NewMessage, NotFound, Store, StoreError, title_of
 
 # Counts what changes in each user's chats, so that a page learns from one number whether it shows the
 # present.
@@ -81,6 +81,21 @@ def places_ahead(state: State) -> int | None:
     return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A user's new message, and where it goes."""
+
+    conversation_id: int
+    parent_id: int | None
+    """The message above it; None: it is the first."""
+    text: str
+    files: Sequence[Attachment] = ()
+    held: int | None = None
+    """The message as Messages.enqueue stored it when it was sent."""
+    waited: float = 0.0
+    """Seconds that it has waited for the reply before."""
+
+
 @dataclass(eq=False, slots=True)
 class ReplyInProgress:
     """A reply that waits or is being written."""
@@ -125,6 +140,12 @@ class ReplyInProgress:
     def asks(self) -> bool:
         """Whether it begins with a new question."""
         return bool(self.text or self.files)
+
+    @property
+    def question(self) -> Question:
+        """The question as it goes to the service in its turn."""
+        waited = time.monotonic() - self.sent if self.waited else 0.0
+        return Question(self.conversation_id, self.below, self.text, self.files, self.held, waited)
 
     @property
     def title(self) -> str:
@@ -203,7 +224,11 @@ class InProgress:
         """
         place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
         if reply.asks and (waits or self.of(*place) is None):
-            self._hold(reply, at_end=waits)
+            try:
+                message = NewMessage(reply.below, reply.text, files=reply.files)
+                reply.held = self._store.messages.enqueue(*place, message, at_end=waits)
+            except Exception as error:
+                self._in_trouble(reply, error)
         with self._lock:
             if busy := place in self._replies:
                 if waits:
@@ -277,14 +302,6 @@ class InProgress:
             reply.wait(PATIENCE_SECONDS)
         return dropped
 
-    def _hold(self, reply: ReplyInProgress, *, at_end: bool) -> None:
-        try:
-            reply.held = self._store.messages.enqueue(
-                reply.user_id, reply.conversation_id, reply.below, reply.text, reply.files, at_end=at_end
-            )
-        except Exception as error:
-            self._in_trouble(reply, error)
-
     def _drop(self, reply: ReplyInProgress) -> None:
         """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
         if reply.held is not None:
@@ -321,8 +338,8 @@ class InProgress:
         except Exception as error:
             self._in_trouble(reply, error)
         try:
-            if reply.begun:
-                self._mark(reply)
+            if reply.begun and not reply.on_screen():
+                self._store.chats.mark_unread(*place, True)
             self._put_back(work)
         except Exception as error:  # as when the program ends meanwhile
             log.debug("a reply's end could not be noted: %s", type(error).__name__)
@@ -352,11 +369,6 @@ class InProgress:
                 self._in_trouble(reply, error)
         return following
 
-    def _mark(self, reply: ReplyInProgress) -> None:
-        """A reply that comes while its conversation is not open is marked in the list."""
-        if not reply.on_screen():
-            self._store.chats.mark_unread(reply.user_id, reply.conversation_id, True)
-
     def _put_back(self, work: _Work) -> None:
         """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
         reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
@@ -379,7 +391,7 @@ class InProgress:
             with suppress(StoreError):  # deleted: that was wanted
                 below = self._store.messages.last(*place) if reply.begun else reply.below
                 held = [one.held for one in left if one.held is not None]
-                self._store.messages.add(*place, below, "user", text, files, held)
+                self._store.messages.add(*place, NewMessage(below, text, files=files), held)
         if not reply.begun:
             reply.withdrawn = self._store.chats.discard(*place)
 

@@ -90,7 +90,7 @@ def _pieces(texts: Sequence[str], text: str) -> list[str]:
 
 
 def _in_this_chat(origin: Origin, phrase: str, before: Sequence[Message]) -> Origin:
-    """With the message, of those before the reply from the newest on, that holds the phrase. Which one it was is not
+    """Name the newest message before the reply that holds the phrase. Which one it was is not
     kept: the prompt is one text."""
     if origin.slot != "context" or origin.place is None or origin.place >= 0:
         return origin

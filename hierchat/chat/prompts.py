@@ -21,7 +21,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -140,11 +140,10 @@ def _fillings(turns: Sequence[str], lists: Lists, most: int) -> Iterator[list[st
             number, item = divmod(number, size)
             chosen[f"{name}{which}"] = lists[name][item]
         if len({(name, chosen[f"{name}{which}"]) for name, which in places}) == len(places):
-            yield [_filled(turn, chosen) for turn in turns]
-
-
-def _filled(turn: str, chosen: Mapping[str, str]) -> str:
-    return _PLACE.sub(lambda match: chosen.get(match[1] + match[2], match[0]), turn)
+            filled = partial(
+                _PLACE.sub, lambda match, chosen=chosen: chosen.get(match[1] + match[2], match[0])
+            )
+            yield [filled(turn) for turn in turns]
 
 
 def _items(items: Items) -> list[str]:
@@ -178,7 +177,7 @@ VARIATIONS = (
 
 @cache
 def shipped_scripts() -> Sequence[Script]:
-    """Those that come with hierchat; the first call takes some seconds."""
+    """Return the prompts that come with hierchat; the first call takes some seconds."""
     return tuple(scripts())
 
 

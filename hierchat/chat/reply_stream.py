@@ -135,20 +135,17 @@ class ReplyStream:
         ):
             plain.append(baseline.measure_vanilla(self.settings, forwards=1))
             self._compare(plain)
-        self._say_if_nearly_full()
+        tokens = self.prompt_tokens + len(statistics.tokens)
+        if self.limit and tokens >= NEARLY_FULL * self.limit:
+            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
+            self.notice = " ".join(filter(None, (self.notice, said)))
         yield self.frame("done")
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompt; 0 until a server that alone can count them has done so."""
+        """Return the tokens of the prompt; 0 until a server that alone can count them has done so."""
         knows = self.model.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
-
-    def _say_if_nearly_full(self) -> None:
-        tokens = self.prompt_tokens + len(self.statistics.tokens)
-        if self.limit and tokens >= NEARLY_FULL * self.limit:
-            said = _(_NEARLY_FULL).format(tokens=tokens, limit=self.limit)
-            self.notice = " ".join(filter(None, (self.notice, said)))
 
     def _compare(self, plain: Sequence[float]) -> None:
         """Take plain forwards as the baseline, once there are enough that agree."""
@@ -156,7 +153,7 @@ class ReplyStream:
             self.statistics.set_baseline(fmean(plain), "measured")
 
     def frame(self, phase: Phase = "done") -> Frame:
-        """All of it so far."""
+        """Return all of it so far."""
         statistics = self.statistics
         prompt = self.prompt_tokens
         text = statistics.text
@@ -299,14 +296,6 @@ class ReplyRecorder:
         """Yield the frames of a reply of which nothing is to be stored, or learned elsewhere."""
         elsewhere = replace(self._tell(None), learns=False)
         return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
-
-    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
-        """Pass the times of waiting on to the reply."""
-        self.reply.count_wait(sent, waited_seconds, loading_seconds)
-
-    def frame(self) -> Frame:
-        """All of it so far."""
-        return self.reply.frame()
 
     def _begin(self) -> int:
         if self._resumed is not None:

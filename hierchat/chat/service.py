@@ -6,16 +6,16 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
-from hierchat.chat.conversations import ChatPresets, Conversations
+from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
-from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
 from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import (
@@ -41,7 +41,8 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, DraftsFrom, Message, NotFound, SourceSpan, Store, Turn
+from hierchat.store import Message, NewMessage, NotFound, SourceSpan, Store, Turn
+from hierchat.store.presets import Presets
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -56,17 +57,6 @@ class NotBegun(Exception):
     """A reply cannot be continued. The message is for the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A new message of a user, and where it goes. `held`: as Messages.enqueue stored it when it was sent."""
-
-    conversation_id: int
-    parent_id: int | None
-    text: str
-    files: Sequence[Attachment] = ()
-    held: int | None = None
-
-
 class ChatService:
     """Conversations over one store and one slot."""
 
@@ -76,7 +66,7 @@ class ChatService:
         self.changes = ChangeEvents()
         self.in_progress = InProgress(store, self.changes)
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
-        self.presets = ChatPresets(store, self.changes)
+        self.presets = Presets(store.connection, self.changes.notify_settings)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
@@ -87,7 +77,9 @@ class ChatService:
         self.titles = TitleWriter(store, slot, self._said_in_chat)
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
-        self.idle = IdleGeneration(store, slot, self._index)
+        self.idle = IdleGeneration(
+            store, slot, lambda user, served: self._histories.held(user, served.model_key)
+        )
         self.idle.wake()
         self._forgetting = Forgetting(store, slot)
         self._texts: dict[tuple[str, tuple[int, ...], tuple[int, ...]], list[str]] = {}
@@ -134,30 +126,17 @@ class ChatService:
         return whole
 
     def send(
-        self,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
-        settings: GenerationSettings,
-        stop: threading.Event,
-        files: Sequence[Attachment] = (),
-        held: int | None = None,
-        waited: float = 0.0,
+        self, user_id: int, question: Question, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Store a user message below `parent_id` (None: first) and answer it. Raises NotFound at once. `held`: the same
-        message as Messages.enqueue stored it when it was sent.
-
-        `waited`: seconds that it has waited for the reply before.
+        """Store a user's question and answer it. Raises NotFound at once.
 
         Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
-        self.store.chats.get(user_id, conversation_id)
-        question = _Question(conversation_id, parent_id, text, files, held)
+        self.store.chats.get(user_id, question.conversation_id)
         begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
         try:
-            yield from self.completions.answer(begin, stop, waited)
+            yield from self.completions.answer(begin, stop, question.waited)
         finally:
             self.titles.wake()
 
@@ -197,23 +176,18 @@ class ChatService:
     def compare(
         self,
         user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
+        question: Question,
         settings: GenerationSettings,
         stop: threading.Event,
-        files: Sequence[Attachment] = (),
         pair: Pair = USUAL,
-        held: int | None = None,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a message in two ways, one after the other. The second reply is stored, and the result where both come
-        to their end.
+        """Answer a question in two ways, one after the other. The second reply is stored, and the result where both
+        come to their end.
 
         Raises WrongConfiguration, and as `send`.
         """
-        self.store.chats.get(user_id, conversation_id)
+        self.store.chats.get(user_id, question.conversation_id)
         first, second = (pair[arm].settings(settings) for arm in ARMS)
-        asked = _Question(conversation_id, parent_id, text, files, held)
         stored: Message | None = None
 
         def begin(served: ServedModel, arm: Arm) -> ReplyRecorder:
@@ -224,13 +198,14 @@ class ChatService:
             options = ReplyOptions(user_id, chosen, stop, drafting=drafting, learns=learns)
             if stored is not None:
                 return self._answer_again(stored, options, served)
-            record = self._ask(asked, options, served)
+            record = self._ask(question, options, served)
             stored = self.store.messages.get(user_id, record.question)
             return record
 
-        alone = parent_id is None and not files and self._system_prompt(user_id, conversation_id) is None
-        running = Comparing(self.slot, pair, text, begin, self.completions.keep, alone=alone)
-        kept = partial(self.store.comparisons.add, user_id, conversation_id)
+        first_words = question.parent_id is None and not question.files
+        alone = first_words and self._system_prompt(user_id, question.conversation_id) is None
+        running = Comparing(self.slot, pair, question.text, begin, self.completions.keep, alone=alone)
+        kept = partial(self.store.comparisons.add, user_id, question.conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
                 for frame in frames:
@@ -238,21 +213,10 @@ class ChatService:
         finally:
             self.titles.wake()
 
-    def complete(
-        self,
-        messages: Sequence[PromptMessage],
-        settings: GenerationSettings,
-        user_id: int,
-        stop: threading.Event,
-        drafts_from: DraftsFrom = "all",
-    ) -> Generator[Frame, None, None]:
-        """The reply to messages that are not stored; nor is the reply. See Completions.complete."""
-        yield from self.completions.complete(messages, settings, user_id, stop, drafts_from)
-
     def record(self, reply: ReplyStream, user_id: int, question: str) -> ReplyRecorder:
         """Have a reply of `completions` stored as it is written, in a chat of its own that begins with the question."""
         chat = self.store.chats.create(user_id)
-        asked = self.store.messages.add(user_id, chat, None, "user", question)
+        asked = self.store.messages.add(user_id, chat, NewMessage(None, question))
         return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
@@ -332,13 +296,11 @@ class ChatService:
 
     def plan(self) -> PlanView | None:
         """The hierarchy in force; None where the model has no draft models."""
-        served = self.slot.model
-        return plan_view(served) if served else None
+        return plan_view(self.slot.model)
 
     def costs(self) -> ForwardCosts | None:
         """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
-        served = self.slot.model
-        return forward_costs(served) if served else None
+        return forward_costs(self.slot.model)
 
     def index_memory(self, user_id: int) -> IndexMemory:
         """What this user's texts take in memory to draft from, and those that all share."""
@@ -353,11 +315,7 @@ class ChatService:
                 prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
                 yield prompt.ids, self.store.replies.tokens(user_id, id)
 
-    def _index(self, user_id: int, served: ServedModel) -> None:
-        """Have what the model wrote for itself draft; while no reply is being written."""
-        self._histories.held(user_id, served.model_key)
-
-    def _ask(self, asked: _Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
+    def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
@@ -367,7 +325,9 @@ class ChatService:
         allowed = self.store.users.drafts_from(user_id, chat)
         reply = self.completions.reply(served, messages, replace(options, drafts_from=allowed))
         held = [] if asked.held is None else [asked.held]
-        stored = self.store.messages.add(user_id, chat, parent, "user", asked.text, asked.files, held)
+        stored = self.store.messages.add(
+            user_id, chat, NewMessage(parent, asked.text, files=asked.files), held
+        )
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
 
     def _answer_again(
@@ -418,9 +378,9 @@ class ChatService:
         reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
-        reply.statistics.resume(
-            tokens, self._sources(user_id, message.id), turn.figures, message.text if by_text else None
-        )
+        spans = self.store.replies.spans(user_id, message.id)
+        sources = [span.source for span in spans for _ in range(span.length)]
+        reply.statistics.resume(tokens, sources, turn.figures, message.text if by_text else None)
         return ReplyRecorder(
             self.store, reply, user_id, message.conversation_id, question, resumed=message.id
         )
@@ -433,7 +393,7 @@ class ChatService:
     def _said_in_chat(
         self, served: ServedModel, user_id: int, path: Sequence[Message]
     ) -> list[PromptMessage]:
-        """The same with the system prompt of the messages' chat."""
+        """Return messages as the prompt takes them, under the system prompt of their chat."""
         return self._said(served, user_id, path, self._system_prompt(user_id, path[0].conversation_id))
 
     def _said(
@@ -455,9 +415,3 @@ class ChatService:
             if (text := with_files(message.text, files)) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))
         return said
-
-    def _sources(self, user_id: int, message_id: int) -> list[str]:
-        """The source of each token of a stored reply."""
-        return [
-            span.source for span in self.store.replies.spans(user_id, message_id) for _ in range(span.length)
-        ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -177,6 +177,7 @@ class ReplyStatistics:
         )
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
+        """Compare with plain decoding of so many milliseconds per token."""
         self.vanilla_ms, self.baseline = vanilla_ms, kind
 
     @property
@@ -202,56 +203,24 @@ class ReplyStatistics:
         ]
         return (min(found)[0], min(found)[2]) if found else None
 
-    @property
-    def _prompt_read(self) -> int | None:
-        """None where an engine elsewhere read it: it may have known a part."""
-        return self.prompt_new if self._said is None else None
-
     def figures(self) -> Figures:
+        """Return the figures so far, as a view shows them."""
         if not self.tokens:
             return Figures()
-        per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms else None
-        vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms else None
-        proposed = sum(self.proposed.values())
-        return Figures(
-            tokens=len(self.tokens),
-            seconds=self.decode_ms / 1e3,
-            first_token_seconds=None if self.first_ms is None else self.first_ms / 1e3,
-            tokens_per_second=per_second,
-            tokens_per_forward=len(self.tokens) / self.forwards if self.forwards else None,
-            acceptance_rate=sum(self.accepted.values()) / proposed if proposed else None,
-            acceptance=_acceptance(self.proposed, self.accepted),
-            forwards=self.forwards,
-            draft_ms=self.draft_ms / self.forwards if self.forwards else None,
-            forward_ms=_each(self.forward_ms, self.forwards),
-            verify_ms=_each(self.verify_ms, self.forwards),
-            prompt_tokens=self.prompt_tokens,
-            prompt_read=self._prompt_read,
-            read_seconds=self.read_ms / 1e3,
-            total_seconds=_seconds(self.total_ms),
-            waited_seconds=None if self.total_ms is None else self.waited_ms / 1e3,
-            loading_seconds=None if self.total_ms is None else self.loading_ms / 1e3,
-            thought_seconds=_seconds(self.thought_ms),
-            plan=self.plan,
-            speedup=per_second / vanilla if per_second and vanilla else None,
-            baseline_tokens_per_second=vanilla,
-            baseline=self.baseline,
-            shares=_shares(Counter(self.sources), told=bool(self.forwards) or self._said is None),
-            finish=self.finish,
-            stop_string=self.stop_string,
-            seed=self._settings.seed if self._settings.temperature else None,
-        )
+        sampled = self._settings.seed if self._settings.temperature else None
+        return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 
     def record(self) -> TurnFigures:
         """The figures as the store keeps them."""
-        figures = self.figures()
+        per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms and self.tokens else None
+        vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms and self.tokens else None
         return TurnFigures(
             prompt_tokens=self.prompt_tokens,
-            seconds=figures.seconds,
+            seconds=self.decode_ms / 1e3 if self.tokens else 0.0,
             draft_ms=self.draft_ms,
-            first_token_seconds=figures.first_token_seconds,
+            first_token_seconds=_seconds(self.first_ms) if self.tokens else None,
             forwards=self.forwards,
-            tokens_per_forward=figures.tokens_per_forward,
+            tokens_per_forward=len(self.tokens) / self.forwards if self.forwards and self.tokens else None,
             proposed=sum(self.proposed.values()),
             accepted=sum(self.accepted.values()) if self._timed else 0,
             sources={
@@ -261,17 +230,19 @@ class ReplyStatistics:
             forward_ms=self.forward_ms,
             verify_ms=self.verify_ms,
             read_ms=self.read_ms,
-            prompt_read=self._prompt_read,
+            prompt_read=self.prompt_new
+            if self._said is None
+            else None,  # an engine elsewhere may have known a part
             thought_ms=self.thought_ms,
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,
             loading_ms=None if self.total_ms is None else self.loading_ms,
             plan=self.plan,
-            baseline_tokens_per_second=figures.baseline_tokens_per_second,
-            baseline=figures.baseline,
-            speedup=figures.speedup,
+            baseline_tokens_per_second=vanilla,
+            baseline=self.baseline if self.tokens else None,
+            speedup=per_second / vanilla if per_second and vanilla else None,
             finish=self.finish,
-            stop_string=figures.stop_string,
+            stop_string=self.stop_string if self.tokens else None,
         )
 
 
@@ -379,9 +350,9 @@ class IndexMemory:
     """Bytes for the texts that ship and added ones. They are mapped from files, so that the system may drop them."""
 
 
-def forward_costs(served: ServedModel) -> ForwardCosts | None:
-    """As measured by now; None where it is computed elsewhere."""
-    if not served.is_local:
+def forward_costs(served: ServedModel | None) -> ForwardCosts | None:
+    """Return the costs as measured by now; None where no model is loaded, or it is computed elsewhere."""
+    if served is None or not served.is_local:
         return None
     context = min(CONTEXT, served.local.context_length)
     return ForwardCosts(served.name, context, tuple(served.local.latency.step_ms(context)))
@@ -417,10 +388,10 @@ class PlanView:
     left_out: tuple[LeftOut, ...]
 
 
-def plan_view(served: ServedModel) -> PlanView | None:
-    """The plan behind CONTEXT tokens; None where the model has no draft models, not even such as are
-    left out."""
-    if served.levels is None or not (served.levels.sequences or served.levels.left_out):
+def plan_view(served: ServedModel | None) -> PlanView | None:
+    """Return the plan behind CONTEXT tokens; None where the model has no draft models, not even such as are left
+    out."""
+    if served is None or served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
     hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
     found = hierarchy.found(context)

@@ -16,13 +16,13 @@ from contextlib import suppress
 
 from hierchat import logs
 from hierchat.chat.reply_stream import reply_text
+from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.store import Message, Store
-from hierchat.store.chats import Untitled
 from hierchat.store.connection import TITLE_CHARACTERS
 
 IDLE_SECONDS = 4.0
@@ -39,6 +39,7 @@ _PART = 1_000
 _POLL_SECONDS = 0.25
 
 _REASONING = re.compile(r"<(think|thinking|reasoning|reflection)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_REASONS = re.compile(r"<(?:think|thinking|reasoning|reflection)>", re.IGNORECASE)
 _TAG = re.compile(r"<\|[^<>]*\|>|</?(?:title|answer|b|i|em|strong|p|h\d)>", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _BEFORE = re.compile(
@@ -68,47 +69,25 @@ class TitleWriter:
         self._slot = slot
         self._said = said
         self._came: Counter[int] = Counter()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._again = False
-        self._closed = threading.Event()
+        self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on, self._failed)
+        self.wake, self.wait = self._thread.wake, self._thread.wait
 
     def came(self, user_id: int) -> int:
         """How many titles there have been for this user since the start."""
         return self._came[user_id]
 
-    def wake(self) -> None:
-        """A reply has ended: there may be a chat to name."""
-        with self._lock:
-            self._again = True
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._work, name="titles", daemon=True)
-                self._thread.start()
-
-    def wait(self) -> None:
-        """Until there is nothing left to name."""
-        if (thread := self._thread) is not None:
-            thread.join()
-
     def close(self) -> None:
         """End what it is at."""
-        self._closed.set()
+        self._thread.closed.set()
         with self._slot.scheduler.turn(0, first=True):  # whoever joins the queue stops it
             pass
         self.wait()
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._again or self._closed.is_set():
-                    self._thread = None
-                    return
-                self._again = False
-            try:
-                while self._closed.wait(_POLL_SECONDS) is False and self._go_on():
-                    pass
-            except Exception as error:  # the first words are a title, too
-                _log.info("No title could be written. %s", logs.error_message(error))
+    @staticmethod
+    def _failed(error: Exception) -> None:
+        _log.info(
+            "No title could be written. %s", logs.error_message(error)
+        )  # the first words are a title, too
 
     def _go_on(self) -> bool:
         """Name the next chat if the time has come; whether there may be more."""
@@ -122,15 +101,13 @@ class TitleWriter:
             return False
         with self._slot.scheduler.spare() as wanted:
             if wanted is not None and self._slot.model is served:
-                self._name(served, chats[0], wanted)
+                chat, messages = chats[0], self._store.messages
+                path = [one for one in messages.path(chat.user_id, chat.id) if one.role != "system"]
+                prompt = self._prompt(served, chat.user_id, path)
+                title = _written(served, prompt, wanted, chat.user_id) if prompt else None
+                if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
+                    self._came[chat.user_id] += 1
         return True
-
-    def _name(self, served: ServedModel, chat: Untitled, wanted: threading.Event) -> None:
-        path = [one for one in self._store.messages.path(chat.user_id, chat.id) if one.role != "system"]
-        prompt = self._prompt(served, chat.user_id, path)
-        title = _written(served, prompt, wanted, chat.user_id) if prompt else None
-        if not wanted.is_set() and self._store.chats.title_by_model(chat, served.model_key, title):
-            self._came[chat.user_id] += 1
 
     def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
         """The chat as it is in the slots, and the question behind it; where that is too long, the beginnings of its
@@ -164,7 +141,8 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user:
 
 def clean_title(text: str, *, cut: bool = False) -> str | None:
     """The title in what a model said: one plain line. None where there is none. `cut`: its end is missing."""
-    text = _TAG.sub("", _REASONING.sub("", text)) if _whole(text) else ""
+    text = _REASONING.sub("", text)
+    text = "" if _REASONS.search(text) else _TAG.sub("", text)  # reasoning that has not ended
     lines = [line for line in map(str.strip, text.splitlines()) if line]
     if len(lines) > 1 and lines[0].endswith(":"):
         lines = lines[1:]
@@ -176,10 +154,3 @@ def clean_title(text: str, *, cut: bool = False) -> str | None:
     line = line.strip(_QUOTES + " ")
     plain = 0 < len(line) <= TITLE_CHARACTERS and any(map(str.isalpha, line))
     return line if plain and not _CHATTER.match(line) and line.casefold() not in ASK.casefold() else None
-
-
-def _whole(text: str) -> bool:
-    """Whether reasoning that began has ended."""
-    return not re.search(
-        r"<(?:think|thinking|reasoning|reflection)>", _REASONING.sub("", text), re.IGNORECASE
-    )

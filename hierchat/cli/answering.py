@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
+from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import reply_settings
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
@@ -89,7 +89,7 @@ class OwnModel:
     ) -> Generator[Frame, None, None]:
         """Yield a reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.users.drafts_from(user) == "none" else "chat"
-        yield from self._service.complete(messages, reply_settings(sampling), user, stop, allowed)
+        yield from self._service.completions.complete(messages, reply_settings(sampling), user, stop, allowed)
 
 
 # A server that answers

@@ -106,7 +106,7 @@ def learn_command(
     store: Store, minutes: float, model: str | None, user: str | None, backend: Backend | None
 ) -> None:
     # These take seconds to import: only when they are needed
-    from hierchat.chat.idle_writer import Writer
+    from hierchat.chat.idle_generation import Writer
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.load.loaded_model import makers_sampling

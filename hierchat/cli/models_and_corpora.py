@@ -16,13 +16,13 @@ from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.hub import endpoint, search
+from hierchat.models.load.add import differences, on_hub
 from hierchat.models.load.check import expected_step, require_runnable
-from hierchat.models.load.compare import differences, on_hub
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import GatedError, terminal_progress
 from hierchat.models.runnable import Step
 from hierchat.texts import corpora
-from hierchat.texts.build import PREFIX, fetch
+from hierchat.texts.build import PREFIX, Recipe, fetch
 from hierchat.texts.corpora import Stored, name_of, require_free_name
 from hierchat.texts.text_files import CorpusError, Reader, find
 
@@ -183,7 +183,8 @@ def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, repl
             fetched = [fetch(path, report) for path in paths if path.startswith(PREFIX)]
             reader = Reader([*here, *find(fetched, passed_over)], passed_over)
             sources = [path if path.startswith(PREFIX) else str(Path(path).absolute()) for path in paths]
-            made = corpora.add(name, reader, tokenizer, entry.name, sources, report, replace)
+            recipe = Recipe(name, reader, tokenizer, entry.name, sources)
+            made = corpora.add(recipe, report, replace)
     except MemoryError as error:
         raise CorpusError("Memory ran out. Close other programs, or add the corpus in parts.") from error
     except KeyboardInterrupt:

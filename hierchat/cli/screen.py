@@ -21,7 +21,7 @@ from rich.theme import Theme
 
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import SourceRun
-from hierchat.chat.settings import (
+from hierchat.chat.wording import (
     in_order,
     percent,
     share_words,

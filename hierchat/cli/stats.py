@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hierchat.chat.settings import in_order
+from hierchat.chat.wording import in_order
 from hierchat.cli.options import Command, table, with_existing_store
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.served_model import counted

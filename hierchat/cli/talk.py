@@ -11,14 +11,25 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, Protocol
 
+from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import Question
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.service import ChatService
-from hierchat.chat.settings import own_sampling, reply_settings
 from hierchat.cli.options import CommandError
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, FinalState, NotFound, Store, title_of
+from hierchat.store import (
+    Attachment,
+    Chat,
+    ChatMessage,
+    ChatSettings,
+    FinalState,
+    NewMessage,
+    NotFound,
+    Store,
+    title_of,
+)
 from hierchat.texts.attachments import with_files
 from hierchat.texts.exporting import open_branch
 
@@ -202,7 +213,9 @@ class WaitingQuestion:
             number = self._began = self._store.chats.create(self._user)
         path = self._store.messages.path(self._user, number)
         below = path[-1].id if path else None
-        self.id = self._store.messages.enqueue(self._user, number, below, text, files, at_end=True)
+        self.id = self._store.messages.enqueue(
+            self._user, number, NewMessage(below, text, files=files), at_end=True
+        )
         return number
 
     def let_go(self) -> bool:
@@ -241,8 +254,10 @@ class StoredTalk(Talk):
         self._service.chats.keep_settings(self._user, number, settings)
         path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
-        asked = (self._user, number, below, text, reply_settings(settings.sampling), stop, files)
-        with closing(self._service.send(*asked, self._held.id)) as frames:
+        question = Question(number, below, text, files, self._held.id)
+        with closing(
+            self._service.send(self._user, question, reply_settings(settings.sampling), stop)
+        ) as frames:
             for frame in frames:
                 self._reply = frame.message_id
                 yield frame

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from pydantic import ValidationError
 
-from hierchat.chat.settings import USUAL, own_sampling
+from hierchat.chat.conversations import USUAL, own_sampling
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import button

@@ -31,7 +31,7 @@ from hierchat.chat.comparison import (
     names,
 )
 from hierchat.chat.frames import Arm, Frame
-from hierchat.chat.settings import in_order, number, pace, percent
+from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later
 from hierchat.page import reply_text, status

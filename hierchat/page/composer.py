@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.settings import reply_settings
+from hierchat.chat.conversations import reply_settings
 from hierchat.language import _, later, plural
 from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings

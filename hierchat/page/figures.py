@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hierchat.chat.frames import Figures
-from hierchat.chat.settings import (
+from hierchat.chat.wording import (
     SOURCES,
     against_plain,
     in_order,

@@ -7,7 +7,6 @@ asked for, and those in conversations that it shows; the screen shows that of th
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
+from hierchat.chat.conversations import reply_settings
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
-from hierchat.chat.settings import reply_settings
 from hierchat.language import _, later
 from hierchat.page import chat_settings, comparison_view, conversation, page_sessions, status
 from hierchat.page.components import Components
@@ -218,12 +217,9 @@ class ReplyHandlers:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
                 chat_settings.keep(self._service, session, user, conversation, settings)
             made = reply_settings(settings.sampling)
-            asked = (user, conversation, reply.below, text, made, stop, files)
             if compare:
-                return self._service.compare(*asked, session.pair, held=reply.held)
-            return self._service.send(
-                *asked, held=reply.held, waited=time.monotonic() - reply.sent if reply.waited else 0.0
-            )
+                return self._service.compare(user, reply.question, made, stop, session.pair)
+            return self._service.send(user, reply.question, made, stop)
 
         take_back = self._take_back(session)
         if self._service.in_progress.begin(reply, start, take_back, waits=waits):

@@ -6,7 +6,7 @@ import html
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.settings import SAME_WORDS, UP_TO_TIES, slot_sentence
+from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, slot_sentence
 from hierchat.language import _, later, plural
 from hierchat.models.runnable import NO_DRAFTS
 from hierchat.page.buttons import button

@@ -1,11 +1,21 @@
+# ruff: noqa: F401
 """What hierchat remembers: users, conversations, messages, turns and their tokens, in one SQLite file.
 
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hierchat.store.chats import Chats
 from hierchat.store.connection import (
     FOUND_BEGINS,
     FOUND_ENDS,
+    Connection,
     DatabaseCorrupt,
     DatabaseLocked,
     DatabaseNewer,
@@ -15,10 +25,12 @@ from hierchat.store.connection import (
     storable,
     title_of,
 )
-from hierchat.store.figures import StoredComparison
-from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText
-from hierchat.store.history import Mark, SuffixRun, TextKind
-from hierchat.store.portable import Chat, ChatMessage
+from hierchat.store.figures import Comparisons, ReplyFigures, StoredComparison
+from hierchat.store.generated import GeneratedDrafts, GeneratedSize, GeneratedText, GeneratedTexts
+from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark, SuffixRun, TextKind
+from hierchat.store.messages import Messages
+from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
+from hierchat.store.presets import Presets
 from hierchat.store.records import (
     UNKNOWN,
     Attachment,
@@ -32,6 +44,7 @@ from hierchat.store.records import (
     HistorySize,
     IdleSettings,
     Message,
+    NewMessage,
     NewTurn,
     Origin,
     OverTimeFigures,
@@ -45,56 +58,74 @@ from hierchat.store.records import (
     TurnFigures,
     Whereabouts,
 )
-from hierchat.store.store import Store
-from hierchat.store.users import LOCAL_USER, Access, Account, Key
+from hierchat.store.replies import Replies
+from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, Key, Keys, Users
 
-__all__ = [
-    "FOUND_BEGINS",
-    "FOUND_ENDS",
-    "LOCAL_USER",
-    "UNKNOWN",
-    "Access",
-    "Account",
-    "Attachment",
-    "AttachmentHead",
-    "Baseline",
-    "Chat",
-    "ChatMessage",
-    "ChatSettings",
-    "Conversation",
-    "DatabaseCorrupt",
-    "DatabaseLocked",
-    "DatabaseNewer",
-    "DatabaseUnwritable",
-    "DraftingFigures",
-    "DraftsFrom",
-    "FinalState",
-    "GeneratedDrafts",
-    "GeneratedSize",
-    "GeneratedText",
-    "HistorySize",
-    "IdleSettings",
-    "Key",
-    "Mark",
-    "Message",
-    "NewTurn",
-    "NotFound",
-    "Origin",
-    "OverTimeFigures",
-    "Preset",
-    "Role",
-    "SourceCount",
-    "SourceSpan",
-    "State",
-    "Store",
-    "StoreError",
-    "StoredComparison",
-    "SuffixRun",
-    "TextKind",
-    "Totals",
-    "Turn",
-    "TurnFigures",
-    "Whereabouts",
-    "storable",
-    "title_of",
-]
+
+class Store:
+    """One SQLite file, usable from any thread and by several processes at once.
+
+    Every method of its parts may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is
+    then undone as a whole, and the store stays usable.
+    """
+
+    def __init__(self, connection: Connection, access: Access | None = None) -> None:
+        self.connection = connection
+        self.path = connection.path
+        self.notice = connection.notice
+        """What the user should know of the file."""
+        self.users = Users(connection)
+        self.accounts = Accounts(connection)
+        self.guests = Guests(connection)
+        self.keys = Keys(connection, access)
+        self.chats = Chats(connection)
+        self.presets = Presets(connection)
+        self.messages = Messages(connection)
+        self.replies = Replies(connection)
+        self.figures = ReplyFigures(connection)
+        self.comparisons = Comparisons(connection)
+        self.history = History(connection)
+        self.learned = LearnedValues(connection)
+        self.generated = GeneratedTexts(connection)
+        self.outbox = DeletionOutbox(connection)
+        self.transfer = ChatTransfer(connection)
+
+    @classmethod
+    def open(cls, path: Path, *, busy_seconds: float = 5.0, access: Access | None = None) -> Self:
+        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, and delete what
+        a crash kept from being deleted, guests too.
+
+        `busy_seconds` is how long any method waits for another program to release the file; `access` holds in place of
+        what the file says of the endpoint. Raises DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable;
+        the file is then as it was.
+        """
+        store = cls(Connection(path, busy_seconds), access)
+        try:
+            store.replies.recover()
+            store.messages.recover()
+            store.chats.recover()
+            store.guests.recover()
+            store.connection.fold()  # a process that was killed left its log
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Forget this store's guests, mark its unfinished replies as interrupted, make messages of the questions that
+        wait, delete what it hid, and close the connections of all threads."""
+        ends = (self.guests.end, self.replies.end, self.messages.end, self.chats.delete_hidden)
+        try:
+            for end in () if self.connection.closed else ends:
+                with suppress(StoreError):  # a disk that cannot be written: the next open does it
+                    end()
+        finally:
+            self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

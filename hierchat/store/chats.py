@@ -140,13 +140,9 @@ class Chats(Repository):
 
         Raises StoreError where the user was forgotten.
         """
-        now = time.time()
         with self._connection.write() as db:
             require_user(db, user_id)
-            return db.execute(
-                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-                [user_id, storable(title), now, now],
-            ).lastrowid
+            return _create(db, user_id, storable(title))
 
     def find(
         self, user_id: int, query: str | None = None, limit: int = 200, *, archived: bool = False
@@ -277,15 +273,9 @@ class Chats(Repository):
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
             title = _another_title(db, user_id, owned_conversation(db, user_id, source)["title"])
-            now = time.time()
-            fork: int = db.execute(
-                "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-                [user_id, title, now, now],
-            ).lastrowid
-            tags = (
-                "INSERT INTO tags (conversation_id, name) SELECT ?, name FROM tags WHERE conversation_id = ?"
-            )
-            db.execute(tags, [fork, source])
+            fork = _create(db, user_id, title)
+            tags = "SELECT ?, name FROM tags WHERE conversation_id = ?"
+            db.execute(f"INSERT INTO tags (conversation_id, name) {tags}", [fork, source])
             copy_settings(db, source, fork)
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
@@ -300,7 +290,10 @@ class Chats(Repository):
         store closes first, it is deleted then; if the process dies, when the file is opened next.
         """
         with self._connection.write() as db:
-            _forget(db, user_id, conversation_id)
+            owned_conversation(db, user_id, conversation_id)
+            forget_texts(db, user_id, conversation_id)
+            forget_learned(db, user_id)
+            db.execute(_BEQUEATH, [conversation_id])
             db.execute(
                 "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
                 [*this_process(), conversation_id],
@@ -352,17 +345,15 @@ class Chats(Repository):
         Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
         file is opened next. Raises StoreError where the user was forgotten.
         """
-        now = time.time()
         with self._connection.write() as db:
             require_user(db, user_id)
-            conversation = db.execute(
-                "INSERT INTO conversations"
-                " (user_id, title, created_at, updated_at, hidden_by, hider_started, incognito)"
-                " VALUES (?, '', ?, ?, ?, ?, 1)",
-                [user_id, now, now, *this_process()],
-            ).lastrowid
+            conversation = _create(db, user_id, "")
+            db.execute(
+                "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 1 WHERE id = ?",
+                [*this_process(), conversation],
+            )
         self._hidden.add(conversation)
-        return int(conversation)
+        return conversation
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
         """Delete an incognito conversation for good, from the files too; any other stays as it is.
@@ -376,6 +367,15 @@ class Chats(Repository):
             ).rowcount
         if ended:
             self.delete_hidden([conversation_id])
+
+
+def _create(db: Database, user_id: int, title: str) -> int:
+    now = time.time()
+    conversation: int = db.execute(
+        "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
+        [user_id, title, now, now],
+    ).lastrowid
+    return conversation
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:
@@ -458,11 +458,3 @@ def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
         # Whatever holds texts in memory looks for what is there.
         db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
     return bool(found)
-
-
-def _forget(db: Database, user_id: int, conversation_id: int) -> None:
-    """Drop all that is derived from a conversation. Raises NotFound."""
-    owned_conversation(db, user_id, conversation_id)
-    forget_texts(db, user_id, conversation_id)
-    forget_learned(db, user_id)
-    db.execute(_BEQUEATH, [conversation_id])

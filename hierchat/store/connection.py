@@ -69,38 +69,10 @@ def corrupt(path: Path, what: str = "it is damaged, or no database") -> Database
     )
 
 
-def newer(path: Path) -> DatabaseNewer:
-    return DatabaseNewer(
-        f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another "
-        "file with --db."
-    )
-
-
 def unwritable(path: Path, what: object) -> DatabaseUnwritable:
     return DatabaseUnwritable(
         f"{path} cannot be written ({what}). Free some disk space or make the file and its folder writable, "
         "or choose another place with --db."
-    )
-
-
-def gone(path: Path) -> DatabaseUnwritable:
-    return DatabaseUnwritable(
-        f"{path} was moved, deleted or replaced while hierchat ran. End hierchat, put the file or a backup of it "
-        "back in its place, and start hierchat again."
-    )
-
-
-def without_log(path: Path) -> DatabaseCorrupt:
-    return DatabaseCorrupt(
-        f"{path} is empty: its chats stand in {path.name}-wal, which is not beside it. It was left as it is. Put that "
-        "file there, too, or restore a backup: `hierchat backup FILE` makes whole copies. To begin anew, delete the "
-        "file."
-    )
-
-
-def no_file(path: Path) -> DatabaseUnwritable:
-    return DatabaseUnwritable(
-        f"{path} is a folder or a device, not a file. Name a file with --db, such as {path / 'hierchat.db'}."
     )
 
 
@@ -157,7 +129,7 @@ class Connection:
     """Transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
 
     def __init__(self, path: Path, busy_seconds: float) -> None:
-        """Open `path`, create it if missing, bring its schema up to date. Raises the errors of errors.py."""
+        """Open `path`, create it if missing, bring its schema up to date. Raises a StoreError."""
         self.path = path.absolute()
         self._busy_seconds = busy_seconds
         self._pool = threading.Condition()
@@ -170,12 +142,23 @@ class Connection:
         self.ended: set[int] = set()
         """Replies that ended while the file could not be written, which still says that they are being written."""
         if self.path.exists() and not self.path.is_file():
-            raise no_file(self.path)
+            raise DatabaseUnwritable(
+                f"{self.path} is a folder or a device, not a file. Name a file with --db, such as "
+                f"{self.path / 'hierchat.db'}."
+            )
         with translated(self.path):
-            _create(self.path)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Never open a database that is there: closing it again would drop this process's locks on it. Only its
+            # owner can read a new one; SQLite gives its side files the same mode.
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             alone = None if _log_of(self.path).exists() else time.time()
             if alone and _is_empty(self.path):
-                raise without_log(self.path)
+                raise DatabaseCorrupt(
+                    f"{self.path} is empty: its chats stand in {self.path.name}-wal, which is not beside it. It was "
+                    "left as it is. Put that file there, too, or restore a backup: `hierchat backup FILE` makes whole "
+                    "copies. To begin anew, delete the file."
+                )
             _check(self.path, busy_seconds)
             self._file = self.path.stat()
         # The schema before the log: so a file that has a log, or had one, is never empty itself.
@@ -191,7 +174,10 @@ class Connection:
                     "copies."
                 )
                 log.warning(self.notice)
-            self._opening_id = _note_opening(db)
+            opening = [*this_process(), time.time()]
+            self._opening_id: int = db.execute(
+                "INSERT INTO openings (pid, started, opened_at) VALUES (?, ?, ?)", opening
+            ).lastrowid
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
@@ -203,7 +189,13 @@ class Connection:
             db = self._idle.pop() if self._idle else None
             self._used += 1
         try:
-            db = db or self._opened()
+            if db is None:
+                db = _connect(self.path, "rw", self._busy_seconds)
+                db.execute("PRAGMA foreign_keys = ON")
+                # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
+                # but never the file, and no fsync holds up the reply that is being written.
+                db.execute("PRAGMA synchronous = NORMAL")
+                db.execute("PRAGMA secure_delete = ON")
             yield db
         finally:
             with self._pool:
@@ -214,15 +206,6 @@ class Connection:
                     else:
                         self._idle.append(db)
                 self._pool.notify_all()
-
-    def _opened(self) -> Database:
-        db = _connect(self.path, "rw", self._busy_seconds)
-        db.execute("PRAGMA foreign_keys = ON")
-        # NORMAL: a crash of the program loses nothing acknowledged, a power cut may lose the last seconds
-        # but never the file, and no fsync holds up the reply that is being written.
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA secure_delete = ON")
-        return db
 
     @contextmanager
     def read(self) -> Iterator[Database]:
@@ -267,7 +250,10 @@ class Connection:
         except FileNotFoundError:
             same = False
         if not same and not self._closed:
-            raise gone(self.path)
+            raise DatabaseUnwritable(
+                f"{self.path} was moved, deleted or replaced while hierchat ran. End hierchat, put the file or a "
+                "backup of it back in its place, and start hierchat again."
+            )
 
     def fold(self) -> bool:
         """Write the log into the file and empty it; False where somebody reads or writes at this moment. Waits for
@@ -383,26 +369,10 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
     return Database(conn)
 
 
-def _create(path: Path) -> None:
-    """An empty file that only its owner can read; SQLite gives its side files the same mode."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Never open a database that is there: closing it again would drop this process's locks on it.
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
 def _log_of(path: Path) -> Path:
     """SQLite's write-ahead log, which stands beside the file for as long as a connection is open, or was not closed."""
     path = path.resolve()
     return path.with_name(f"{path.name}-wal")
-
-
-def _note_opening(db: Database) -> int:
-    pid, started = this_process()
-    row: int = db.execute(
-        "INSERT INTO openings (pid, started, opened_at) VALUES (?, ?, ?)", [pid, started, time.time()]
-    ).lastrowid
-    return row
 
 
 def _close_abandoned(db: Database, alone: float | None) -> bool:
@@ -435,7 +405,10 @@ def _check(path: Path, busy_seconds: float) -> None:
         if path.stat().st_size and not db.execute("PRAGMA page_count").fetchone()[0]:
             raise corrupt(path)
         if is_newer(db):
-            raise newer(path)
+            raise DatabaseNewer(
+                f"{path} was written by a newer hierchat and was left as it is. Update hierchat, or choose another "
+                "file with --db."
+            )
         if is_foreign(db):
             raise corrupt(path, "it is another program's database")
 
@@ -444,20 +417,9 @@ def _check(path: Path, busy_seconds: float) -> None:
 
 
 TABLES = (
-    "users",
-    "conversations",
-    "messages",
-    "imports",
-    "presets",
-    "turns",
-    "message_tokens",
-    "suffix_runs",
-    "self_texts",
-    "learned",
-    "latency",
-    "comparisons",
-    "accounts",
-)
+    "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
+    "learned", "latency", "comparisons", "accounts",
+)  # fmt: skip
 """Whose rows are counted."""
 BUSY_SECONDS = 2.0
 
@@ -486,7 +448,20 @@ def examine(path: Path) -> Health:
         size = sum(side.stat().st_size for side in sides if side.exists())
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
         with closing(connection):
-            return _examine(Database(connection), size)
+            db = Database(connection)
+            verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
+            if verdicts != [("ok",)]:
+                return Health("damaged", size, detail=f"{len(verdicts)} findings or more")
+            if size and not db.execute("PRAGMA page_count").fetchone()[0]:
+                return Health("damaged", size, detail="no database")
+            if is_newer(db):
+                return Health("newer", size)
+            if is_foreign(db):
+                return Health("foreign", size)
+            steps = [step.name for step in migrations.applied(db)]
+            there = set(db.table_names())
+            rows = {name: db[name].count for name in TABLES if name in there}
+            return Health("well", size, steps[-1] if steps else "none", rows)
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorname", type(error).__name__)
         broken = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
@@ -496,22 +471,6 @@ def examine(path: Path) -> Health:
         return Health("damaged" if broken else "unreadable", path.stat().st_size, detail=code)
     except OSError as error:
         return Health("unreadable", detail=error.strerror or type(error).__name__)
-
-
-def _examine(db: Database, size: int) -> Health:
-    verdicts = db.execute("PRAGMA quick_check(10)").fetchall()
-    if verdicts != [("ok",)]:
-        return Health("damaged", size, detail=f"{len(verdicts)} findings or more")
-    if size and not db.execute("PRAGMA page_count").fetchone()[0]:
-        return Health("damaged", size, detail="no database")
-    if is_newer(db):
-        return Health("newer", size)
-    if is_foreign(db):
-        return Health("foreign", size)
-    steps = [step.name for step in migrations.applied(db)]
-    there = set(db.table_names())
-    rows = {name: db[name].count for name in TABLES if name in there}
-    return Health("well", size, steps[-1] if steps else "none", rows)
 
 
 # A file that is written whole or not at all, and replaces no other.

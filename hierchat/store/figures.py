@@ -22,7 +22,7 @@ from hierchat.store.records import (
     SourceCount,
     Totals,
 )
-from hierchat.store.replies import TOKEN
+from hierchat.store.replies import FINISHED, TOKEN
 
 _OWNED = (
     "SELECT comparisons.* FROM comparisons JOIN conversations ON conversations.id = conversation_id"
@@ -41,13 +41,6 @@ class StoredComparison:
     result: str
 
 
-_FINISHED = """
-    FROM turns
-    JOIN token_log USING (message_id)
-    JOIN messages ON messages.id = message_id
-    JOIN conversations ON conversations.id = conversation_id
-    WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
-"""
 _TOTALS = f"""
     SELECT
         count(*) AS replies,
@@ -55,11 +48,11 @@ _TOTALS = f"""
         sum(tokens) FILTER (WHERE forwards > 0) * 1.0 / sum(forwards) AS tokens_per_forward,
         ifnull(sum(proposed), 0) AS proposed,
         ifnull(sum(accepted), 0) AS accepted
-    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted {_FINISHED})
+    FROM (SELECT length(ids) / {TOKEN.itemsize} AS tokens, forwards, proposed, accepted {FINISHED})
 """
 _ACCEPTED_BY_SOURCE = f"""
     SELECT each.key AS source, sum(json_extract(each.value, '$.accepted')) AS accepted
-    FROM (SELECT sources {_FINISHED}), json_each(sources) AS each
+    FROM (SELECT sources {FINISHED}), json_each(sources) AS each
     GROUP BY source ORDER BY accepted DESC, source
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
@@ -25,7 +25,7 @@ from hierchat.store.connection import (
     this_process,
     title_of,
 )
-from hierchat.store.records import Attachment, AttachmentHead, Message, Role, State, Whereabouts
+from hierchat.store.records import Attachment, AttachmentHead, Message, NewMessage, State, Whereabouts
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
 PATH = """
@@ -54,6 +54,10 @@ _MODELS = """
     SELECT message_id, json_extract(written_by, '$.model') FROM asked JOIN imported_messages ON message_id = id
     WHERE written_by IS NOT NULL
 """
+_HEADS = """
+    SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id
+    WHERE conversation_id = ? ORDER BY attachments.id
+"""
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -80,16 +84,9 @@ class Messages(Repository):
         self._queued: set[int] = set()  # questions that this store queued: at most those wait
 
     def add(
-        self,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        role: Role,
-        text: str,
-        files: Sequence[Attachment] = (),
-        queued: Collection[int] = (),
+        self, user_id: int, conversation_id: int, message: NewMessage, queued: Collection[int] = ()
     ) -> int:
-        """Add a complete message below `parent_id` (None: a root) and make its branch current.
+        """Add a complete message and make its branch current.
 
         The first user message, or else its first file, gives an untitled conversation its title. `queued`: the
         questions that it is, as `enqueue` named them; they wait no more. Raises NotFound, also where one of them waits
@@ -98,21 +95,12 @@ class Messages(Repository):
         with self._connection.write() as db:
             if _let_go(db, queued) != len(queued):
                 raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
-            added = self._add_with_files(db, user_id, conversation_id, parent_id, role, text, files)
+            added = self.insert(db, user_id, conversation_id, message)
         self._queued.difference_update(queued)
         return added
 
-    def enqueue(
-        self,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        text: str,
-        files: Sequence[Attachment] = (),
-        *,
-        at_end: bool,
-    ) -> int | None:
-        """Store a question that was sent and waits for its turn: below `parent_id`, or `at_end` of the conversation.
+    def enqueue(self, user_id: int, conversation_id: int, message: NewMessage, *, at_end: bool) -> int | None:
+        """Store a question that was sent and waits for its turn: below its parent, or `at_end` of the conversation.
 
         It is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened
         after the process died; `dequeue` takes it back. Nothing is stored (None) where the conversation
@@ -125,8 +113,8 @@ class Messages(Repository):
                 "INSERT INTO waiting (conversation_id, parent_id, at_end, text, files, pid, started)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    *(conversation_id, parent_id, at_end, storable(text)),
-                    json.dumps([asdict(file) for file in files]),
+                    *(conversation_id, message.parent_id, at_end, storable(message.text)),
+                    json.dumps([asdict(file) for file in message.files]),
                     *this_process(),
                 ],
             ).lastrowid
@@ -168,7 +156,8 @@ class Messages(Repository):
             text = "\n\n".join(row["text"] for row in (first, *more) if row["text"])
             files = [Attachment(**file) for row in (first, *more) for file in json.loads(row["files"])]
             _let_go(db, [row["id"] for row in (first, *more)])
-            self._add_with_files(db, first["user_id"], conversation_id, first["below"], "user", text, files)
+            message = NewMessage(first["below"], text, files=files)
+            self.insert(db, first["user_id"], conversation_id, message)
 
     def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
         """Add this text beside a reply, as the user's version of it, and make it current; its id.
@@ -180,9 +169,8 @@ class Messages(Repository):
             reply = owned_message(db, user_id, message_id)
             if reply["role"] != "assistant":
                 raise StoreError("Only a reply can be edited so.")
-            edited = self.insert(
-                db, user_id, reply["conversation_id"], reply["parent_id"], "assistant", text, "complete"
-            )
+            version = NewMessage(reply["parent_id"], text, "assistant")
+            edited = self.insert(db, user_id, reply["conversation_id"], version)
             db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
             return edited
 
@@ -195,8 +183,7 @@ class Messages(Repository):
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
                 leaf = leaf_id
-                if owned_message(db, user_id, leaf_id)["conversation_id"] != conversation_id:
-                    raise NotFound(f"Message {leaf_id} is not in conversation {conversation_id}.")
+                _require_inside(db, user_id, conversation_id, leaf_id)
             rows = list(db.query(_END_OF_PATH, {"leaf": leaf, "most": most}))
             return self._messages(db, conversation_id, rows)
 
@@ -229,71 +216,50 @@ class Messages(Repository):
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [leaf, conversation_id])
             return leaf
 
-    def _add_with_files(
-        self,
-        db: Database,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        role: Role,
-        text: str,
-        files: Sequence[Attachment],
-    ) -> int:
-        title = text if text.strip() or not files else files[0].name
-        message_id = self.insert(db, user_id, conversation_id, parent_id, role, text, "complete", title)
-        attach(db, message_id, files)
-        return message_id
-
     def _messages(self, db: Database, conversation_id: int, rows: list[dict[str, Any]]) -> list[Message]:
         children = defaultdict(list)
         for id, parent_id in db.execute(
             "SELECT id, parent_id FROM messages WHERE conversation_id = ? ORDER BY id", [conversation_id]
         ):
             children[parent_id].append(id)
-        attached = heads(db, conversation_id)
+        attached: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
+        for message_id, *head in db.execute(_HEADS, [conversation_id]).fetchall():
+            attached[message_id] += (AttachmentHead(*head),)
         models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
         return [
             Message(
                 **{name: row[name] for name in _COLUMNS if name != "state"},
                 state="interrupted" if row["id"] in self._connection.ended else row["state"],
                 siblings=tuple(children[row["parent_id"]]),
-                attachments=attached.get(row["id"], ()),
+                attachments=attached[row["id"]],
                 edited=bool(row["edited"]),
                 model=models.get(row["id"], ""),
             )
             for row in rows
         ]
 
+    @staticmethod
     def insert(
-        self,
-        db: Database,
-        user_id: int,
-        conversation_id: int,
-        parent_id: int | None,
-        role: Role,
-        text: str,
-        state: State,
-        title: str = "",
+        db: Database, user_id: int, conversation_id: int, message: NewMessage, state: State = "complete"
     ) -> int:
         """Add a message as part of a transaction, and make its branch current. Raises NotFound."""
         conversation = owned_conversation(db, user_id, conversation_id)
-        if (
-            parent_id is not None
-            and owned_message(db, user_id, parent_id)["conversation_id"] != conversation_id
-        ):
-            raise NotFound(f"Message {parent_id} is not in conversation {conversation_id}.")
+        if message.parent_id is not None:
+            _require_inside(db, user_id, conversation_id, message.parent_id)
         now = time.time()
         message_id: int = db.execute(
             "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            [conversation_id, parent_id, role, storable(text), state, now],
+            [conversation_id, message.parent_id, message.role, storable(message.text), state, now],
         ).lastrowid
         db.execute(
             "UPDATE conversations SET current_leaf_id = ?, updated_at = ? WHERE id = ?",
             [message_id, now, conversation_id],
         )
-        if role == "user" and not conversation["title"]:
+        if message.role == "user" and not conversation["title"]:
+            title = message.text if message.text.strip() or not message.files else message.files[0].name
             db.execute("UPDATE conversations SET title = ? WHERE id = ?", [title_of(title), conversation_id])
+        attach(db, message_id, message.files)
         return message_id
 
     def attachments(self, user_id: int, message_id: int) -> list[Attachment]:
@@ -320,25 +286,17 @@ class Messages(Repository):
             return {id: Whereabouts(*rest) for id, *rest in rows}
 
 
+def _require_inside(db: Database, user_id: int, conversation_id: int, message_id: int) -> None:
+    if owned_message(db, user_id, message_id)["conversation_id"] != conversation_id:
+        raise NotFound(f"Message {message_id} is not in conversation {conversation_id}.")
+
+
 def attachments_of(db: Database, message_id: int) -> list[Attachment]:
     """Return the files of a message, of any user."""
     rows = db.execute(
         "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
     )
     return [Attachment(*row) for row in rows.fetchall()]
-
-
-def heads(db: Database, conversation_id: int) -> Mapping[int, tuple[AttachmentHead, ...]]:
-    """Return the attachments of a conversation without their texts, by message."""
-    found: defaultdict[int, tuple[AttachmentHead, ...]] = defaultdict(tuple)
-    rows = db.execute(
-        "SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id"
-        " WHERE conversation_id = ? ORDER BY attachments.id",
-        [conversation_id],
-    )
-    for message_id, *head in rows.fetchall():
-        found[message_id] += (AttachmentHead(*head),)
-    return found
 
 
 def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:

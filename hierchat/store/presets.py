@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Repository, StoreError, storable
+from hierchat.store.connection import Connection, Repository, StoreError, storable
 from hierchat.store.records import ChatSettings, Preset
 
 
 class Presets(Repository):
     """Settings with a name, which a chat copies when it takes them: a preset that changes later changes no chat."""
+
+    def __init__(
+        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
+    ) -> None:
+        """`changed` is called with the user of each preset that was added, changed or deleted."""
+        super().__init__(connection)
+        self._changed = changed
 
     def all(self, user_id: int) -> list[Preset]:
         """List a user's presets, by name."""
@@ -29,10 +37,12 @@ class Presets(Repository):
         """Add a preset and return its id. Raises StoreError if there is one of that name."""
         with self._connection.write() as db:
             _require_free(db, user_id, name)
-            return db.execute(
+            preset: int = db.execute(
                 "INSERT INTO presets (user_id, name, system_prompt, sampling) VALUES (?, ?, ?, ?)",
                 [user_id, storable(name), *_values(settings)],
             ).lastrowid
+        self._changed(user_id)
+        return preset
 
     def change(self, user_id: int, preset_id: int, settings: ChatSettings) -> None:
         """Replace the settings of a preset. Raises StoreError if it is gone."""
@@ -42,6 +52,7 @@ class Presets(Repository):
                 "UPDATE presets SET system_prompt = ?, sampling = ? WHERE id = ?",
                 [*_values(settings), preset_id],
             )
+        self._changed(user_id)
 
     def rename(self, user_id: int, preset_id: int, name: str) -> None:
         """Rename a preset. Raises StoreError if it is gone, or another one has that name."""
@@ -49,12 +60,14 @@ class Presets(Repository):
             _owned(db, user_id, preset_id)
             _require_free(db, user_id, name, preset_id)
             db.execute("UPDATE presets SET name = ? WHERE id = ?", [storable(name), preset_id])
+        self._changed(user_id)
 
     def delete(self, user_id: int, preset_id: int) -> None:
         """Delete a preset; chats keep the settings that they took from it. Raises StoreError if it is gone."""
         with self._connection.write() as db:
             _owned(db, user_id, preset_id)
             db.execute("DELETE FROM presets WHERE id = ?", [preset_id])
+        self._changed(user_id)
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
         """Choose the preset that new chats begin with; None: the model's own values.
@@ -67,6 +80,7 @@ class Presets(Repository):
             # Two statements: at no moment may there be two defaults.
             db.execute("UPDATE presets SET is_default = 0 WHERE user_id = ?", [user_id])
             db.execute("UPDATE presets SET is_default = 1 WHERE id = ?", [preset_id])
+        self._changed(user_id)
 
     def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
         """Add a preset out of a file; whether it is new. One of that name that is here stays as it is. It becomes the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from types import MappingProxyType
@@ -52,7 +52,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentHead:
-    """The same without its text, which may be long."""
+    """An attachment without its text, which may be long."""
 
     id: int
     name: str
@@ -78,6 +78,18 @@ class Message:
     """Whether it is a reply as the user changed it."""
     model: str = ""
     """Of a reply: the model that wrote it, here or elsewhere, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to be added to a conversation."""
+
+    parent_id: int | None
+    """The message that it follows; None: it is a root."""
+    text: str
+    role: Role = "user"
+    files: Sequence[Attachment] = ()
+    """The files that are sent with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from hierchat.store.messages import Messages
 from hierchat.store.records import (
     UNKNOWN,
     FinalState,
+    NewMessage,
     NewTurn,
     Origin,
     SourceCount,
@@ -57,31 +58,28 @@ def joined(
     for number, (source, origin) in enumerate(zip(sources, origins, strict=True), start):
         last = spans[-1] if spans else None
         if last and last.source == source and origin.goes_on(last.origin, last.length):
-            chance = _mean(last.origin.chance, last.length, origin.chance)
-            spans[-1] = replace(last, length=last.length + 1, origin=replace(last.origin, chance=chance))
+            before, chance = last.origin.chance, origin.chance
+            mean = (
+                None if before is None or chance is None else before + (chance - before) / (last.length + 1)
+            )
+            spans[-1] = replace(last, length=last.length + 1, origin=replace(last.origin, chance=mean))
         else:
             spans.append(SourceSpan(number, 1, source, origin))
     return spans
 
 
-def _mean(mean: float | None, count: int, value: float | None) -> float | None:
-    """Extend the mean of `count` chances by one more; None if one is unknown."""
-    if mean is None or value is None:
-        return None
-    return mean + (value - mean) / (count + 1)
-
-
 TOKEN = np.dtype("<i4")
 """How the token log keeps a token id: 4 bytes, little endian, on every machine."""
 
-_FINISHED = """
+FINISHED = """
     FROM turns
     JOIN token_log USING (message_id)
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE user_id = ? AND state <> 'writing' AND hidden_by IS NULL AND copy_of IS NULL
 """
-_LOGGED = f"{_FINISHED} AND model_key = ? AND length(ids) > 0"
+"""The replies of a user that count: neither hidden nor copies."""
+_LOGGED = f"{FINISHED} AND model_key = ? AND length(ids) > 0"
 _WRITTEN = """
     SELECT message_id, ids FROM messages
     JOIN turns ON turns.message_id = messages.id
@@ -94,9 +92,8 @@ _LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 class Replies(Repository):
     """Replies: written in pieces, then read with what was measured of them."""
 
-    def __init__(self, connection: Connection, messages: Messages) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._messages = messages
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
     def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
@@ -106,9 +103,8 @@ class Replies(Repository):
         it closes first, the reply is marked interrupted.
         """
         with self._connection.write() as db:
-            message_id = self._messages.insert(
-                db, user_id, conversation_id, parent_id, "assistant", "", "writing"
-            )
+            reply = NewMessage(parent_id, "", "assistant")
+            message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
             pid, started = this_process()
             db.table("turns").insert(
                 _columns(turn)
@@ -232,11 +228,17 @@ class Replies(Repository):
             owned_message(db, user_id, message_id)
             for row in db.query("SELECT * FROM turns WHERE message_id = ?", [message_id]):
                 row |= {"settings": json.loads(row["settings"]), "drafted": bool(row["drafted"])}
+                figures = None
+                if row["sources"] is not None:
+                    counts = json.loads(row["sources"]).items()
+                    row["sources"] = {name: SourceCount(**count) for name, count in counts}
+                    row["plan"] = row["plan"] and tuple(map(tuple, json.loads(row["plan"])))
+                    figures = TurnFigures(**_only(TurnFigures, row))
                 return Turn(
                     message_id=message_id,
                     begun=NewTurn(**_only(NewTurn, row)),
                     reply_tokens=len(_tokens(db, message_id)),
-                    figures=None if row["sources"] is None else _figures(row),
+                    figures=figures,
                 )
             return None
 
@@ -274,12 +276,6 @@ def _columns(record: NewTurn | TurnFigures | SourceCount) -> dict[str, Any]:
 def _tokens(db: Database, message_id: int) -> np.ndarray:
     row = db.execute("SELECT ids FROM token_log WHERE message_id = ?", [message_id]).fetchone()
     return np.frombuffer(row[0] if row else b"", dtype=TOKEN)
-
-
-def _figures(row: dict[str, Any]) -> TurnFigures:
-    sources = {name: SourceCount(**count) for name, count in json.loads(row["sources"]).items()}
-    plan = None if row["plan"] is None else tuple((name, length) for name, length in json.loads(row["plan"]))
-    return TurnFigures(**_only(TurnFigures, row) | {"sources": sources, "plan": plan})
 
 
 def _only(record: type, row: dict[str, Any]) -> dict[str, Any]:

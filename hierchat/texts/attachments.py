@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from hierchat.store import Attachment, storable
-from hierchat.texts.pdf_text import PdfError, text_of
+from hierchat.texts.pdf import PdfError, text_of
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000

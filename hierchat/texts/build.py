@@ -9,7 +9,7 @@ import re
 import shutil
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -104,7 +104,7 @@ def write(
 ) -> Statistics:
     """Sorts the tokens and writes all of it to `target`, in place of what is there. `begins`: at which token which
     file begins. Raises CorpusError."""
-    from hierchat.drafting.growing.suffix_sort import suffix_order  # brings the compiler with it
+    from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = part_of(target)
     try:
@@ -195,29 +195,21 @@ _DISK, _MEMORY = 8, 16
 _SPARE = 64 * 2**20
 
 
-def build(
-    target: Path,
-    name: str,
-    reader: Reader,
-    tokenizer: Any,
-    model: str,
-    sources: Iterable[str],
-    report: Report,
-) -> Statistics:
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a corpus is made of, and for which model's tokens."""
+
+    name: str
+    reader: Reader
+    tokenizer: Any
+    model: str
+    sources: Sequence[str]
+    """The reader's files as the user named them."""
+
+
+def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
     """Build a corpus at `target`, in place of what is there. Raises CorpusError; nothing is changed then."""
-    if not reader.total:
-        raise _nothing(reader)
-    tokens, texts, begins = _tokenised(reader, tokenizer, target, name, report)
-    if not texts:
-        raise _nothing(reader)
-    report(Progress("sorting", 0, None, f"{tokens.size - texts:,} tokens"))
-    return write(target, name, tokens, texts, tokens_sha256(tokenizer), model, tuple(sources), begins)
-
-
-def _tokenised(
-    reader: Reader, tokenizer: Any, target: Path, name: str, report: Report
-) -> tuple[Tokens, int, list[tuple[int, str]]]:
-    """Tokenise all texts, a BREAK after each; count them, and note where each file begins."""
+    reader, tokenizer, name = recipe.reader, recipe.tokenizer, recipe.name
     tokens, texts = array("i"), 0
     begins: list[tuple[int, str]] = []
     report(Progress("reading", 0, reader.total, name))
@@ -231,7 +223,11 @@ def _tokenised(
                 texts += 1
         _require_room(len(tokens), target)
         report(Progress("reading", reader.done, reader.total, name))
-    return np.frombuffer(tokens, np.int32), texts, begins
+    if not texts:
+        raise _nothing(reader)
+    report(Progress("sorting", 0, None, f"{len(tokens) - texts:,} tokens"))
+    log, key = np.frombuffer(tokens, np.int32), tokens_sha256(tokenizer)
+    return write(target, name, log, texts, key, recipe.model, tuple(recipe.sources), begins)
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:

@@ -21,7 +21,7 @@ from hierchat.models.cache import known_sha256, locked
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
 from hierchat.models.progress import Report, silent
-from hierchat.texts.build import FORM, Damaged, Meta, Statistics, build, read, read_meta
+from hierchat.texts.build import FORM, Damaged, Meta, Recipe, Statistics, build, read, read_meta
 from hierchat.texts.text_files import CorpusError, Reader, find
 
 # The texts that ship, as a database of the model that is loaded: tokenised once for its tokenizer, into the
@@ -76,7 +76,8 @@ def seed(
             if found := kept_seed(files, tokenizer):
                 return found
             reader = Reader(files)
-            made = build(target, SEED_NAME, reader, tokenizer, model, [file.name for file in files], report)
+            names = [file.name for file in files]
+            made = build(target, Recipe(SEED_NAME, reader, tokenizer, model, names), report)
         for trouble in reader.passed_over:
             log.warning("Texts that ship are not used: %s", trouble)
         return made
@@ -118,22 +119,21 @@ def corpora_dir() -> Path:
     return data_dir() / "corpora"
 
 
-def add(
-    name: str,
-    reader: Reader,
-    tokenizer: Any,
-    model: str,
-    sources: Sequence[str],
-    report: Report = silent,
-    replace: bool = False,
-) -> Statistics:
+def add(recipe: Recipe, report: Report = silent, replace: bool = False) -> Statistics:
     """Build a corpus and store it. Raises CorpusError; then, and when it is interrupted, nothing was changed."""
-    target = _folder(name, tokens_sha256(tokenizer))
-    require_free_name(name, tokens_sha256(tokenizer), replace)
-    _sweep()
+    tokens = tokens_sha256(recipe.tokenizer)
+    target = _folder(recipe.name, tokens)
+    require_free_name(recipe.name, tokens, replace)
+    for part in corpora_dir().glob(
+        "*/*.part"
+    ):  # of processes that were killed; the lock of a living one is held
+        with suppress(Timeout, OSError), FileLock(part.with_suffix(".lock"), timeout=0):
+            shutil.rmtree(part)
+            if not _builds(part.parent):
+                shutil.rmtree(part.parent)
     try:
         with locked(target, report, "reading"):
-            return build(target, name, reader, tokenizer, model, sources, report)
+            return build(target, recipe, report)
     except OSError as error:
         raise CorpusError(
             f"{error.filename or target} cannot be written: {error.strerror}. Make {corpora_dir()} writable, "
@@ -144,15 +144,6 @@ def add(
             shutil.rmtree(target.parent, ignore_errors=True)
             with suppress(OSError):
                 corpora_dir().rmdir()
-
-
-def _sweep() -> None:
-    """Deletes what processes that were killed left half; the lock of a living one is held."""
-    for part in corpora_dir().glob("*/*.part"):
-        with suppress(Timeout, OSError), FileLock(part.with_suffix(".lock"), timeout=0):
-            shutil.rmtree(part)
-            if not _builds(part.parent):
-                shutil.rmtree(part.parent)
 
 
 def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
@@ -285,7 +276,7 @@ def statistics(
         usable, wrong = stored_for(tokens)
         found += usable
         for trouble in wrong:
-            _warn(trouble)
+            warn_once(trouble)
     if corpus:
         found.append(_extra(corpus, tokenizer, entry.name, report))
     return found
@@ -312,11 +303,9 @@ def _extra(corpus: Path, tokenizer: Any, model: str, report: Report) -> Statisti
                 return read(target)
             except Damaged:
                 reader = Reader(files, passed_over)
-                return build(target, EXTRA_NAME, reader, tokenizer, model, [str(corpus)], report)
+                return build(target, Recipe(EXTRA_NAME, reader, tokenizer, model, [str(corpus)]), report)
     except OSError as error:
         raise CorpusError(f"{error.filename or corpus}: {error.strerror}. Check its permissions.") from error
 
 
-@once
-def _warn(trouble: str) -> None:
-    log.warning(trouble)
+warn_once = once(log.warning)

@@ -93,21 +93,21 @@ def _markdown(chat: Chat) -> str:
     if chat.tags:
         parts.append(f"Tags: {', '.join(chat.tags)}")
     for message in branch:
+        writer = {"user": "You", "system": "System"}.get(message.role, "Reply")
+        if message.edited:
+            writer = "Reply, edited by you"
+        elif message.role == "assistant" and message.written_by:
+            writer = str(message.written_by["model"])
+        said, text = split_reasoning(message.text), message.text
+        if message.role == "assistant" and said.thought:  # becomes a part that can be opened
+            text = f"<details>\n<summary>Thoughts</summary>\n\n{said.thought}\n\n</details>\n\n{said.answer}"
         parts += [
-            f"## {_writer(message)}, {_time(message.created_at)}",
-            with_files(_text(message).strip(), message.attachments),
+            f"## {writer}, {_time(message.created_at)}",
+            with_files(text.strip(), message.attachments),
         ]
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"
-
-
-def _text(message: ChatMessage) -> str:
-    """Return the text of a message; the reasoning before an answer becomes a part that can be opened."""
-    parts = split_reasoning(message.text)
-    if message.role != "assistant" or not parts.thought:
-        return message.text
-    return f"<details>\n<summary>Thoughts</summary>\n\n{parts.thought}\n\n</details>\n\n{parts.answer}"
 
 
 def open_branch(chat: Chat) -> list[ChatMessage]:
@@ -119,14 +119,6 @@ def open_branch(chat: Chat) -> list[ChatMessage]:
         branch.append(at)
         at = known.get(at.parent or "")
     return branch[::-1]
-
-
-def _writer(message: ChatMessage) -> str:
-    if message.role != "assistant":
-        return "You" if message.role == "user" else "System"
-    if message.edited:
-        return "Reply, edited by you"
-    return str(message.written_by["model"]) if message.written_by else "Reply"
 
 
 def _time(seconds: float) -> str:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self, cast
 
 from hierchat.store import Store
 from hierchat.store.portable import Outcome
-from hierchat.texts.importers import own, read, recognised
+from hierchat.texts.importers import own, reader_of
 from hierchat.texts.importers.tree import BadChat, TransferError, record, text
 
 # The objects of a JSON file, one by one: those of its array, or those that stand behind each other. Whole
@@ -46,18 +46,18 @@ def elements(stream: BinaryIO) -> Iterator[Any]:
     """Each object or array as Python values; in place of one that is broken, a BadChat that says why. None where there
     is no more than a further piece of one."""
     for raw in _cut(stream):
-        yield _parsed(raw) if isinstance(raw, bytes) else raw
-
-
-def _parsed(raw: bytes) -> Any:
-    if raw.count(b",") > MOST_COMMAS:
-        return BadChat(f"it has more than {MOST_COMMAS:,} parts")
-    try:
-        return json.loads(raw.decode("utf-8", "replace"))
-    except RecursionError:
-        return BadChat("it is nested too deep")
-    except ValueError as error:  # not only JSONDecodeError: a number may have too many digits
-        return BadChat(f"it is no JSON ({error})")
+        if not isinstance(raw, bytes):
+            yield raw
+        elif raw.count(b",") > MOST_COMMAS:
+            yield BadChat(f"it has more than {MOST_COMMAS:,} parts")
+        else:
+            try:
+                value = json.loads(raw.decode("utf-8", "replace"))
+            except RecursionError:
+                value = BadChat("it is nested too deep")
+            except ValueError as error:  # not only JSONDecodeError: a number may have too many digits
+                value = BadChat(f"it is no JSON ({error})")
+            yield value
 
 
 def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
@@ -95,7 +95,7 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
             elif depth > outside:
                 depth -= 1
                 if depth == outside:
-                    yield _too_large() if large else data[start:at]
+                    yield BadChat(f"it has more than {LARGEST >> 20} MB") if large else data[start:at]
                     large = False
             else:
                 depth = outside = 0  # the end of the array
@@ -110,10 +110,6 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
         yield None
     if depth:
         yield BadChat("the file ends here, in the middle")
-
-
-def _too_large() -> BadChat:
-    return BadChat(f"it has more than {LARGEST >> 20} MB")
 
 
 # Files of chats, as they are given: JSON, zips that hold JSON, folders of both.
@@ -196,7 +192,10 @@ def _of(path: Path) -> list[Source]:
     try:
         if not zipfile.is_zipfile(path):
             return [Source(path, None, path.stat().st_size)]
-        _require_few(path)
+        with path.open("rb") as stream:  # before the list of its files is read, which takes memory
+            end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]
+        if end and end[zipfile._ECD_SIZE] > _MOST_DIRECTORY:  # type: ignore[attr-defined]
+            raise _too_many(path)
         with zipfile.ZipFile(path) as packed:
             found = [
                 Source(path, one.filename, one.file_size)
@@ -219,14 +218,6 @@ def _of(path: Path) -> list[Source]:
     if any(packed.getinfo(one.member or "").flag_bits & _ENCRYPTED for one in found):
         raise TransferError(f"{path} needs a password. Unpack it, and import what is in it.")
     return found
-
-
-def _require_few(path: Path) -> None:
-    """Raises TransferError where a zip has too many files, before the list of them is read, which takes memory."""
-    with path.open("rb") as stream:
-        end = zipfile._EndRecData(stream)  # type: ignore[attr-defined]
-    if end and end[zipfile._ECD_SIZE] > _MOST_DIRECTORY:  # type: ignore[attr-defined]
-        raise _too_many(path)
 
 
 def _too_many(path: Path) -> TransferError:
@@ -319,16 +310,16 @@ class Import:
                     self._user, name, settings, is_default=is_default
                 )
                 return
-            kind = recognised(value)
-            if kind is None:
+            reader = reader_of(value)
+            if reader is None:
                 self.others += 1
                 return
             which = text(record(value).get("title") or record(value).get("name")) or which
-            outcome, added = self._store.transfer.import_chat(self._user, read(value))
+            outcome, added = self._store.transfer.import_chat(self._user, reader.read(value))
         except BadChat as reason:
             self._pass_over(f"{source.name}, {which[:_TITLE]}: {reason}.")
             return
-        self.kinds[kind] += 1
+        self.kinds[reader.NAME] += 1
         self.outcomes[outcome] += 1
         self.messages += len(added)
         self.characters += sum(len(message.text) for message in added)

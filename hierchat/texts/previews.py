@@ -14,7 +14,7 @@ from typing import Any
 from hierchat.models.progress import Progress, Report, silent
 from hierchat.texts.build import encoded
 from hierchat.texts.corpora import corpora_dir
-from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, Reader, find, kind
+from hierchat.texts.text_files import LINES, PACKED, PDFS, TABLES, Reader, find, kind, size_of
 
 EVERY = 30.0
 """Seconds from one look to the next."""
@@ -116,10 +116,14 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
     left_out: Counter[str] = Counter()
     files = find(paths, passed_over, left_out)
     report(Progress("reading", 0, None, ""))
-    sizes = {file: _size(file) for file in files}
+    sizes = {file: size_of(file) for file in files}
     open_ones = [file for file in files if not _is_closed(file) and sizes[file]]
     read = tokens = 0
-    for file in _spread([file for file in open_ones if sizes[file] <= _SMALL] or open_ones[:1]):
+    small = [file for file in open_ones if sizes[file] <= _SMALL] or open_ones[:1]
+    step = max(len(small) / SAMPLES, 1)
+    for file in (
+        small[int(number * step)] for number in range(min(len(small), SAMPLES))
+    ):  # from first to last
         report(Progress("reading", 0, None, ""))
         texts, done = _beginning(file)
         tokens += sum(map(len, encoded(tokenizer, texts))) if texts else 0
@@ -138,7 +142,7 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
 def sample(paths: Iterable[Path], tokenizer: Any, most: int) -> Iterator[list[int]]:
     """The tokens of some texts of these files and folders, from first to last, `most` in all; none of the closed
     ones. Raises CorpusError for what is not there."""
-    sizes = {file: _size(file) for file in find(paths, []) if not _is_closed(file)}
+    sizes = {file: size_of(file) for file in find(paths, []) if not _is_closed(file)}
     step = max(sum(sizes.values()) // (most * _BYTES_PER_TOKEN), 1)
     total = 0
     for text in Reader(list(sizes)[::step]):
@@ -151,12 +155,6 @@ def sample(paths: Iterable[Path], tokenizer: Any, most: int) -> Iterator[list[in
 
 def _is_closed(file: Path) -> bool:
     return kind(file) in PDFS | TABLES or file.suffix.lower() in PACKED
-
-
-def _spread(files: list[Path]) -> list[Path]:
-    """Some of them, from first to last."""
-    step = max(len(files) / SAMPLES, 1)
-    return [files[int(number * step)] for number in range(min(len(files), SAMPLES))]
 
 
 def _beginning(file: Path) -> tuple[list[str], int]:
@@ -173,10 +171,3 @@ def _beginning(file: Path) -> tuple[list[str], int]:
         if characters >= _JSON_SAMPLE:
             break
     return texts, reader.done
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0

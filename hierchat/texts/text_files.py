@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from hierchat.texts.pdf_text import PdfError, text_of
+from hierchat.texts.pdf import PdfError, text_of
 
 # What can go wrong with a corpus. Each message is one line that says what happened and what to do.
 
@@ -58,7 +58,7 @@ _BOMS = (  # UTF-32's begins like UTF-16's
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_CHARSETS = (
+_CHARSETS = [
     "cp1252",
     "cp1250",
     "cp1251",
@@ -69,7 +69,7 @@ _CHARSETS = (
     "gb18030",
     "big5",
     "euc_kr",
-)
+]
 
 
 class Unreadable(Exception):
@@ -171,7 +171,8 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
     for bom, charset in _BOMS:
         if beginning.startswith(bom):
             return charset
-    if _is_garbled(beginning):
+    control = len(beginning) - len(beginning.translate(None, _CONTROL))
+    if control * _GARBLED > len(beginning):
         raise Unreadable("binary")
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     size = characters = bad = 0
@@ -195,18 +196,13 @@ def _charset(stream: BinaryIO, most: int | None = None) -> str:
     return _guess(sample)
 
 
-def _is_garbled(beginning: bytes) -> bool:
-    control = len(beginning) - len(beginning.translate(None, _CONTROL))
-    return control * _GARBLED > len(beginning)
-
-
 def _guess(sample: bytes) -> str:
     """Guess the charset of bytes that are not UTF-8: by the letters that they would be, else Western European."""
     try:
         from charset_normalizer import from_bytes
     except ImportError:
         return "cp1252"
-    best = from_bytes(sample[: 1 << 16], cp_isolation=list(_CHARSETS)).best()
+    best = from_bytes(sample[: 1 << 16], cp_isolation=_CHARSETS).best()
     if best is None or "cp1252" in best.could_be_from_charset:  # as likely as any other
         return "cp1252"
     return best.encoding
@@ -301,7 +297,7 @@ class Reader:
 
     def __init__(self, files: Iterable[Path], passed_over: Iterable[str] = ()) -> None:
         self.files = list(files)
-        self.total = sum(_size(file) for file in self.files)
+        self.total = sum(size_of(file) for file in self.files)
         self.done = 0
         """Bytes read, of `total`."""
         self.passed_over = list(passed_over)
@@ -318,13 +314,13 @@ class Reader:
             try:
                 with file.open("rb") as raw:
                     for text in self._texts(file, raw):
-                        self.done = before + min(raw.tell(), _size(file))
+                        self.done = before + min(raw.tell(), size_of(file))
                         yield from _pieces(text)
             except Unreadable as reason:
                 self.passed_over.append(f"{file}: {reason}")
             except OSError as error:
                 self.passed_over.append(f"{file}: {error.strerror or error}")
-            before += _size(file)
+            before += size_of(file)
             self.done = before
 
     def _texts(self, file: Path, raw: BinaryIO) -> Iterator[str]:
@@ -359,7 +355,8 @@ class Reader:
             self.passed_over.append(f"{file}: {bad} line{'s' * (bad > 1)} not JSON")
 
 
-def _size(file: Path) -> int:
+def size_of(file: Path) -> int:
+    """Return the bytes of a file, 0 where it cannot be looked at."""
     try:
         return file.stat().st_size
     except OSError:

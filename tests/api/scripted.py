@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,6 @@ from typing import Any
 
 from hierchat.api.endpoint import Endpoint
 from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
 from hierchat.models.progress import Report
 from hierchat.page.page_app import build_app, serve
 from hierchat.runtime.model_slot import ModelSlot
@@ -21,7 +17,8 @@ from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Access, Store
 from tests.testing import browser as driving
-from tests.testing.tiny_chat import CONTEXT, END, SYSTEM, catalogue, served, settle, tokenizer
+from tests.testing.scripted_engine import ScriptedEngine as Script
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, served, settle, tokenizer
 
 TOOLS_TEMPLATE = (
     "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
@@ -30,58 +27,6 @@ TOOLS_TEMPLATE = (
     "{% for c in m['tool_calls'] or [] %}<tool_call>\n{{ c['function'] | tojson }}\n</tool_call>{% endfor %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-
-class Script:
-    """An engine, elsewhere, that writes `text`, a token a step, and waits where it is told to."""
-
-    context_length = CONTEXT
-    exact: bool | None = None
-    backend = "script"
-    places = 1
-
-    def __init__(self, text: str = "Hello there.") -> None:
-        self.text = text
-        self.holds_at: int | None = None
-        """It waits before this token until `go` is set."""
-        self.go = threading.Event()
-        self.began, self.stopped = threading.Event(), threading.Event()
-        self.asked: list[tuple[list[int], GenerationSettings]] = []
-
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        self.asked.append((list(prompt_ids), settings))
-        self.began.set()
-        yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids))
-        words = tokenizer()(self.text, add_special_tokens=False)["input_ids"]
-        words = [*words, END][: settings.max_new_tokens]
-        written = ""
-        for at, token in enumerate(words):
-            while at == self.holds_at and not self.go.wait(0.01) and not (stop and stop.is_set()):
-                pass
-            written = tokenizer().decode(words[: at + 1], skip_special_tokens=True)
-            finish = None
-            if stop is not None and stop.is_set():
-                finish = "stopped"
-                self.stopped.set()
-            elif token == END:
-                finish = "end"
-            elif any(mark in written for mark in settings.stop):
-                finish = "stop"
-            elif at + 1 == len(words):
-                finish = "length"
-            yield Step((token,), (TARGET,), width=1, forward_ms=1.0, finish=finish)  # type: ignore[arg-type]
-            if finish:
-                return
 
 
 def with_template(template: str) -> Any:

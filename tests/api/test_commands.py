@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.cli.main import main
-from hierchat.store import Store
+from hierchat.store import NewMessage, Store
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_add_list_remove(keys, tmp_path: Path) -> None:
         assert found is not None
         assert found.user_id is not None
         chat = store.chats.create(found.user_id)
-        store.messages.add(found.user_id, chat, None, "user", "an unusual word: xylograph")
+        store.messages.add(found.user_id, chat, NewMessage(None, "an unusual word: xylograph"))
     code, _, said = keys("add", "editor")
     assert code == 1
     assert "There is a key called 'editor' already" in said

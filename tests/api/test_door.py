@@ -15,7 +15,7 @@ import pytest
 
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.successors import Successors
-from hierchat.store import Access, Key, Store
+from hierchat.store import Access, Key, NewMessage, Store
 from tests.api.raw import ask, bearer
 from tests.api.scripted import Script, Served, make_slot, scripted, serving
 
@@ -231,7 +231,7 @@ def test_a_history_drafts_for_its_own_key_alone(keyed: Served) -> None:
     assert keyed.store.chats.find(person) == []
     # And what a person wrote drafts for no key.
     mine = keyed.store.chats.create(person)
-    keyed.store.messages.add(person, mine, None, "user", words)
+    keyed.store.messages.add(person, mine, NewMessage(None, words))
     bare = keyed.store.keys.add("bare")
     answer = ask(keyed.address, "POST", CHAT, asked, bearer(bare)).json
     assert (answer["choices"][0]["message"]["content"], answer["usage"]["hierchat"]["accepted"]) == (

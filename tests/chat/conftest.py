@@ -9,6 +9,7 @@ import pytest
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.served_model import ServedModel
@@ -59,9 +60,8 @@ class Talk:
         self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
     ) -> Any:
         """The generator of frames."""
-        return self.service.send(
-            self.user, self.conversation, parent, text, self._settings(settings), self.stop, files
-        )
+        question = Question(self.conversation, parent, text, files)
+        return self.service.send(self.user, question, self._settings(settings), self.stop)
 
     def send(
         self, text: str, parent: int | None = None, files: Sequence[Attachment] = (), **settings: Any
@@ -73,9 +73,8 @@ class Talk:
         return list(self.service.regenerate(self.user, question, self._settings(settings), self.stop))[-1]
 
     def comparing(self, text: str, parent: int | None = None, **settings: Any) -> Iterator[CompareFrame]:
-        return self.service.compare(
-            self.user, self.conversation, parent, text, self._settings(settings), self.stop
-        )
+        question = Question(self.conversation, parent, text)
+        return self.service.compare(self.user, question, self._settings(settings), self.stop)
 
     def messages(self) -> list[Message]:
         return self.store.messages.path(self.user, self.conversation)

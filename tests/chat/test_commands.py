@@ -15,7 +15,6 @@ from .conftest import Talk
 def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     last = talk.send("hello hello hello hello hello", max_new_tokens=60)
     turn = talk.store.replies.turn(talk.user, last.message_id)
-    assert turn
     assert turn.figures
     assert main(["stats", "--db", str(talk.store.path)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -35,17 +34,6 @@ def test_a_table_by_day(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1][6] == str(turn.figures.proposed)
     assert lines[3][:2] == ["day", "context"]
     assert lines[4][1].endswith("%,")
-
-
-def test_it_stands_in_80_columns(
-    talk: Talk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    talk.send("hello hello hello hello hello", max_new_tokens=60)
-    monkeypatch.setattr("hierchat.cli.stats.FILE_WIDTH", 80)
-    assert main(["stats", "--db", str(talk.store.path)]) == 0
-    said = capsys.readouterr().out
-    assert "…" not in said
-    assert all(len(line) <= 80 for line in said.splitlines())
 
 
 def test_each_user_has_a_table(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:

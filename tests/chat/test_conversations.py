@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from hierchat.chat import conversations
-from hierchat.chat.conversations import ChatPresets, Conversations
+from hierchat.chat.conversations import Conversations
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import ChatSettings, NotFound, Store
+from hierchat.store.presets import Presets
 
 
 @pytest.fixture
@@ -64,7 +65,6 @@ def test_a_deleted_chat_is_out_of_sight_and_can_be_brought_back(
     chats.rename(user, chat, "Oslo")
     seen = changes.count(user)
     deleted = chats.delete(user, chat)
-    assert deleted
     assert (deleted.title, deleted.seconds) == ("Oslo", conversations.UNDO_SECONDS)
     assert not chats.has(user, chat)
     assert in_file(store, chat)
@@ -122,7 +122,7 @@ def test_an_incognito_chat_is_erased_or_kept(chats: Conversations, store: Store,
 def test_settings_follow_the_model_until_they_differ_and_presets_begin_new_chats(
     chats: Conversations, store: Store, user: int, changes: ChangeEvents
 ) -> None:
-    presets, chat = ChatPresets(store, changes), chats.create(user)
+    presets, chat = Presets(store.connection, changes.notify_settings), chats.create(user)
     own = chats.settings(user, chat)
     assert own == chats.model_settings()
     assert chats.model_settings("hot").sampling["temperature"] == 0.7

@@ -24,7 +24,6 @@ def test_a_killed_reply(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        assert writer.stdout
         conversation = int(writer.stdout.readline())
         with Store.open(path) as store:
             user = store.users.ensure("ann")

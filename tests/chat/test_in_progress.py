@@ -1,24 +1,27 @@
-"""Replies that are written without a page, and what is left of those that never began."""
+"""Replies without a page, the thread that runs ahead of its reader, and what is left of those that never began."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from hierchat.chat.frames import Frame
-from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State
+from hierchat.chat.in_progress import ChangeEvents, InProgress, ReplyInProgress, State, in_reply_thread
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Store, StoreError
+from hierchat.store import Attachment, NewMessage, Store, StoreError
 from hierchat.store.messages import Messages
 from tests.testing.tiny_chat import END, ready_slot
 
 from .conftest import Talk
 
 PATIENCE = 20.0
+
+
 USUAL = GenerationSettings(max_new_tokens=400, logit_bias={END: -100.0})
 
 
@@ -167,7 +170,7 @@ def test_what_waits_goes_out_when_the_reply_has_ended(
     assert replies.waiting(asked.user_id) == [second]
     assert replies.waiting(asked.user_id + 1) == []
     writes(asked, script)
-    last = store.messages.add(asked.user_id, asked.conversation_id, None, "user", "Question")
+    last = store.messages.add(asked.user_id, asked.conversation_id, NewMessage(None, "Question"))
     end(asked, script)
     assert replies.waiting(asked.user_id) == []
     assert replies.of(asked.user_id, asked.conversation_id) is second
@@ -267,7 +270,7 @@ def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
     service.in_progress.begin(
         reply,
-        lambda stop: service.send(user, talk.conversation, None, "Go on", settings, stop, held=reply.held),
+        lambda stop: service.send(user, reply.question, settings, stop),
     )
     assert reply.wait(PATIENCE)
     assert not reply.trouble
@@ -284,9 +287,7 @@ def test_the_end_of_the_program_leaves_a_reply_in_progress_interrupted(tmp_path:
         user = store.users.ensure("ann")
         conversation = store.chats.create(user)
         reply = ReplyInProgress(user, conversation, "Long")
-        service.in_progress.begin(
-            reply, lambda stop: service.send(user, conversation, None, "Long", USUAL, stop, held=reply.held)
-        )
+        service.in_progress.begin(reply, lambda stop: service.send(user, reply.question, USUAL, stop))
         states = reply.follow()
         while not take(states):
             pass
@@ -309,7 +310,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
         yield Frame("waiting", ahead=1)
         assert script.steps.acquire(timeout=PATIENCE)
         user, conversation = asked.user_id, asked.conversation_id
-        store.messages.add(user, conversation, None, "user", asked.text, queued=[asked.held or 0])
+        store.messages.add(user, conversation, NewMessage(None, asked.text), [asked.held or 0])
         yield from script.start(stop)
 
     replies.begin(asked, start)
@@ -359,3 +360,55 @@ def test_a_question_that_cannot_be_stored_goes_back(
     assert given == ["Question"]
     assert asked.trouble == "The disk is full."
     assert script.written == 0
+
+
+def counting(stop: threading.Event, seen: list[int], last: int = 10**9) -> Generator[int, None, None]:
+    for number in range(last + 1):
+        seen.append(number)
+        yield number
+        if stop.is_set():
+            return
+
+
+def test_the_last_value_always_arrives_in_order() -> None:
+    stop = threading.Event()
+    values = list(in_reply_thread(lambda: counting(stop, [], 500), stop))
+    assert values[-1] == 500
+    assert values == sorted(set(values))
+
+
+def test_a_slow_reader_gets_the_latest() -> None:
+    stop, seen = threading.Event(), list[int]()
+    values = []
+    for value in in_reply_thread(lambda: counting(stop, seen, 2000), stop):
+        values.append(value)
+        time.sleep(0.02)
+    assert seen == list(range(2001))
+    assert values[-1] == 2000
+    assert len(values) < 2001
+
+
+def test_a_reader_that_leaves_stops_the_work() -> None:
+    stop = threading.Event()
+    values = in_reply_thread(lambda: counting(stop, []), stop)
+    next(values)
+    values.close()
+    assert stop.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "reply"]
+
+
+def test_exceptions_pass_through() -> None:
+    def failing() -> Generator[int, None, None]:
+        yield 1
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(in_reply_thread(failing, threading.Event()))
+
+
+def test_it_all_runs_in_one_other_thread() -> None:
+    def naming() -> Generator[str, None, None]:
+        for _ in range(3):
+            yield threading.current_thread().name
+
+    assert set(in_reply_thread(naming, threading.Event())) == {"reply"}

@@ -8,10 +8,10 @@ from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import TARGET, Compares, MeasuresBaseline
 from hierchat.store import Store
-from tests.testing.tiny_chat import ready_slot, tokenizer
+from tests.testing.scripted_engine import WORDS, ScriptedEngine, load
+from tests.testing.tiny_chat import ready_slot
 
 from .conftest import Talk, talk_on
-from .remote import WORDS, Elsewhere, load
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def talk(store: Store) -> Talk:
 
 
 def test_it_has_none_of_the_optional_abilities() -> None:
-    assert not isinstance(Elsewhere(), MeasuresBaseline)
-    assert not isinstance(Elsewhere(), Compares)
+    assert not isinstance(ScriptedEngine(), MeasuresBaseline)
+    assert not isinstance(ScriptedEngine(), Compares)
 
 
 def test_a_reply_is_written_stored_and_nothing_is_claimed_of_its_speed_up(talk: Talk) -> None:
@@ -37,15 +37,8 @@ def test_a_reply_is_written_stored_and_nothing_is_claimed_of_its_speed_up(talk: 
     assert (question.text, reply.text) == ("hello", last.text)
     assert WORDS.startswith(last.text)
     stored = talk.service.figures(talk.user, reply.id)
-    assert stored is not None
     assert stored.speedup is None
     assert talk.service.plan() is None
-
-
-def test_the_prompt_holds_the_conversation(talk: Talk) -> None:
-    first = talk.send("hello")
-    second = talk.send("and again", first.message_id)
-    assert second.prompt_tokens > first.prompt_tokens + first.figures.tokens
 
 
 def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
@@ -58,13 +51,6 @@ def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
     assert more.text.startswith(last.text)
     assert WORDS.startswith(more.text)
     assert talk.messages()[-1].text == more.text
-
-
-def test_another_reply_to_the_same_question(talk: Talk) -> None:
-    first = talk.send("hello")
-    again = talk.again(talk.messages()[0].id)
-    assert again.text == first.text
-    assert again.message_id != first.message_id
 
 
 def test_a_comparison_says_that_it_cannot(talk: Talk) -> None:
@@ -80,7 +66,3 @@ def test_a_reply_of_another_model_is_not_continued(talk: Talk, store: Store) -> 
     mine = Talk(talk_on(store, ready_slot()).service, talk.user, talk.conversation)
     with pytest.raises(NotBegun, match="tiny wrote this reply"):
         list(mine.service.resume(mine.user, reply, 8, mine.stop))
-
-
-def test_words_are_what_the_tokenizer_knows() -> None:
-    assert tokenizer().decode(tokenizer()(WORDS)["input_ids"]) == WORDS

@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from hierchat.chat.completions import NoModel
+from hierchat.chat.conversations import own_sampling, reply_settings
 from hierchat.chat.frames import Figures, Frame
-from hierchat.chat.service import ChatService, NotBegun
-from hierchat.chat.settings import own_sampling, reply_settings
+from hierchat.chat.in_progress import Question
+from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import MessageTooLong, PromptMessage
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import DatabaseUnwritable, NewTurn, NotFound, Origin, Store
+from hierchat.store import DatabaseUnwritable, NewMessage, NewTurn, NotFound, Origin, Store
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import (
     CONTEXT,
@@ -58,16 +58,9 @@ def same(first: Figures, second: Figures) -> bool:
     )
 
 
-# A reply, from question to record
-
-
-def test_question_and_reply_are_stored(talk: Talk) -> None:
-    last = talk.send("hello")
-    question, reply = talk.messages()
-    assert (question.role, question.text, question.parent_id) == ("user", "hello", None)
-    assert (reply.role, reply.parent_id, reply.id) == ("assistant", question.id, last.message_id)
-    assert reply.state == "complete"
-    assert reply.text == last.text != ""
+def until(frames: Any, tokens: int) -> tuple[Any, Frame]:
+    """Frames that go on behind so many tokens, and the first one that has them."""
+    return frames, next(frame for frame in frames if frame.figures.tokens >= tokens)
 
 
 @pytest.mark.usefixtures("every_frame")
@@ -81,18 +74,6 @@ def test_frames_go_from_waiting_to_done(talk: Talk) -> None:
     assert len({frame.message_id for frame in frames[1:]}) == 1
     assert [frame.finish for frame in frames[:-1]] == [None] * (len(frames) - 1)
     assert frames[-1].finish == "length"
-
-
-def test_frames_count_up(talk: Talk) -> None:
-    frames = [frame for frame in talk.sending("count") if frame.phase != "waiting"]
-    tokens = [frame.figures.tokens for frame in frames]
-    assert tokens == sorted(tokens)
-    assert tokens[-1] == 24
-    last = frames[-1]
-    assert last.prompt_read == last.prompt_tokens
-    assert last.context_tokens == last.prompt_tokens + 24
-    assert last.context_limit == talk.sequence.context_length
-    assert all(last.text.startswith(frame.text) for frame in frames)
 
 
 def test_the_token_log_is_the_reply(talk: Talk) -> None:
@@ -121,14 +102,6 @@ def test_a_reply_ends_with_its_end_token(talk: Talk) -> None:
     assert talk.messages()[-1].state == "complete"
     talk.send("more", last.message_id)
     assert tokenizer().decode(talk.sequence.tokens).count("<|im_end|>") == 4
-
-
-def test_spans_join_to_the_text(talk: Talk) -> None:
-    talk.send("hello")
-    last = talk.other().send("hello")  # in two colours: history drafts it
-    runs = talk.service.runs(talk.user, last.message_id)
-    assert "".join(run.text for run in runs) == last.text
-    assert {run.source for run in runs} >= {"history", "target"}
 
 
 def test_a_run_tells_which_reply_it_came_from_and_where_it_stands_there(talk: Talk) -> None:
@@ -164,7 +137,7 @@ def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(tal
     parent = None
     ids = []
     for text in ("the river", "the river, the end", "no"):
-        parent = store.messages.add(talk.user, talk.conversation, parent, "user", text)
+        parent = store.messages.add(talk.user, talk.conversation, NewMessage(parent, text))
         ids.append(parent)
     turn = NewTurn("tiny", talk.model.model_key, {}, 0, True)
     reply = store.replies.begin(talk.user, talk.conversation, parent, turn)
@@ -178,25 +151,6 @@ def test_a_run_of_this_chat_leads_to_the_newest_message_before_that_holds_it(tal
     assert first.origin.origin_id == ids[1]
     assert first.there.conversation_id == talk.conversation
     assert all(run.there is None for run in others)  # of this reply itself
-
-
-def test_a_run_of_this_chat_tells_how_far_back_it_stood(talk: Talk) -> None:
-    """Counted from the reply's first token: below 0 it is before the reply."""
-    first = talk.send("hello")
-    again = talk.send("hello", first.message_id)
-    third = talk.send("hello", again.message_id)
-    places = []
-    for last in (first, again, third):
-        reply = talk.store.replies.tokens(talk.user, last.message_id)
-        for span in talk.store.replies.spans(talk.user, last.message_id):
-            place = span.origin.place
-            if span.origin.slot != "context" or place is None:
-                continue
-            places.append(place)
-            assert place < span.start
-            if place >= 0:
-                assert reply[place : place + span.length] == reply[span.start : span.start + span.length]
-    assert min(places) < 0
 
 
 def test_there_are_no_spans_without_the_model_that_wrote_them(talk: Talk) -> None:
@@ -220,15 +174,14 @@ def test_stored_figures_are_those_that_were_shown(talk: Talk) -> None:
     assert last.figures.tokens_per_forward > 1
 
 
-def test_a_question_has_no_figures(talk: Talk) -> None:
-    talk.send("hello")
-    assert talk.service.figures(talk.user, talk.messages()[0].id) is None
-
-
 def test_a_message_to_a_strange_conversation_is_not_found(talk: Talk) -> None:
     bob = talk.other("bob")
     with pytest.raises(NotFound):
-        next(talk.service.send(bob.user, talk.conversation, None, "hi", bob._settings({}), bob.stop))
+        next(
+            talk.service.send(
+                bob.user, Question(talk.conversation, None, "hi"), GenerationSettings(), bob.stop
+            )
+        )
 
 
 # Turns and branches
@@ -284,15 +237,6 @@ def test_a_greedy_reply_is_regenerated_as_it_was(talk: Talk) -> None:
     second = talk.again(talk.messages()[0].id, temperature=0)
     assert talk.store.replies.turn(talk.user, second.message_id).begun.seed == 7
     assert second.text == first.text
-
-
-def test_an_edit_is_a_sibling_of_the_question(talk: Talk) -> None:
-    first = talk.send("one")
-    talk.send("two", first.message_id)
-    edited = talk.send("three", first.message_id)
-    assert [message.text for message in talk.messages()] == ["one", first.text, "three", edited.text]
-    assert len(talk.messages()[2].siblings) == 2
-    assert "two" not in tokenizer().decode(talk.sequence.tokens)
 
 
 # History
@@ -354,12 +298,6 @@ def test_a_fork_goes_on_as_the_original_would(talk: Talk) -> None:
     )
 
 
-def test_history_is_there_after_a_restart(talk: Talk, store: Store) -> None:
-    talk.send("hello")
-    restarted = talk_on(store, talk.service.slot)
-    assert recalled(restarted.send("hello"))
-
-
 # Stop
 
 
@@ -403,10 +341,7 @@ def test_stop_while_the_prompt_is_read(talk: Talk) -> None:
 
 
 def test_stop_while_it_is_written(talk: Talk) -> None:
-    frames = talk.sending("hello", max_new_tokens=200)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, frame = until(talk.sending("hello", max_new_tokens=200), 5)
     talk.stop.set()
     last = list(frames)[-1]
     reply = talk.messages()[-1]
@@ -420,10 +355,7 @@ def test_stop_while_it_is_written(talk: Talk) -> None:
 
 
 def test_a_reader_who_leaves_stops_the_reply(talk: Talk) -> None:
-    frames = talk.sending("hello", max_new_tokens=200)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, frame = until(talk.sending("hello", max_new_tokens=200), 5)
     frames.close()
     reply = talk.messages()[-1]
     assert reply.state == "stopped"
@@ -454,10 +386,7 @@ def test_a_model_that_failed_to_load(store: Store) -> None:
 def test_broken_weights_in_mid_reply(talk: Talk) -> None:
     weight = talk.sequence.runner.model.model.norm.weight
     whole = weight.detach().clone()
-    frames = talk.sending("hello", max_new_tokens=100)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, frame = until(talk.sending("hello", max_new_tokens=100), 5)
     with torch.no_grad():
         weight.fill_(float("nan"))
     last = list(frames)[-1]
@@ -498,10 +427,7 @@ def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
-    frames = talk.sending("hello", max_new_tokens=100)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, _ = until(talk.sending("hello", max_new_tokens=100), 5)
     delete_for_good(talk.store, talk.user, talk.conversation)
     last = list(frames)[-1]
     assert last.finish == "error"
@@ -513,10 +439,7 @@ def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
 
 def test_a_conversation_that_is_hidden_in_mid_reply(talk: Talk) -> None:
     """It is written to its end, unseen, and could be taken back whole; but nothing of it drafts."""
-    frames = talk.sending("hello", max_new_tokens=100)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, _ = until(talk.sending("hello", max_new_tokens=100), 5)
     talk.store.chats.hide(talk.user, talk.conversation)
     assert list(frames)[-1].finish == "length"
     assert not recalled(talk.other().send("hello"))
@@ -525,47 +448,33 @@ def test_a_conversation_that_is_hidden_in_mid_reply(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "said"),
     [
-        MemoryError(),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:117] not enough memory: you tried to allocate 9 bytes."),
+        (MemoryError(), "Memory ran out"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "Memory ran out"),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] not enough memory: 9 bytes."), "Memory ran out"),
+        (RuntimeError("CUDA error: the launch failed"), "Something went wrong that hierchat did not expect"),
     ],
-    ids=["python", "cuda", "torch on the cpu"],
+    ids=["python", "cuda", "torch on the cpu", "any other"],
 )
-def test_a_full_memory_in_mid_reply(talk: Talk, error: Exception) -> None:
+def test_an_error_in_mid_reply(
+    talk: Talk, caplog: pytest.LogCaptureFixture, error: Exception, said: str
+) -> None:
     whole = talk.other().send("hello", max_new_tokens=100).text
     fail_after(talk, 5, error)
     last = talk.send("hello", max_new_tokens=100)
     reply = talk.messages()[-1]
     assert (last.phase, last.finish, last.message_id) == ("done", "error", reply.id)
-    assert last.notice.startswith("Memory ran out")
-    assert "context_length" in last.notice
+    assert last.notice.startswith(said)
+    if said == "Memory ran out":
+        assert "context_length" in last.notice
+    else:
+        assert "the launch failed" in caplog.text
+        assert "Traceback" in caplog.text
     assert (reply.state, reply.text) == ("interrupted", last.text)
     assert whole.startswith(last.text.rstrip("\ufffd"))
     assert len(talk.store.replies.tokens(talk.user, reply.id)) == last.figures.tokens >= 4
     assert talk.send("go on", reply.id).finish == "length"
-
-
-def test_a_full_memory_while_the_prompt_is_read(talk: Talk) -> None:
-    fail_after(talk, 1, MemoryError(), "read")
-    last = talk.send(LONG[:300])
-    assert last.finish == "error"
-    assert last.notice.startswith("Memory ran out")
-    assert talk.messages()[-1].state == "interrupted"
-    assert talk.other().send("hello").finish == "length"
-
-
-def test_any_other_error_is_recorded_and_said_in_a_sentence(
-    talk: Talk, caplog: pytest.LogCaptureFixture
-) -> None:
-    fail_after(talk, 5, RuntimeError("CUDA error: the launch failed"))
-    last = talk.send("hello", max_new_tokens=100)
-    assert last.finish == "error"
-    assert last.notice.startswith("Something went wrong that hierchat did not expect")
-    assert "the launch failed" in caplog.text
-    assert "Traceback" in caplog.text
-    assert talk.messages()[-1].text == last.text != ""
 
 
 def fail_after(talk: Talk, calls: int, error: Exception, name: str = "forward") -> None:
@@ -585,28 +494,6 @@ def test_a_message_of_special_tokens_is_plain_text(talk: Talk, text: str) -> Non
     assert last.finish == "length"
     assert text in tokenizer().decode(talk.sequence.tokens)
     assert talk.sequence.tokens.count(END) == 2  # of the system prompt and of the message
-
-
-# One reply at a time
-
-
-def test_two_senders_take_turns(talk: Talk) -> None:
-    talks = [talk, talk.other("bob")]
-    seen: list[tuple[int, str]] = []
-
-    def send(number: int) -> None:
-        for frame in talks[number].sending("hello"):
-            seen.append((number, frame.phase))
-
-    threads = [threading.Thread(target=send, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    working = [number for number, phase in seen if phase != "waiting"]
-    assert working == sorted(working, reverse=working[0] == 1)
-    assert sorted(number for number, phase in seen if phase == "done") == [0, 1]
-    assert talks[0].messages()[-1].text == talks[1].messages()[-1].text
 
 
 # The context window
@@ -644,27 +531,6 @@ def test_before_turns_are_left_out_the_chat_says_so(talk: Talk) -> None:
     assert "oldest" in talk.send("on", parent, max_new_tokens=60).notice
 
 
-def test_turns_between_two_cuts_read_little(talk: Talk) -> None:
-    """Also after a restart, in a retry and in a fork."""
-    parent, reads, cut = None, [], ""
-    for turn in range(16):
-        last = talk.send(f"turn {turn}: tell", parent, max_new_tokens=20)
-        notice = (last.notice or "").partition(" no longer ")[0]
-        reads.append((last.figures.prompt_read, notice == cut))
-        parent, cut = last.message_id, notice
-    question = talk.messages()[-2].id
-    assert cut.endswith("oldest turns")
-    assert all(read < 45 for read, same in reads if same)
-    assert sum(not same for _, same in reads) <= 4
-    again = talk.again(question, max_new_tokens=20)
-    assert again.figures.prompt_read == 0
-    fork = Talk(talk.service, talk.user, talk.store.chats.fork(talk.user, parent))
-    assert fork.send("and?", fork.messages()[-1].id, max_new_tokens=20).figures.prompt_read < 45
-    after_restart = Talk(ChatService(talk.store, ready_slot()), talk.user, talk.conversation)
-    assert after_restart.again(question, max_new_tokens=20).prompt_tokens == again.prompt_tokens
-    assert after_restart.again(question, max_new_tokens=20).figures.prompt_read == 0
-
-
 def test_a_message_that_does_not_fit(talk: Talk) -> None:
     with pytest.raises(MessageTooLong, match=r"This message is .* tokens too long: it has .*Shorten it"):
         talk.send(LONG * 4)
@@ -673,7 +539,7 @@ def test_a_message_that_does_not_fit(talk: Talk) -> None:
 
 
 def test_a_question_without_a_reply_stays_in_the_path(talk: Talk) -> None:
-    question = talk.store.messages.add(talk.user, talk.conversation, None, "user", "never answered")
+    question = talk.store.messages.add(talk.user, talk.conversation, NewMessage(None, "never answered"))
     last = talk.send("and this?", question)
     assert [message.text for message in talk.messages()] == ["never answered", "and this?", last.text]
     held = tokenizer().decode(talk.sequence.tokens)
@@ -712,15 +578,8 @@ def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> 
 
 
 def test_a_message_that_waited_for_the_reply_before_counts_from_its_send(talk: Talk) -> None:
-    frames = talk.service.send(
-        talk.user,
-        talk.conversation,
-        None,
-        "hello",
-        GenerationSettings(max_new_tokens=8),
-        talk.stop,
-        waited=17.0,
-    )
+    question = Question(talk.conversation, None, "hello", waited=17.0)
+    frames = talk.service.send(talk.user, question, GenerationSettings(max_new_tokens=8), talk.stop)
     figures = list(frames)[-1].figures
     assert figures.waited_seconds == 17
     assert figures.total_seconds > 17
@@ -806,10 +665,7 @@ def test_a_stop_string_that_spans_the_cut_ends_the_reply(talk: Talk) -> None:
 
 def test_a_stopped_reply_can_be_continued_and_drafts_as_a_whole(talk: Talk) -> None:
     whole = talk.other("bob").send("hello", max_new_tokens=100)
-    frames = talk.sending("hello", max_new_tokens=100)
-    for frame in frames:
-        if frame.figures.tokens >= 20:
-            break
+    frames, _ = until(talk.sending("hello", max_new_tokens=100), 20)
     frames.close()
     talk.stop.clear()
     reply = talk.messages()[-1]
@@ -857,10 +713,7 @@ def test_what_cannot_be_continued_says_why_and_stays(talk: Talk) -> None:
 
 def test_a_full_disk_in_mid_reply_is_told_at_once_and_mended_later(talk: Talk) -> None:
     """Also when the reply's end is to be written."""
-    frames = talk.sending("hello", max_new_tokens=400)
-    for frame in frames:
-        if frame.figures.tokens >= 5:
-            break
+    frames, _ = until(talk.sending("hello", max_new_tokens=400), 5)
     reply = talk.messages()[-1]
     with full():
         last = list(frames)[-1]
@@ -927,37 +780,3 @@ def test_a_baseline_is_measured_where_forwards_agree_and_the_reply_is_long(
     if kind == "measured":
         assert left == []
         assert figures.baseline_tokens_per_second == pytest.approx(1000 / 11)
-
-
-def test_somebodys_own_proposer_drafts_beside_the_databases(talk: Talk) -> None:
-    """Made for each reply, its name among the sources; not a word changes."""
-    other = talk.other()
-    plain = other.send("hello", max_new_tokens=60)
-    reply = talk.store.replies.tokens(other.user, plain.message_id)
-
-    class Knows:
-        """The plain reply, but for every seventh token."""
-
-        top = 0
-
-        def begin(self, prompt: Sequence[int]) -> None:
-            self.begun, self.at = len(prompt), 0
-
-        def propose(self, limit: int | None = None) -> DraftTree:
-            tokens = tuple(1 if at % 7 == 0 else t for at, t in enumerate(reply))[self.at :][
-                : min(4, limit or 4)
-            ]
-            size = len(tokens)
-            return DraftTree(tokens, tuple(range(-1, size - 1)), ("mine",) * size, (1.0,) * size)
-
-        def observe(self, tokens: Sequence[int], top: Any = None) -> None:
-            self.at += len(tokens)
-
-    made: list[Knows] = []
-    slot = talk.service.slot
-    slot.model = replace(talk.model, proposers=(lambda: made.append(Knows()) or made[-1],))
-    for count in (1, 2):
-        told = talk.other(f"user {count}").send("hello", max_new_tokens=60)
-        assert told.text == plain.text
-        assert told.figures.shares["mine"] > 0.3
-        assert len(made) == count

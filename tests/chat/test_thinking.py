@@ -2,104 +2,57 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Sequence
-from typing import Any
-
 import pytest
 
 from hierchat.chat.service import ChatService
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
 from hierchat.reasoning import join_reasoning, split_reasoning
-from hierchat.runtime.prompt import PromptBuilder
-from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
+from tests.testing.scripted_engine import ScriptedEngine, served
 from tests.testing.thinkers import DEEPSEEK, QWEN3, thinker
-from tests.testing.tiny_chat import CONTEXT, ready_slot
+from tests.testing.tiny_chat import ready_slot
 
 from .conftest import Talk
 
 THOUGHT, ANSWER = "The user asks.", "Thank you."
 
 
-class Thinker:
-    """An engine that writes `text`, a token a step."""
-
-    context_length = CONTEXT
-    places = 1
-    exact: bool | None = None
-    backend = "thinker"
-
-    def __init__(self, tokenizer: Any, text: str) -> None:
-        self._tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-        self.prompts: list[str] = []
-        self._decode = tokenizer.decode
-
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        self.prompts.append(self._decode(prompt_ids))
-        yield Step(prompt_read=1, prompt_tokens=len(prompt_ids))
-        most = min(settings.max_new_tokens, len(self._tokens))
-        for at in range(begun, most):
-            finish: Any = None
-            if at + 1 == most:
-                finish = "end" if most == len(self._tokens) else "length"
-            yield Step((self._tokens[at],), (TARGET,), width=1, forward_ms=10.0, finish=finish)
-
-
-def talk_with(store: Store, template: str, text: str) -> tuple[Talk, Thinker]:
-    made = thinker(template)
-    engine = Thinker(made, text)
-    served = ServedModel("thinker", "key", engine, PromptBuilder(made, CONTEXT), vanilla_ms=None)
+def talk_with(store: Store, template: str, text: str) -> tuple[Talk, ScriptedEngine]:
+    engine = ScriptedEngine(text, thinker(template))
+    model = served(engine, "thinker")
     user = store.users.ensure("ann")
-    service = ChatService(store, ready_slot(lambda name, report: served))
+    service = ChatService(store, ready_slot(lambda name, report: model))
     return Talk(service, user, store.chats.create(user)), engine
 
 
 @pytest.fixture(params=[QWEN3, DEEPSEEK], ids=["says that it thinks", "is told to think"])
-def both(request: pytest.FixtureRequest, store: Store) -> tuple[Talk, Thinker]:
+def both(request: pytest.FixtureRequest, store: Store) -> tuple[Talk, ScriptedEngine]:
     text = join_reasoning(THOUGHT, ANSWER)
     return talk_with(store, request.param, text if request.param == QWEN3 else text.removeprefix("<think>\n"))
 
 
-def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Talk, Thinker]) -> None:
+def test_a_reply_is_stored_whole_and_answered_without_its_thought(both: tuple[Talk, ScriptedEngine]) -> None:
     talk, engine = both
     last = talk.send("one")
     assert last.text == join_reasoning(THOUGHT, ANSWER)
     reply = talk.messages()[-1]
     assert reply.text == last.text
     turn = talk.store.replies.turn(talk.user, reply.id)
-    assert turn
-    assert turn.figures
-    assert turn.figures.thought_ms
     assert turn.figures.thought_ms < turn.figures.seconds * 1e3
     figures = talk.service.figures(talk.user, reply.id)
-    assert figures
     assert figures.thought_seconds == turn.figures.thought_ms / 1e3 == last.figures.thought_seconds
     talk.send("two", reply.id)
     assert ANSWER in engine.prompts[-1]
     assert THOUGHT not in engine.prompts[-1]
 
 
-def test_its_sources_are_those_of_the_whole_text(both: tuple[Talk, Thinker]) -> None:
+def test_its_sources_are_those_of_the_whole_text(both: tuple[Talk, ScriptedEngine]) -> None:
     talk, _ = both
     talk.send("one")
     runs = talk.service.runs(talk.user, talk.messages()[-1].id)
     assert "".join(run.text for run in runs) == join_reasoning(THOUGHT, ANSWER)
 
 
-def test_a_thought_that_was_cut_goes_on(both: tuple[Talk, Thinker]) -> None:
+def test_a_thought_that_was_cut_goes_on(both: tuple[Talk, ScriptedEngine]) -> None:
     talk, engine = both
     cut = talk.send("one", max_new_tokens=4)
     assert split_reasoning(cut.text).thinking

@@ -13,11 +13,10 @@ from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
 from hierchat.engine.engine import TARGET, Step
 from hierchat.store import Mark, Store
+from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
 from tests.testing.tiny_chat import ready_slot, tokenizer
 
 from .conftest import Talk, talk_on
-from .remote import Elsewhere
-from .remote import served as elsewhere
 
 TITLE = "The longest river"
 
@@ -54,11 +53,11 @@ def test_a_line_that_was_cut_is_none() -> None:
     assert clean_title("The longest river\nof the", cut=True) == "The longest river"
 
 
-class Scripted(Elsewhere):
-    """Answers as Elsewhere does; asked for a title, with `title`."""
+class Scripted(ScriptedEngine):
+    """Answers with WORDS; asked for a title, with `title`."""
 
     title = TITLE
-    asked: int = 0
+    titles_asked: int = 0
     meanwhile: Callable[[], None] | None = None
     """Called once, while the title is written."""
     cut_short = False
@@ -69,7 +68,7 @@ class Scripted(Elsewhere):
         if titles.ASK not in tokenizer().decode(prompt_ids):
             yield from super().generate(prompt_ids, settings, *args, **named)
             return
-        self.asked += 1
+        self.titles_asked += 1
         stop: threading.Event = args[1]
         for token in tokenizer()(self.title, add_special_tokens=False)["input_ids"]:
             if self.meanwhile is not None:
@@ -87,8 +86,7 @@ class Scripted(Elsewhere):
 def talk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Talk:
     monkeypatch.setattr(titles, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(titles, "_POLL_SECONDS", 0.005)
-    made = elsewhere()
-    object.__setattr__(made, "engine", Scripted())
+    made = served(Scripted(WORDS, at_once=2, places=2))
     return talk_on(store, ready_slot(lambda name, report: made))
 
 
@@ -112,7 +110,7 @@ def test_a_new_chat_gets_a_title_and_nothing_else_comes_of_it(talk: Talk) -> Non
     assert [id for id, _ in texts] == [talk.messages()[-1].id]
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
-    assert engine(talk).asked == 1
+    assert engine(talk).titles_asked == 1
 
 
 def test_a_useless_answer_leaves_the_first_words_and_is_not_asked_for_again(talk: Talk) -> None:
@@ -122,7 +120,7 @@ def test_a_useless_answer_leaves_the_first_words_and_is_not_asked_for_again(talk
     talk.send("And now?", talk.messages()[-1].id)
     talk.service.titles.wait()
     assert title(talk) == "Where does it end?"
-    assert engine(talk).asked == 1
+    assert engine(talk).titles_asked == 1
 
 
 def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None:
@@ -137,7 +135,7 @@ def test_not_over_the_users_title_nor_against_the_users_will(talk: Talk) -> None
     third = talk.other()
     third.send("Who knows?")
     talk.service.titles.wait()
-    assert (title(third), engine(talk).asked) == ("Who knows?", 1)
+    assert (title(third), engine(talk).titles_asked) == ("Who knows?", 1)
 
 
 def test_a_message_stops_it_at_once_and_it_is_tried_later(talk: Talk) -> None:
@@ -169,7 +167,7 @@ def test_it_waits_until_nobody_has_wanted_the_model_for_a_while(
     monkeypatch.setattr(titles, "IDLE_SECONDS", 3600.0)
     talk.send("Where does it end?")
     talk.service.close()
-    assert engine(talk).asked == 0
+    assert engine(talk).titles_asked == 0
     assert title(talk) == "Where does it end?"
 
 
@@ -195,6 +193,6 @@ def test_of_a_chat_that_does_not_fit_the_beginnings_count(
     monkeypatch.setattr(titles, "_PART", part)
     talk.send("Where does it end? " * 32, max_new_tokens=128)
     talk.service.titles.wait()
-    assert engine(talk).asked == asked
+    assert engine(talk).titles_asked == asked
     assert title(talk).startswith("Where" if not asked else TITLE)
     assert talk.store.chats.untitled(talk.model.model_key, 0.0) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.store import Store
@@ -22,7 +23,6 @@ if __name__ == "__main__":
     settings = GenerationSettings(temperature=1, max_new_tokens=400, logit_bias={END: -100.0})
     conversation = store.chats.create(user)
     print(conversation, flush=True)
-    for frame in ChatService(store, slot).send(
-        user, conversation, None, "hello", settings, threading.Event()
-    ):
+    question = Question(conversation, None, "hello")
+    for frame in ChatService(store, slot).send(user, question, settings, threading.Event()):
         print(time.monotonic(), frame.figures.tokens, flush=True)

@@ -14,7 +14,7 @@ from hierchat.checks.doctor import errors, versions
 from hierchat.cli.main import main
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.models.formats.layouts import LAYOUTS
-from hierchat.store import Store
+from hierchat.store import NewMessage, Store
 from hierchat.store.migrations import migrations
 
 SECRET = "the purple giraffe"
@@ -37,7 +37,7 @@ def chat(path: Path) -> Path:
     with Store.open(path) as store:
         user = store.users.ensure("annabel")
         conversation = store.chats.create(user, f"About {SECRET}")
-        store.messages.add(user, conversation, None, "user", f"Where is {SECRET}?")
+        store.messages.add(user, conversation, NewMessage(None, f"Where is {SECRET}?"))
     return path
 
 
@@ -149,7 +149,7 @@ def test_the_log_gives_kinds_alone(tmp_path: Path) -> None:
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from hierchat.checks import doctor as module
 
-    known = module._version
-    monkeypatch.setattr(module, "_version", lambda name: None if name == "gradio" else known(name))
+    known = module.version_of
+    monkeypatch.setattr(module, "version_of", lambda name: None if name == "gradio" else known(name))
     (missing,) = [one for one in versions() if one.text.startswith("gradio: missing")]
     assert missing.advice.startswith("Install it")

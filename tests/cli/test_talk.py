@@ -13,7 +13,7 @@ from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
 from hierchat.cli.talk import CopiedTalk, SettingsOverrides, TalkInMemory, earlier, last_chat
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import Attachment, ChatSettings, Store
+from hierchat.store import Attachment, ChatSettings, NewMessage, Store
 
 
 class Echo:
@@ -129,8 +129,8 @@ def test_nothing_is_set_in_a_chat_for_which_nothing_was_set(echo: Echo, store: S
 
 def test_a_chat_of_the_store_goes_on(echo: Echo, store: Store, user: int) -> None:
     number = store.chats.create(user)
-    question = store.messages.add(user, number, None, "user", "before")
-    store.messages.add(user, number, question, "assistant", "an answer")
+    question = store.messages.add(user, number, NewMessage(None, "before"))
+    store.messages.add(user, number, NewMessage(question, "an answer", "assistant"))
     talk = kept(echo, store, user, number)
     ask(talk, "then")
     assert talk.number == number

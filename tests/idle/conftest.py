@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hierchat.chat import idle_generation as idle
-from hierchat.chat import idle_writer, prompts
-from hierchat.chat.idle_writer import Writer
+from hierchat.chat import prompts
+from hierchat.chat.idle_generation import Writer
 from hierchat.chat.prompts import Script
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
@@ -64,7 +64,7 @@ class Calm:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_writer, "MOST_TOKENS", 20)
+    monkeypatch.setattr(idle, "MOST_TOKENS", 20)
     monkeypatch.setattr(idle, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(prompts, "shipped_scripts", lambda: ASKED)
     monkeypatch.setattr(idle, "shipped_scripts", lambda: ASKED)

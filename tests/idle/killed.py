@@ -5,15 +5,15 @@ import threading
 import time
 from pathlib import Path
 
-from hierchat.chat import idle_writer
-from hierchat.chat.idle_writer import Writer
+from hierchat.chat import idle_generation
+from hierchat.chat.idle_generation import Writer
 from hierchat.config import GenerationSettings
 from hierchat.store import Store
 
 from .conftest import ASKED, make_served
 
 if __name__ == "__main__":
-    idle_writer.MOST_TOKENS, idle_writer.KEEP_SECONDS = 20, 0.0
+    idle_generation.MOST_TOKENS, idle_generation.KEEP_SECONDS = 20, 0.0
     store = Store.open(Path(sys.argv[1]))
     made = Writer(store, make_served(), store.users.ensure("ann"), GenerationSettings(), threading.Event())
 

@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 
 from hierchat.access.login_sessions import LoginSessions
-from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
-from hierchat.chat.frames import Figures
 from hierchat.chat.in_progress import ReplyInProgress
-from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, ChatSettings, GeneratedText, NewTurn, Store
+from hierchat.store import Store
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
+from tests.testing.secrets import SECRET, Secrets
 
-SECRET = "xylophonist"
 ACCOUNTS = (("ann", "the password of ann"), ("ben", "the password of ben"))
 """The owner, and another one."""
 
@@ -56,75 +53,6 @@ def _serve(folder: Path) -> Iterator[Place]:
         yield Place(
             service, address, log_ins, {name: Visitor(address, name, word) for name, word in ACCOUNTS}
         )
-
-
-@dataclass
-class Secrets:
-    """What `fill` made of a user's: ids of all kinds."""
-
-    user: int
-    ids: dict[str, int]
-
-
-def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
-    """A chat of that user with the word in every place that can hold text, another that is hidden, an incognito one."""
-    user = store.users.ensure(name)
-    chat = store.chats.create(user)
-    file = Attachment(f"{word}.txt", 20, f"about a {word}")
-    asked = store.messages.add(user, chat, None, "user", f"Who is the {word}?", [file])
-    reply = store.replies.begin(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
-    store.replies.append(reply, f"The {word} plays.", [7, 8], ["context", "target"])
-    store.replies._writing.discard(reply)
-    with store.connection.write() as db:
-        db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
-    edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
-    store.chats.rename(user, chat, f"Of a {word}")
-    store.chats.set_tags(user, chat, [word])
-    preset = store.presets.create(user, word, ChatSettings(f"You are a {word}", {}))
-    store.chats.set_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
-    comparison = store.comparisons.add(user, chat, word, 0.0, compared(word).to_json())
-    store.learned.keep(user, "m", "successors", word.encode())
-    store.generated.keep(
-        user, "m", word, GeneratedText(0, (7, 8), True), asked, deletions=store.users.deletions(user)
-    )
-    store.messages.enqueue(user, chat, edited, f"Who else is a {word}?", [file], at_end=True)
-    hidden = store.chats.create(user, f"Hidden {word}")
-    store.messages.add(user, hidden, None, "user", word)
-    store.chats.hide(user, hidden)
-    incognito = store.chats.begin_incognito(user)
-    store.messages.add(user, incognito, None, "user", word)
-    with store.connection.read() as db:
-        attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
-    ids = {
-        "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
-        "comparison": comparison, "incognito": incognito, "attachment": attachment,
-    }  # fmt: skip
-    return Secrets(user, ids)
-
-
-def compared(word: str) -> Comparison:
-    """Two sides that say it."""
-    settings = GenerationSettings().model_dump(mode="json")
-    side = Side("Plain", "m", "m", "blocks", USUAL["first"].record(), settings, word, Figures(), [])
-    return Comparison(word, dict.fromkeys(ARMS, side), Verdict(True, 1, None, None, word), "x", "0", True)
-
-
-def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
-    """Everything that the store holds of a user."""
-    mine = "conversation_id IN (SELECT id FROM conversations WHERE user_id = :user)"
-    said = f"message_id IN (SELECT id FROM messages WHERE {mine})"
-    queries = {
-        "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
-        "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
-        "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
-        "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
-        "self_texts": "user_id = :user",
-    }  # fmt: skip
-    with store.connection.read() as db:
-        return {
-            table: db.execute(f"SELECT * FROM {table} WHERE {which}", {"user": user}).fetchall()
-            for table, which in queries.items()
-        }
 
 
 def writing(service: FakeService, secrets: Secrets) -> tuple[ReplyInProgress, ReplyInProgress]:

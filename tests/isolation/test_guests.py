@@ -11,11 +11,12 @@ import pytest
 from hierchat.access.files import files
 from hierchat.access.login_sessions import LIFE_SECONDS, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, Members, hashed
-from tests.isolation.conftest import Place, fill
+from tests.isolation.conftest import Place
 from tests.isolation.visitor import Visitor
 from tests.testing import browser as driving
 from tests.testing.fake_service import make
 from tests.testing.raw import ask
+from tests.testing.secrets import fill
 
 WORD = "glockenspielist"
 PASSWORD = "the guest password"

@@ -18,8 +18,9 @@ from hierchat.access.files import Files, files
 from hierchat.chat.in_progress import InProgress, ReplyInProgress
 from hierchat.page.unsent import Attached, KeptFiles
 from hierchat.store import StoredComparison
-from tests.isolation.conftest import SECRET, Place, Secrets, fill, rows_of, writing
+from tests.isolation.conftest import Place, writing
 from tests.isolation.visitor import Visitor, defaults
+from tests.testing.secrets import SECRET, Secrets, fill, rows_of
 
 OTHERS = {"ann": "ben", "ben": "ann"}
 

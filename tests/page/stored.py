@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.drafting.acceptance import BINS, Acceptance
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, MAX_MATCH
-from hierchat.store import NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import NewMessage, NewTurn, SourceCount, Store, TurnFigures
 from tests.testing.fake_service import REPLY
 
 CODER = ("Qwen2.5-Coder 1.5B", "coder")
@@ -37,7 +37,7 @@ def stored_chat(store: Store, title: str, turns: int, reply: str = REPLY) -> int
     chat = store.chats.create(user, title)
     parent = None
     for number in range(1, turns + 1):
-        question = store.messages.add(user, chat, parent, "user", f"{title}, question {number}")
+        question = store.messages.add(user, chat, NewMessage(parent, f"{title}, question {number}"))
         parent = store.replies.begin(user, chat, question, NewTurn("fake", "fake", {}, 0, True))
         store.replies.append(parent, reply, [0], ["target"])
         store.replies.finish(parent, reply, "complete", TurnFigures(finish="end"))
@@ -55,7 +55,7 @@ def measured_reply(
 ) -> int:
     """A reply of 10 seconds that was written so long ago."""
     conversation = store.chats.create(user, f"Measured {store.users.counts(user)[0] + 1}")
-    question = store.messages.add(user, conversation, None, "user", "question")
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     tokens = 240
     reply = store.replies.begin(user, conversation, question, NewTurn(*model, {}, 0, True))
     store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)

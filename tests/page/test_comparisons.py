@@ -17,7 +17,7 @@ from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.page import comparison_view
 from hierchat.page.comparison_view import difference, drawn, export, headline, picture
-from hierchat.store import Store
+from hierchat.store import NewMessage, Store
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import REPLY, FakeService
@@ -45,7 +45,7 @@ def keep(store: Store, question: str = "Why is the sky blue?", second: str = REP
     user = store.users.ensure("local")
     made = result(question, second, at=time.time())
     chat = store.chats.create(user, "Sky")
-    store.messages.add(user, chat, None, "user", question)
+    store.messages.add(user, chat, NewMessage(None, question))
     return store.comparisons.add(user, chat, question, made.at, made.to_json())
 
 

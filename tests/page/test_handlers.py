@@ -21,6 +21,7 @@ from hierchat.page.guard import ChangedOutputsOnly, Guard
 from hierchat.page.page_app import build_app, is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
 from hierchat.runtime.model_slot import SlotStatus
+from hierchat.store import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
 
@@ -100,7 +101,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     user = fresh.user
     first, second = (fresh.store.chats.create(user) for _ in range(2))
     for conversation, text in ((first, "First"), (second, "Second")):
-        fresh.store.messages.add(user, conversation, None, "user", text)
+        fresh.store.messages.add(user, conversation, NewMessage(None, text))
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"]("", gr.EventData(None, {"id": first}), request)

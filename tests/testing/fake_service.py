@@ -11,16 +11,17 @@ from pathlib import Path
 
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
-from hierchat.chat.conversations import ChatPresets, Conversations
+from hierchat.chat.conversations import Conversations
 from hierchat.chat.frames import Figures, Frame, Written
-from hierchat.chat.in_progress import ChangeEvents, InProgress
+from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
-from hierchat.store import UNKNOWN, NewTurn, Origin, Store, StoreError, TurnFigures
+from hierchat.store import UNKNOWN, NewMessage, NewTurn, Origin, Store, StoreError, TurnFigures
+from hierchat.store.presets import Presets
 from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts
@@ -137,7 +138,7 @@ class FakeService:
         self.changes = ChangeEvents()
         self.in_progress = InProgress(self.store, self.changes)
         self.chats = Conversations(self.store, self.changes, self.in_progress, self.slot.sampling)
-        self.presets = ChatPresets(self.store, self.changes)
+        self.presets = Presets(self.store.connection, self.changes.notify_settings)
         self.data = UserData(self.store, self.changes)
         self.users, self.keys = self.store.users, self.store.keys
         self.comparisons = self.store.comparisons
@@ -182,18 +183,13 @@ class FakeService:
         if over > 0:
             raise MessageTooLong(f"This message is {over:,} tokens too long. Shorten it.")
 
-    def send(
-        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), held=None, waited=0.0
-    ) -> Iterator[Frame]:
+    def send(self, user_id, asked: Question, settings, stop) -> Iterator[Frame]:
         def begin() -> Iterator[Frame]:
             if self.script.raises:
                 raise self.script.raises
-            waited = [] if held is None else [held]
-            question = self.store.messages.add(
-                user_id, conversation_id, parent_id, "user", text, files, waited
-            )
-            self.asked.append((text, settings))
-            yield from self._reply(user_id, conversation_id, question, settings, stop)
+            question = self._stored(user_id, asked)
+            self.asked.append((asked.text, settings))
+            yield from self._reply(user_id, asked.conversation_id, question, settings, stop)
 
         yield from self._in_turn(stop, begin)
 
@@ -225,25 +221,22 @@ class FakeService:
         """Texts are looked at by FakeTexts, which tries none."""
         return []
 
-    def compare(
-        self, user_id, conversation_id, parent_id, text, settings, stop, files=(), pair=USUAL, held=None
-    ) -> Iterator[CompareFrame]:
+    def _stored(self, user_id, asked: Question) -> int:
+        message = NewMessage(asked.parent_id, asked.text, files=asked.files)
+        waited = [] if asked.held is None else [asked.held]
+        return self.store.messages.add(user_id, asked.conversation_id, message, waited)
+
+    def compare(self, user_id, asked: Question, settings, stop, pair=USUAL) -> Iterator[CompareFrame]:
         named = names(pair)
         arms = {arm: Frame("waiting", name=named[arm]) for arm in ARMS}
         with ModelTurn(self.slot, stop) as turn:
             for ahead in turn.waiting():
                 yield CompareFrame({arm: replace(frame, ahead=ahead) for arm, frame in arms.items()}, None)
             if turn.model is not None:
-                waited = [] if held is None else [held]
-                question = self.store.messages.add(
-                    user_id, conversation_id, parent_id, "user", text, files, waited
-                )
-                asked = (user_id, conversation_id, question, text, settings, stop, pair)
-                yield from self._compared(arms, *asked, alone=parent_id is None)
+                yield from self._compared(arms, user_id, asked, settings, stop, pair)
 
-    def _compared(
-        self, arms, user_id, conversation_id, question, text, settings, stop, pair, *, alone
-    ) -> Iterator[CompareFrame]:
+    def _compared(self, arms, user_id, asked, settings, stop, pair) -> Iterator[CompareFrame]:
+        question, conversation_id = self._stored(user_id, asked), asked.conversation_id
         moments: dict = {arm: [] for arm in ARMS}
         yield CompareFrame(dict(arms), None)
         for arm, factor in (("second", 1.0), ("first", 2.0)):
@@ -279,8 +272,10 @@ class FakeService:
             )
             for arm in ARMS
         }  # fmt: skip
-        result = Comparison(text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", alone)
-        kept = self.store.comparisons.add(user_id, conversation_id, text, result.at, result.to_json())
+        result = Comparison(
+            asked.text, sides, verdict, "Some Processor, 2 cores, 16 GB", "0.2.0", asked.parent_id is None
+        )
+        kept = self.store.comparisons.add(user_id, conversation_id, asked.text, result.at, result.to_json())
         yield CompareFrame(dict(arms), None, verdict, replace(result, id=kept))
 
     def read_in(self, user_id: int) -> Iterator[int]:

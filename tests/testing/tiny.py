@@ -26,8 +26,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.architectures.architecture import Name
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, Name
 from hierchat.models.architectures.model_config import experts_of
 from hierchat.models.formats.assemble import Rows, assemble, whole
 from hierchat.models.formats.block_model import BlockModel

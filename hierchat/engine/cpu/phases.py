@@ -28,7 +28,7 @@ from hierchat.engine.cpu.rows import (
 )
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
-from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
+from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""

@@ -37,8 +37,7 @@ from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
 from hierchat.models.architectures.model_config import (
     expert_width,
     experts_of,

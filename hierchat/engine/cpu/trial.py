@@ -9,7 +9,7 @@ from hierchat.engine.cpu.memory import FORM, Shape, make_work
 from hierchat.engine.cpu.rows import HEIGHTS, ROWS, product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.unpacking import POWERS
-from hierchat.models.architectures.architecture import MATRICES
+from hierchat.models.architectures.families import MATRICES
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_file, pack

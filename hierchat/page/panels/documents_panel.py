@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from hierchat.access.files import files
-from hierchat.chat.settings import tokens
+from hierchat.chat.wording import tokens
 from hierchat.language import _, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.chat.settings import TIMES, against_plain, in_order, pace, percent
+from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import charts, sidebar

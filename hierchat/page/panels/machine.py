@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hierchat.chat.settings import TIMES, in_order, percent
+from hierchat.chat.wording import TIMES, in_order, percent
 from hierchat.language import _, plural
 from hierchat.page import charts
 from hierchat.page.charts import DASH, Axis, Ink, Line, card, ink_of, note, nothing, size

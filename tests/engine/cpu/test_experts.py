@@ -15,7 +15,7 @@ from hierchat.engine.cpu.experts import choose
 from hierchat.engine.cpu.phases import gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.local import LocalEngine
-from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
+from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
 from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import step
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter

@@ -57,11 +57,7 @@ def gpt_node(
         "id": name,
         "author": {"role": role, "name": None, "metadata": {}},
         "create_time": BEGAN + 10,
-        "update_time": None,
         "content": content,
-        "status": "finished_successfully",
-        "end_turn": True,
-        "weight": 1.0,
         "metadata": {"model_slug": REPLY} if role == "assistant" else {},
         "recipient": "all",
         "channel": None,
@@ -79,7 +75,6 @@ def gpt_chat(*nodes: tuple[str, dict[str, Any]], current: str | None, **more: An
         "create_time": BEGAN,
         "update_time": BEGAN + 60,
         "mapping": mapping,
-        "moderation_results": [],
         "current_node": current,
         "plugin_ids": None,
         "conversation_id": "6cf1",
@@ -104,55 +99,34 @@ def gpt_sums(**more: Any) -> dict[str, Any]:
 
 def webui_chat(**more: Any) -> dict[str, Any]:
     """Open WebUI's: a question with two replies, the second of which is open."""
+    question = {
+        "id": "q",
+        "parentId": None,
+        "childrenIds": ["a", "b"],
+        "role": "user",
+        "content": "Name a colour",
+    }
+    reply = {"parentId": "q", "childrenIds": [], "role": "assistant", "model": "qwen2.5"}
+    at = int(BEGAN)
     messages = {
-        "q": {
-            "id": "q",
-            "parentId": None,
-            "childrenIds": ["a", "b"],
-            "role": "user",
-            "content": "Name a colour",
-            "timestamp": int(BEGAN),
-            "models": ["qwen2.5"],
-        },
-        "a": {
-            "id": "a",
-            "parentId": "q",
-            "childrenIds": [],
-            "role": "assistant",
-            "content": "Red",
-            "model": "qwen2.5",
-            "timestamp": int(BEGAN) + 1,
-        },
-        "b": {
-            "id": "b",
-            "parentId": "q",
-            "childrenIds": [],
-            "role": "assistant",
-            "content": "Blue",
-            "model": "qwen2.5",
-            "timestamp": int(BEGAN) + 2,
-        },
+        "q": question | {"timestamp": at},
+        "a": reply | {"id": "a", "content": "Red", "timestamp": at + 1},
+        "b": reply | {"id": "b", "content": "Blue", "timestamp": at + 2},
     }
     chat = {
         "id": "",
         "title": "Colours",
-        "models": ["qwen2.5"],
-        "params": {},
         "history": {"messages": messages, "currentId": "b"},
         "messages": [messages["q"], messages["b"]],
         "tags": [],
         "timestamp": int(BEGAN * 1000),
-        "files": [],
     }
     return {
         "id": "8a-b",
-        "user_id": "u",
         "title": "Colours",
         "chat": chat,
         "created_at": int(BEGAN),
         "updated_at": int(BEGAN) + 5,
-        "share_id": None,
-        "archived": False,
     } | more
 
 
@@ -162,12 +136,11 @@ def studio_version(role: str, text: str, thought: str = "") -> dict[str, Any]:
     steps = [
         {
             "type": "contentBlock",
-            "stepIdentifier": f"{BEGAN}-{number}",
             "content": [{"type": "text", "text": said}],
             "style": style,
             "genInfo": {"identifier": "qwen2.5-7b", "stats": {"stopReason": "eosFound"}},
         }
-        for number, (said, style) in enumerate([(thought, {"type": "thinking"}), (text, {"type": "default"})])
+        for said, style in ((thought, {"type": "thinking"}), (text, {"type": "default"}))
         if said
     ]
     return {
@@ -193,14 +166,8 @@ def studio_chat(**more: Any) -> dict[str, Any]:
     ]
     return {
         "name": "Jokes",
-        "pinned": False,
         "createdAt": int(BEGAN * 1000),
-        "preset": "",
-        "tokenCount": 20,
         "systemPrompt": "",
         "messages": messages,
-        "usePerChatPredictionConfig": True,
-        "perChatPredictionConfig": {"fields": []},
-        "clientInput": "",
         "userLastMessagedAt": int(BEGAN * 1000) + 9_000,
     } | more

@@ -1,0 +1,106 @@
+"""Work that is done while nobody needs the machine: whether it has time to spare, and the thread that looks for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+
+from hierchat.language import later
+
+OTHERS = 0.25
+"""Share of all cores; where other programs use more, one of them needs the processor."""
+SECONDS = 1.0
+"""Between two looks; shorter ones tell too little."""
+ON_BATTERY = later("The machine runs on its battery.")
+BUSY = later("Another program needs the processor.")
+
+
+class OtherPrograms:
+    """How much of the processor other programs use."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._looked, self._used = time.monotonic(), self._now()
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the last look was."""
+        return time.monotonic() - self._looked
+
+    def share(self) -> float:
+        """Share of all cores that they used since the last look."""
+        passed, before = self.seconds, self._used
+        self._looked, self._used = time.monotonic(), self._now()
+        machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
+        return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
+
+    def _now(self) -> tuple[float, float]:
+        """Processor seconds of all programs, and of this one."""
+        machine, mine = psutil.cpu_times(), self._process.cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)
+        # A guest's time stands in user and nice, too.
+        guests = getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
+        return sum(machine) - idle - guests, mine.user + mine.system
+
+
+class Machine:
+    """Looks at most once a second; between two looks the last answer counts."""
+
+    def __init__(self) -> None:
+        self._others = OtherPrograms()
+        self._said = ""
+
+    def trouble(self) -> str:
+        """Why this is no time to compute something that nobody asked for, as a sentence; empty where it is one."""
+        if self._others.seconds >= SECONDS:
+            busy = self._others.share() > OTHERS
+            look = getattr(psutil, "sensors_battery", None)
+            battery = look() if look else None
+            plugged = battery is None or bool(battery.power_plugged)  # where it is not known, it is not
+            self._said = ON_BATTERY if not plugged else BUSY if busy else ""
+        return self._said
+
+
+class SpareTimeThread:
+    """A thread that calls `look` every few seconds, from `wake` on until it returns False: nothing is left to do."""
+
+    def __init__(
+        self, name: str, seconds: float, look: Callable[[], bool], failed: Callable[[Exception], None]
+    ) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._look = look
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._again = False
+        self.closed = threading.Event()
+
+    def wake(self) -> None:
+        """Begin to look: there may be something to do."""
+        with self._lock:
+            self._again = True
+            if self._thread is None and not self.closed.is_set():
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is left to do."""
+        if (thread := self._thread) is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._again or self.closed.is_set():
+                    self._thread = None
+                    return
+                self._again = False
+            try:
+                while not self.closed.wait(self._seconds) and self._look():
+                    pass
+            except Exception as error:
+                self._failed(error)

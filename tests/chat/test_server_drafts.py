@@ -1,0 +1,422 @@
+"""Replies of a server with our drafter beside it: figures, deletion, comparison, continuing, where words came from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hierchat.chat.comparing import CannotCompare
+from hierchat.chat.comparison import USUAL, CompareFrame, Configuration, Pair
+from hierchat.chat.frames import Frame
+from hierchat.chat.in_progress import Question
+from hierchat.chat.origins import server_runs
+from hierchat.chat.service import ChatService, NotBegun
+from hierchat.config import GenerationSettings
+from hierchat.engine.remote.openai_client import _MARK
+from hierchat.page.comparison_view import repeated
+from hierchat.page.reply_text import said
+from hierchat.runtime.drafters import Drafting
+from hierchat.runtime.prompt import PromptMessage
+from hierchat.store import UNKNOWN, SourceSpan, Store
+from tests.engine.remote.drafter import Drafter, step
+from tests.testing.openai_server import Script
+
+from .conftest import Talk
+from .servers import talking
+
+
+@pytest.fixture(autouse=True)
+def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 1e6)
+
+
+@pytest.fixture
+def script() -> Script:
+    models = [{"id": "big", "owned_by": "vllm"}]
+    return Script(models=models, counts=True, usage={"prompt_tokens": 7, "completion_tokens": 6})
+
+
+@pytest.fixture
+def drafter() -> Drafter:
+    return Drafter(plain=[step([id], ["target"]) for id in IDS])
+
+
+@pytest.fixture
+def talk(store: Store, script: Script, drafter: Drafter) -> Iterator[Talk]:
+    with talking(store, script, drafter) as talk:
+        yield talk
+
+
+@pytest.fixture
+def undrafted(store: Store, script: Script) -> Iterator[Talk]:
+    with talking(store, script) as talk:
+        yield talk
+
+
+@pytest.fixture
+def sourced(talk: Talk, script: Script, drafter: Drafter) -> Talk:
+    """With a server that tells the texts of its tokens."""
+    drafted = step([12, 13, 14], ["history"] * 3, {"history": 3}) | FOUND
+    drafter.steps = [step([11], ["target"]), drafted, step([15, 16], ["target"] * 2)]
+    script.vocabulary = dict(WORDS)
+    return talk
+
+
+def named(script: Script, at: int = -1) -> tuple[str, str]:
+    told = script.asked[at]["vllm_xargs"]
+    return told.get("hierchat_user", ""), told["hierchat_reply"]
+
+
+def forgotten(drafter: Drafter) -> list[tuple[str, str]]:
+    return [(user, reply) for user, replies in drafter.forgot for reply in replies]
+
+
+def test_figures_are_those_of_the_drafter(talk: Talk) -> None:
+    last = talk.send("hello")
+    figures = last.figures
+    assert (last.text, figures.tokens, figures.tokens_per_forward) == ("Hello there.", 6, 2.0)
+    assert figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
+    assert figures.acceptance_rate == 0.75
+    assert figures.speedup is None
+    stored = talk.service.figures(talk.user, last.message_id)
+    assert (stored.shares, stored.tokens_per_forward) == (figures.shares, 2.0)
+    assert stored.written.drafted
+
+
+def test_users_are_told_apart_and_their_replies(talk: Talk, script: Script) -> None:
+    other = talk.other("bob")
+    talk.send("hello")
+    other.send("hello")
+    talk.again(talk.messages()[0].id)
+    names = [named(script, at) for at in range(3)]
+    assert len({user for user, _ in names}) == 2
+    assert len(set(names)) == 3
+    assert names[0][0] == names[2][0]
+    assert script.asked[0]["cache_salt"] != script.asked[1]["cache_salt"]
+
+
+def test_a_deleted_chat_drafts_no_later_reply(talk: Talk, drafter: Drafter, script: Script) -> None:
+    talk.send("secret")
+    name = named(script)
+    other = talk.other("ann")
+    other.send("hello")
+    assert forgotten(drafter) == []
+    talk.store.chats.hide(talk.user, talk.conversation)
+    other.send("again", other.messages()[-1].id)
+    assert forgotten(drafter) == [name]
+    talk.store.chats.delete_hidden()
+    other.send("again", other.messages()[-1].id)
+    assert forgotten(drafter) == [name]
+
+
+def test_a_user_who_leaves_is_forgotten_at_the_end_of_the_program_at_the_latest(
+    talk: Talk, drafter: Drafter, script: Script
+) -> None:
+    talk.send("hello")
+    talk.service.forget_user(talk.user)
+    talk.service.close()
+    assert forgotten(drafter) == [named(script)]
+
+
+def test_it_is_looked_for_while_nobody_writes(
+    talk: Talk, drafter: Drafter, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.chat.reply_stream.LOOK_SECONDS", 0.01)
+    service = ChatService(talk.store, talk.service.slot)
+    talk.send("hello")
+    talk.store.chats.hide(talk.user, talk.conversation)
+    while not drafter.forgot:
+        time.sleep(0.01)
+    service.close()
+    assert forgotten(drafter) == [named(script)]
+
+
+def test_while_the_drafter_cannot_forget_nothing_of_the_user_is_named(
+    talk: Talk, drafter: Drafter, script: Script
+) -> None:
+    talk.send("secret")
+    name = named(script)
+    other = talk.other("ann")
+    talk.store.chats.hide(talk.user, talk.conversation)
+    drafter.refuses = True
+    assert other.send("hello").text == "Hello there."
+    assert named(script)[0] == ""
+    drafter.refuses = False
+    other.send("hello", other.messages()[-1].id)
+    assert named(script)[0] == name[0]
+    assert forgotten(drafter) == [name]
+
+
+@pytest.mark.parametrize("allowed", ["chat", "none"])
+def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: Script, allowed: str) -> None:
+    talk.store.users.set_drafts_from(talk.user, allowed)  # type: ignore[arg-type]
+    talk.send("hello")
+    told = script.asked[-1]["vllm_xargs"]
+    assert "hierchat_user" not in told
+    assert told.get("hierchat_drafts") == (0 if allowed == "none" else None)
+
+
+def test_an_incognito_chat_is_not_named(talk: Talk, script: Script) -> None:
+    hidden = Talk(talk.service, talk.user, talk.store.chats.begin_incognito(talk.user))
+    hidden.send("secret")
+    assert named(script)[0] == ""
+
+
+def test_what_is_not_stored_is_not_named(talk: Talk, script: Script) -> None:
+    list(
+        talk.service.completions.complete(
+            [PromptMessage("user", "hello")], GenerationSettings(), talk.user, talk.stop
+        )
+    )
+    assert named(script)[0] == ""
+
+
+IDS = [11, 12, 13, 14, 15, 16]
+
+
+TEMPERATURES: Pair = {"first": Configuration(temperature=0.5), "second": Configuration(temperature=1.0)}
+
+
+def compared(talk: Talk, pair: Pair = USUAL, **settings: Any) -> CompareFrame:
+    made = talk._settings(settings)
+    *_, last = talk.service.compare(
+        talk.user, Question(talk.conversation, None, "hello"), made, talk.stop, pair
+    )
+    return last
+
+
+def told(script: Script) -> dict[bool, dict[str, Any]]:
+    """Of both requests what vLLM was told, by whether drafts were allowed."""
+    return {"hierchat_drafts" not in asked["vllm_xargs"]: asked["vllm_xargs"] for asked in script.asked}
+
+
+def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(talk: Talk, script: Script) -> None:
+    last = compared(talk, temperature=0)
+    both = told(script)
+    assert both[False]["hierchat_drafts"] == 0
+    assert "hierchat_user" not in both[False]
+    assert both[True].keys() == {"hierchat_user", "hierchat_reply"}
+    salts = {asked["cache_salt"] for asked in script.asked}
+    assert len(salts) == 2
+    assert both[True]["hierchat_user"] not in salts  # neither finds its prompt read
+    assert [message.text for message in talk.messages()] == ["hello", "Hello there."]
+    assert last.arms["first"].figures.tokens_per_forward == 1.0
+    assert last.arms["second"].figures.tokens_per_forward == 2.0
+
+
+def test_greedy_replies_are_compared_token_by_token(talk: Talk) -> None:
+    last = compared(talk, temperature=0)
+    assert (last.verdict.identical, last.verdict.precise) == (True, "Identical, 6 of 6 tokens.")
+    assert last.verdict.speedup is not None
+    assert last.result.id > 0
+    assert repeated(last.result) is None  # no command measures a server
+
+
+def test_sampled_replies_may_have_other_words(talk: Talk, script: Script, drafter: Drafter) -> None:
+    drafter.plain = [step([id], ["target"]) for id in (11, 12, 99, 14, 15, 16)]
+    script.answers = lambda asked: (
+        ("Hello ", "you.") if "hierchat_drafts" in asked["vllm_xargs"] else ("Hello ", "there.")
+    )
+    verdict = compared(talk, temperature=1.0).verdict
+    assert verdict.sentence == (
+        "Other words from word 2 on, as expected: the server draws anew where a draft is refused, each word as likely "
+        "as without drafts."
+    )
+    assert verdict.precise == "First difference at token 3."
+    greedy = compared(talk.other(), temperature=0).verdict
+    assert greedy.sentence == "The words differ from word 2 on."
+
+
+def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
+    talk: Talk, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: 1)
+    last = compared(talk, TEMPERATURES)
+    first, second = (asked["vllm_xargs"] for asked in script.asked)
+    assert [asked["temperature"] for asked in script.asked] == [0.5, 1.0]
+    assert first["hierchat_user"] == second["hierchat_user"]
+    assert (first["hierchat_learn"], second.get("hierchat_learn")) == (0, None)
+    assert second["hierchat_reply"] == f"m{talk.messages()[-1].id}" != first["hierchat_reply"]
+    assert last.verdict.identical
+
+
+def test_without_the_drafters_tokens_texts_are_compared(talk: Talk, drafter: Drafter) -> None:
+    drafter.hangs_up = True
+    verdict = compared(talk, temperature=0).verdict
+    assert verdict.precise == "Both texts have the same characters."
+
+
+@pytest.mark.parametrize("databases", ["chat", "replies"])
+def test_what_its_drafter_cannot_leave_out_is_said(talk: Talk, databases: Any) -> None:
+    pair: Pair = {"first": Configuration(drafting=Drafting(databases)), "second": Configuration()}
+    with pytest.raises(
+        CannotCompare, match="The drafter of far drafts from all that it has, or from nothing"
+    ):
+        compared(talk, pair)
+    assert talk.messages() == []
+
+
+def test_without_our_drafter_drafts_cannot_be_compared(undrafted: Talk) -> None:
+    with pytest.raises(CannotCompare, match="The server of far drafts by itself or not at all"):
+        compared(undrafted)
+    assert undrafted.messages() == []
+
+
+def test_without_our_drafter_temperatures_can_be_and_speeds_tell_nothing(
+    undrafted: Talk, script: Script
+) -> None:
+    script.usage = {"prompt_tokens": 7, "completion_tokens": 200}
+    last = compared(undrafted, TEMPERATURES)
+    assert sorted(asked["temperature"] for asked in script.asked) == [0.5, 1.0]
+    assert (last.verdict.sentence, last.verdict.speedup) == ("Word for word the same.", None)
+    script.answers = lambda asked: (f"At {asked['temperature']}.",)
+    said = compared(undrafted.other(), TEMPERATURES).verdict
+    assert said.sentence == "Other words from word 2 on, as expected: the temperatures differ."
+
+
+QUESTION = {"role": "user", "content": "hello"}
+
+
+HALF = {"role": "assistant", "content": "Hello there."}
+
+
+def cut(undrafted: Talk, script: Script) -> int:
+    script.finish = "length"
+    last = undrafted.send("hello", max_new_tokens=6)
+    assert (last.finish, last.text) == ("length", "Hello there.")
+    return last.message_id or 0
+
+
+def resumed(undrafted: Talk, id: int) -> Frame:
+    return list(undrafted.service.resume(undrafted.user, id, 20, undrafted.stop))[-1]
+
+
+def test_vllm_is_sent_the_reply_so_far(undrafted: Talk, script: Script) -> None:
+    id = cut(undrafted, script)
+    script.finish, script.pieces = "stop", (" And ", "so on.")
+    last = resumed(undrafted, id)
+    asked = script.asked[-1]
+    assert asked["messages"] == [QUESTION, HALF]
+    assert (asked["continue_final_message"], asked["add_generation_prompt"]) == (True, False)
+    assert asked["max_tokens"] == 20
+    assert (last.text, last.finish, last.figures.tokens) == ("Hello there. And so on.", "end", 12)
+    assert last.message_id == id
+    reply = undrafted.messages()[-1]
+    assert (reply.text, reply.state) == (last.text, "complete")
+    assert len(undrafted.store.replies.tokens(undrafted.user, id)) == 12
+
+
+def test_of_a_reply_that_came_to_its_end_nothing_is_asked(undrafted: Talk, script: Script) -> None:
+    script.finish = "stop"
+    id = undrafted.send("hello").message_id or 0
+    with pytest.raises(NotBegun, match="has come to its end"):
+        resumed(undrafted, id)
+    assert len(script.asked) == 1
+
+
+def test_llamacpp_goes_on_by_itself(store: Store, script: Script) -> None:
+    script.models[0]["owned_by"] = "llamacpp"
+    with talking(store, script) as talk:
+        resumed(talk, cut(talk, script))
+    assert script.asked[-1]["messages"] == [QUESTION, HALF]
+    assert "continue_final_message" not in script.asked[-1]
+
+
+def test_a_server_that_refuses_is_said_and_the_reply_stays(undrafted: Talk, script: Script) -> None:
+    id = cut(undrafted, script)
+    script.refuses = (400, "Assistant response prefill is incompatible with enable_thinking.")
+    last = resumed(undrafted, id)
+    assert last.finish == "error"
+    assert (last.notice or "").startswith("It does not go on with this reply: ask for the rest in a message.")
+    assert "incompatible with enable_thinking" in (last.notice or "")
+    reply = undrafted.messages()[-1]
+    assert (reply.text, reply.state) == ("Hello there.", "interrupted")
+    script.refuses = None
+    assert resumed(undrafted, id).text == "Hello there.Hello there."
+
+
+def test_a_server_that_is_full_is_not_said_to_refuse_it(undrafted: Talk, script: Script) -> None:
+    id = cut(undrafted, script)
+    script.refuses = (503, "Overloaded")
+    assert "does not go on with this reply" not in (resumed(undrafted, id).notice or "")
+
+
+def test_the_drafter_keeps_both_parts_and_forgets_both(store: Store, script: Script) -> None:
+    drafter = Drafter()
+    with talking(store, script, drafter) as undrafted:
+        id = cut(undrafted, script)
+        last = resumed(undrafted, id)
+        names = [asked["vllm_xargs"]["hierchat_reply"] for asked in script.asked]
+        assert names == [f"m{id}", f"m{id}-6"]
+        assert last.figures.shares == pytest.approx({"target": 0.5, "history": 1 / 3, "context": 1 / 6})
+        undrafted.store.chats.hide(undrafted.user, undrafted.conversation)
+    assert sorted(name for _, replies in drafter.forgot for name in replies) == names
+
+
+WORDS = {11: "Hello", 12: " th", 13: "er", 14: "e", 15: ".", 16: "<|end|>"}
+
+
+FOUND = {"chances": [0.9, 0.7, 0.5], "matches": [[1, 4], [1, 5], [1, 6]]}
+
+
+def runs(sourced: Talk, id: int) -> list[tuple[str, str]]:
+    return [(run.text, run.source) for run in sourced.service.runs(sourced.user, id)]
+
+
+def test_words_are_marked_by_what_drafted_them(sourced: Talk, script: Script) -> None:
+    id = sourced.send("hello").message_id or 0
+    assert runs(sourced, id) == [("Hello", "target"), (" there", "history"), (".", "target")]
+    drafted = sourced.service.runs(sourced.user, id)[1]
+    assert (drafted.origin.slot, drafted.origin.matched) == ("history", 4)
+    assert said(drafted) == (
+        "From your earlier chats. The 4 tokens before it are the same there. "
+        "Each token was expected to be right with a chance of 70 %."
+    )
+    assert len(script.texts_asked) == 2  # drawn twice, asked once
+
+
+def test_a_server_that_tells_no_texts_is_asked_again(sourced: Talk, script: Script) -> None:
+    script.vocabulary = None
+    id = sourced.send("hello").message_id or 0
+    assert runs(sourced, id) == []
+    script.vocabulary = dict(WORDS)
+    assert "".join(text for text, _ in runs(sourced, id)) == "Hello there."
+
+
+def test_other_words_than_those_of_the_reply_are_not_shown(sourced: Talk, script: Script) -> None:
+    script.vocabulary = dict(WORDS) | {12: " when"}
+    assert runs(sourced, sourced.send("hello").message_id or 0) == []
+
+
+def test_a_mark_in_the_reply_is_no_mark(sourced: Talk, script: Script) -> None:
+    script.vocabulary = dict(WORDS) | {12: _MARK}
+    assert runs(sourced, sourced.send("hello").message_id or 0) == []
+
+
+def test_tokens_that_were_only_counted_are_not_coloured(sourced: Talk, drafter: Drafter) -> None:
+    drafter.hangs_up = True
+    assert runs(sourced, sourced.send("hello").message_id or 0) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "text", "pieces"),
+    [
+        (["One ", "two"], "One two", ["One ", "two"]),
+        (["One ", "two<|end|>", "more"], "One two", ["One ", "two"]),  # behind a stop string
+        (["Gr\ufffd", "\ufffd\u00dfe"], "Gr\u00fc\u00dfe", ["Gr", "\u00fc\u00dfe"]),
+        (["a\ufffd", "\ufffd", "\ufffdb"], "a\U0001f642b", ["a", "\U0001f642b"]),
+        (["a\ufffd", "\ufffd"], "a\U0001f642", []),  # half of the last character is no text
+        (["One", "two"], "One two", []),
+        (["One two"], "One two three", []),
+        ([], "One", []),
+        (["One "], "", []),
+    ],
+)
+def test_runs_make_up_the_text_or_there_are_none(texts: list[str], text: str, pieces: list[str]) -> None:
+    spans = [SourceSpan(at, 1, "context", UNKNOWN) for at in range(len(texts))]
+    found = [run.text for run in server_runs(spans, texts, text)]
+    assert found == pieces
+    assert "".join(found) in (text, "")

@@ -1,0 +1,196 @@
+"""verify: finds words that drafting changed, and nothing where it changed none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, PlainTurn, check
+from hierchat.checks.questions import RequestError
+from hierchat.cli.main import main
+from hierchat.engine.verification import ArrayRows
+from hierchat.hierarchy.plan import Plan
+from hierchat.runtime.drafters import Memory
+from hierchat.runtime.served_model import ServedModel
+from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
+from tests.testing.tiny_chat import served as tiny
+
+
+@pytest.fixture
+def served() -> ServedModel:
+    return tiny()
+
+
+def run(served: ServedModel, drafters: Sequence[str], folder: Path, **settings: Any) -> dict[str, Any]:
+    out = Compared(folder / "out.json", {"settings": {}}, drafters)
+    changed = SETTINGS.model_copy(update=settings)
+    check(served, questions(3, turns=2), changed, out, tell)
+    written = json.loads(out.path.read_text())
+    assert written == out.as_dict()
+    return written
+
+
+def test_trees_of_a_trial_keep_to_width_and_limit() -> None:
+    for width, limit, most in ((None, None, WIDEST - 1), (None, 2, 2), (6, None, 5), (6, 0, 0)):
+        drafter = Noise(100, width, seed=1)
+        assert max(len(drafter.propose(limit).tokens) for _ in range(200)) == most
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_right_target(temperature: float, tmp_path: Path) -> None:
+    found = run(with_draft_models(), tuple(DRAFTERS), tmp_path, temperature=temperature)
+    assert (found["questions"], found["tokens"]) == (3, len(DRAFTERS) * 3 * 2 * 24)
+    assert (found["mismatches"], found["first"]) == (0, [])
+    assert [(one["tokens"], one["mismatches"]) for one in found["by_drafter"].values()] == [
+        (3 * 2 * 24, 0)
+    ] * len(DRAFTERS)
+    assert found["by_drafter"]["random"]["tokens_per_forward"] >= 1
+    assert found["by_drafter"]["adversarial"]["tokens_per_forward"] > 1.3  # deep paths were accepted
+
+
+def test_logits_that_depend_on_the_width_are_found(served: ServedModel, tmp_path: Path) -> None:
+    target = served.engine.sequence
+    forward = target.forward
+
+    def wider(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
+        rows = np.array(forward(tokens, parents, padded=padded))
+        return ArrayRows(rows + np.float32(3) * np.sin(np.arange(rows.shape[1])) if len(tokens) > 8 else rows)
+
+    target.forward = wider  # type: ignore[method-assign]
+    found = run(served, ("random", "adversarial"), tmp_path)
+    each = [one["mismatches"] for one in found["by_drafter"].values()]
+    assert min(each) > 0
+    assert found["mismatches"] == len(found["first"]) == sum(each)
+    for difference in found["first"]:
+        assert set(difference) == {"drafter", "question", "turn", "position", "vanilla", "speculative", "gap"}
+        assert difference["vanilla"] != difference["speculative"]
+        assert difference["gap"] > 0
+
+
+def test_one_wrong_token_is_reported_where_it_stands(served: ServedModel, tmp_path: Path) -> None:
+    """The fifth token of a drafted reply becomes another one."""
+    target, generate = served.engine.sequence, served.engine.generate
+
+    def slip(prompt: Any, settings: Any, drafter: Any = None, **more: Any) -> Any:
+        forward = target.forward
+
+        def slipped(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
+            rows = forward(tokens, parents, padded=padded)
+            if len(target.tokens) == len(prompt) + 3:
+                changed = np.array(rows)
+                changed[0, 40] = 1e4
+                return ArrayRows(changed)
+            return rows
+
+        target.forward = slipped  # type: ignore[method-assign]
+        yield from generate(prompt, settings, drafter, **more)
+        target.forward = forward  # type: ignore[method-assign]
+
+    served.engine.generate = slip  # type: ignore[method-assign]
+    out = Compared(tmp_path / "out.json", {}, ["default"])
+    check(served, questions(1), SETTINGS, out, tell, width=1)
+    (difference,) = out.as_dict()["first"]
+    assert (difference["question"], difference["turn"], difference["position"]) == ("q0", 0, 4)
+    assert difference["speculative"] == 40
+    assert difference["gap"] > 0
+
+
+def test_a_run_goes_on_with_its_history(served: ServedModel, tmp_path: Path) -> None:
+    drafters = ("default", "random")
+    whole = Compared(tmp_path / "out.json", {}, drafters)
+    check(served, questions(4), SETTINGS, whole, tell)
+    rest = Compared(tmp_path / "out.json", {}, drafters, whole.rows[:2])
+    check(served, questions(4), SETTINGS, rest, tell)
+    assert rest.as_dict() == whole.as_dict()
+
+
+def test_a_stack_has_all_draft_models_at_every_step() -> None:
+    drafter = DRAFTERS["stack"]
+    made = drafter(with_draft_models(), Memory(), PlainTurn([1], [2], [3]), None, SETTINGS)
+    made.begin([1, 2, 3])
+    made.propose(20)
+    assert made.plan == Plan((0, 1, 2), (2, 4), True)  # type: ignore[attr-defined]
+
+
+def test_a_stack_without_draft_models_is_refused_before_a_question(
+    served: ServedModel, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError, match="no draft models"):
+        run(served, ("default", "stack"), tmp_path)
+    assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+class TestCommand:
+    """As a user types it."""
+
+    def verify(self, folder: Path, *more: str) -> int:
+        fixed = ["--model", "tiny", "--json", str(folder / "out.json"), "--max-new-tokens", "8"]
+        return main(["verify", *fixed, *more])
+
+    def ask(self, folder: Path, *more: str) -> int:
+        return self.verify(folder, "--questions", str(questions_file(folder)), *more)
+
+    def test_a_run_and_its_end(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.ask(tmp_path, "--limit", "2", "--drafter", "random,default") == 0
+        written = json.loads((tmp_path / "out.json").read_text())
+        assert (written["questions"], written["mismatches"], written["first"]) == (2, 0, [])
+        assert (written["model"], written["temperature"]) == ("tiny", 0.0)
+        assert list(written["by_drafter"]) == ["random", "default"]
+        total, *each = capsys.readouterr().out.splitlines()
+        assert total == f"2 questions, {written['tokens']} tokens compared, 0 replies differ."
+        assert [line.split(":")[0].strip() for line in each] == ["random", "default"]
+
+    def test_a_run_of_other_drafters_is_no_run_to_go_on_from(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.ask(tmp_path, "--limit", "1", "--drafter", "random") == 0
+        assert self.ask(tmp_path, "--limit", "1", "--drafter", "random,default", "--resume") == 2
+        assert "drafters was" in capsys.readouterr().err
+
+    def test_long_contexts(self, tmp_path: Path) -> None:
+        asked = ("--workload", "long-context", "--prompt-tokens", "520,1000", "--limit", "2")
+        assert self.verify(tmp_path, *asked) == 0
+        written = json.loads((tmp_path / "out.json").read_text())
+        assert (written["settings"]["file"], written["settings"]["prompt_tokens"]) == (
+            "long-context",
+            [520, 1000],
+        )
+
+    def test_words_that_differ(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("hierchat.checks.exactness.Compared.mismatches", 1)
+        assert self.ask(tmp_path, "--limit", "1") == 1
+
+    def test_ctrl_c(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from hierchat.checks import exactness as module
+
+        def stopped(*said: Any, asked: list[int] = []) -> Any:  # noqa: B006 (counts calls)
+            asked.append(1)
+            if len(asked) > 1:
+                raise KeyboardInterrupt
+            return plainly(*said)
+
+        plainly = module._plainly
+        monkeypatch.setattr("hierchat.checks.exactness._plainly", stopped)
+        assert self.ask(tmp_path) == 130
+        assert "--resume" in capsys.readouterr().err
+        assert json.loads((tmp_path / "out.json").read_text())["questions"] == 1
+        monkeypatch.undo()
+
+    def test_bad_input(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.ask(tmp_path, "--json", str(tmp_path)) == 2
+        assert "is a folder" in capsys.readouterr().err
+        assert self.ask(tmp_path, "--prompt-tokens", "1000") == 2
+        assert "--workload long-context" in capsys.readouterr().err
+        for size in ("100", "9000"):
+            assert self.verify(tmp_path, "--workload", "long-context", "--prompt-tokens", size) == 2
+            assert "tokens, 8 of them for the reply" in capsys.readouterr().err
+        assert self.ask(tmp_path, "--drafter", "default,nobody") == 2
+        assert "no drafter is called 'nobody'" in capsys.readouterr().err

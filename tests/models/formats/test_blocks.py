@@ -1,0 +1,100 @@
+"""Block types of GGUF files against the gguf library's own reading of them."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hierchat.models.formats import blocks
+from hierchat.models.formats.blocks import (
+    NARROW,
+    TYPES,
+    UnknownBlockType,
+    floats_of,
+    from_file,
+    from_floats,
+    mx_blocks,
+    pack,
+)
+from hierchat.models.formats.layouts import LAYOUTS
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(TYPES) if name != "F32"])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_weight_is_changed(name: str, seed: int) -> None:
+    size = NARROW[name][0] if name in NARROW else LAYOUTS[name].size
+    raw = np.random.default_rng(seed).integers(
+        0, 256, (3, 2, size * (32 if size == 2 else 1)), dtype=np.uint8
+    )
+    _tame(name, raw)
+    rows = raw.reshape(3, -1)
+    expected = gguf.dequantize(rows, gguf.GGMLQuantizationType[name])
+    np.testing.assert_array_equal(floats_of(name, rows), expected)
+    found = from_file(name, rows)
+    assert found.shape == expected.shape
+    assert found.file_bytes == (LAYOUTS[found.name].size * 6 if name in NARROW else rows.nbytes)
+    np.testing.assert_array_equal(found.floats(), expected)
+    np.testing.assert_array_equal(found.floats(np.array([2, 0])), expected[[2, 0]])
+    np.testing.assert_array_equal(from_file(name, rows, np.array([1])).floats(), expected[[1]])
+
+
+def test_many_rows_are_widened_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_AT_ONCE", 5)
+    raw = np.random.default_rng(0).integers(0, 256, (7, 2 * 74), dtype=np.uint8)
+    _tame("IQ2_XS", raw.reshape(7, 2, 74))
+    expected = gguf.dequantize(raw, gguf.GGMLQuantizationType.IQ2_XS)
+    np.testing.assert_array_equal(from_file("IQ2_XS", raw).floats(), expected)
+
+
+def test_float32_stays() -> None:
+    floats = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    np.testing.assert_array_equal(from_floats(floats).floats(), floats)
+
+
+@pytest.mark.parametrize(("bits", "step"), [(8, 1 / 127), (4, 2 / 15)])
+def test_packing_errs_by_half_a_step(bits: int, step: float) -> None:
+    floats = np.random.default_rng(0).uniform(-1, 1, (5, 96)).astype(np.float32)
+    floats[1, :32] = 0.0
+    floats[2, 32:64] = 0.25
+    packed = pack(floats, bits)
+    assert np.abs(packed.floats() - floats).max() <= 0.51 * step
+    np.testing.assert_allclose(packed.floats()[1, :32], 0.0)
+    np.testing.assert_allclose(packed.floats()[2, 32:64], 0.25, rtol=1e-3)
+
+
+def test_mxfp4_of_safetensors() -> None:
+    """As transformers makes floats of it."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    random = np.random.default_rng(0)
+    codes = random.integers(0, 256, (2, 6, 3, 16), dtype=np.uint8)
+    scales = random.integers(118, 130, (2, 6, 3), dtype=np.uint8)
+    right = convert_moe_packed_tensors(torch.tensor(codes), torch.tensor(scales), dtype=torch.float32)
+    found = floats_of("MXFP4", mx_blocks(codes, scales))
+    np.testing.assert_array_equal(found.reshape(2, 6, 96), right.numpy().swapaxes(1, 2))
+
+
+def test_an_unknown_type_is_named() -> None:
+    with pytest.raises(UnknownBlockType, match=r"block type NVFP4 .*IQ2_XXS"):
+        from_file("NVFP4", np.zeros((1, 36), np.uint8))
+    with pytest.raises(UnknownBlockType, match=r"block type NVFP4 .*IQ2_XXS"):
+        floats_of("NVFP4", np.zeros((1, 36), np.uint8))
+
+
+def _tame(name: str, raw: np.ndarray) -> None:
+    """Scales that are numbers."""
+    if name == "MXFP4":
+        raw[..., 0] &= 0x7F
+        return
+    if name in ("F16", "BF16"):
+        raw.reshape(3, -1, 2)[..., 1] &= 0x3F
+        return
+    last = {"Q2_K": (81, 83), "Q3_K": (109,), "Q6_K": (209,), "TQ1_0": (53,), "TQ2_0": (65,), "IQ1_M": (55,)}
+    places = last.get(name, (1, 3) if name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K") else (1,))
+    for place in places:
+        raw[..., place] &= 0xBB  # neither infinite nor none

@@ -1,0 +1,300 @@
+"""What replies leave behind: whose it is, how long it lives, and when it goes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierchat.drafting import suffix_index
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.suffix_index import BREAK, suffix_order
+from hierchat.runtime import history_index as history
+from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
+from hierchat.store import NewMessage, NewTurn, Store, SuffixRun, TurnFigures
+from tests.testing.deleting import delete_for_good
+
+from ..chat.conftest import Talk
+
+KEY = "model"
+
+
+def held(talk: Talk, histories: Histories) -> UserHistory:
+    return histories.held(talk.user, talk.model.model_key, talk.model.prompts.tokens)
+
+
+def words(text: str) -> list[int]:
+    """A tokenizer: every word is a number."""
+    return [int(word) for word in text.split()]
+
+
+class Chats:
+    """A store with one user's chats, written without a model."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.user = store.users.ensure("ann")
+        self.tokens = random.Random(0).sample(range(100, 40_000), 30_000)
+        self.histories = Histories(store)
+
+    def begin(self) -> int:
+        return self.store.chats.create(self.user)
+
+    def text(self, size: int) -> list[int]:
+        """Tokens that stand nowhere else."""
+        return [self.tokens.pop() for _ in range(size)]
+
+    def ask(self, conversation: int, tokens: Sequence[int], role: str = "user") -> int:
+        said = " ".join(map(str, tokens))
+        return self.store.messages.add(self.user, conversation, NewMessage(None, said, role))  # type: ignore[arg-type]
+
+    def reply(self, conversation: int, tokens: Sequence[int]) -> int:
+        question = self.ask(conversation, [5])
+        id = self.store.replies.begin(self.user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+        self.store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
+        self.store.replies.finish(id, "reply", "complete", TurnFigures())
+        return id
+
+    def held(self) -> UserHistory:
+        found = self.histories.held(self.user, KEY, words)
+        found.wait()
+        check(found.written)
+        check(found.asked)
+        return found
+
+    def restart(self) -> UserHistory:
+        self.histories.close()
+        self.histories = Histories(self.store)
+        return self.held()
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Iterator[Chats]:
+    with Store.open(tmp_path / "chat.db") as store:
+        chats = Chats(store)
+        yield chats
+        chats.histories.close()
+
+
+def check(texts: IndexedTexts) -> None:
+    """Every run is in order, and every position known by its text."""
+    for id, (start, length) in texts._places.items():
+        assert [texts.text_at(start + at) for at in range(length)] == [(id, at) for at in range(length)]
+    log, order, starts, sizes = texts.index.arrays
+    bounds = [*starts.tolist(), log.size]
+    for first, end, size in zip(bounds, bounds[1:], sizes.tolist(), strict=False):
+        assert order[first : first + size].tolist() == (suffix_order(log[first:end]) + first).tolist()
+
+
+def content(texts: IndexedTexts) -> list[list[int]]:
+    """The texts that are in the index, oldest first."""
+    found: list[list[int]] = [[]]
+    for token in texts.index.arrays.tokens.tolist():
+        if token == BREAK:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [text for text in found if text]
+
+
+def drafts(held: UserHistory, context: Sequence[int]) -> set[int]:
+    """All tokens that are drafted behind `context`."""
+    drafter = Drafter(held.sources, width=32)
+    drafter.begin(context)
+    return set(drafter.propose().tokens)
+
+
+def test_replies_and_questions_come_into_the_databases(talk: Talk) -> None:
+    histories = Histories(talk.store)
+    assert len(held(talk, histories).written) == 0
+    talk.send("hello")
+    found = held(talk, histories)
+    question, reply = talk.messages()
+    assert content(found.asked) == [talk.model.prompts.tokens("hello")]
+    assert content(found.written) == [talk.store.replies.tokens(talk.user, reply.id)]
+    assert question.id in found.asked._places
+
+
+def test_another_user_or_model_has_its_own(talk: Talk) -> None:
+    histories = Histories(talk.store)
+    talk.send("hello")
+    assert len(held(talk, histories).written) == 1
+    bob = held(talk.other("bob"), histories)
+    assert len(bob.written) == len(bob.asked) == 0
+    assert len(histories.held(talk.user, "another model").written) == 0
+
+
+def test_imported_replies_count_as_the_models(chats: Chats) -> None:
+    conversation = chats.begin()
+    chats.ask(conversation, [1, 2, 3])
+    chats.ask(conversation, [4, 5, 6], "assistant")
+    chats.ask(conversation, [7], "system")
+    found = chats.held()
+    assert (content(found.asked), content(found.written)) == ([[1, 2, 3]], [[4, 5, 6]])
+
+
+def test_the_message_that_is_answered_is_the_contexts(chats: Chats) -> None:
+    conversation = chats.begin()
+    chats.ask(conversation, [1, 2])
+    question = chats.ask(conversation, [3, 4])
+    assert content(chats.histories.held(chats.user, KEY, words, before=question).asked) == [[1, 2]]
+    assert content(chats.held().asked) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
+    chats: Chats, restart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "STORED_TOKENS", 64)
+    kept, gone = chats.begin(), chats.begin()
+    secrets = [chats.text(60) for _ in range(6)]
+    others = [chats.text(60) for _ in range(6)]
+    for secret, other in zip(secrets, others, strict=True):
+        chats.reply(gone, secret)
+        chats.ask(gone, secret[::-1])
+        chats.reply(kept, other)
+        chats.ask(kept, other[::-1])
+    before = chats.held()
+    index = before.written.index
+    for text in secrets + others:
+        assert drafts(before, text[:10]) & set(text)
+    delete_for_good(chats.store, chats.user, gone)
+    after = chats.restart() if restart else chats.held()
+    secret_tokens = {token for secret in secrets for token in secret}
+    for secret in secrets:
+        for at in range(1, 59, 7):
+            assert not drafts(after, secret[at - 1 : at + 1]) & secret_tokens
+            assert not drafts(after, secret[::-1][at - 1 : at + 1]) & secret_tokens
+    assert sorted(content(after.written)) == sorted(others)
+    for text in others:
+        assert drafts(after, text[:10]) & set(text)
+    if not restart:
+        assert after.written.index is index  # what stayed was not sorted again
+
+
+def unsorted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of what is sorted from now on."""
+    sizes: list[int] = []
+
+    def watched(tokens: np.ndarray) -> np.ndarray:
+        sizes.append(tokens.size)
+        return suffix_order(tokens)
+
+    monkeypatch.setattr(suffix_index, "suffix_order", watched)
+    return sizes
+
+
+def test_a_restart_sorts_only_what_is_not_stored(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = chats.begin()
+    replies = [chats.text(1000) for _ in range(10)]
+    for reply in replies:
+        chats.reply(conversation, reply)
+    chats.held()
+    assert chats.store.history.suffix_runs(chats.user, KEY, "written")
+    chats.reply(conversation, [1, 2, 3])
+    sizes = unsorted(monkeypatch)
+    found = chats.restart()
+    assert sum(sizes) < 100
+    assert content(found.written) == [*replies, [1, 2, 3]]
+
+
+def stored(chats: Chats) -> SuffixRun:
+    (run,) = chats.store.history.suffix_runs(chats.user, KEY, "written")
+    return run
+
+
+@pytest.mark.parametrize("damage", ["bytes", "lengths", "a text that is gone", "twice"])
+def test_a_stored_run_that_does_not_fit_is_made_anew(
+    chats: Chats, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    conversation = chats.begin()
+    replies = [chats.text(1000) for _ in range(8)]
+    ids = [chats.reply(conversation, reply) for reply in replies]
+    chats.held()
+    run = stored(chats)
+    with chats.store.connection.write() as db:
+        match damage:
+            case "bytes":
+                db.execute("UPDATE suffix_runs SET positions = zeroblob(length(positions))")
+            case "lengths":
+                db.execute("UPDATE token_log SET ids = substr(ids, 5) WHERE message_id = ?", [ids[3]])
+                del replies[3][0]
+            case "a text that is gone":  # by some other program
+                db.execute("DELETE FROM token_log WHERE message_id = ?", [ids[3]])
+                del replies[3]
+            case "twice":
+                row = {"user_id": chats.user, "model_key": KEY, "kind": "written"}
+                db.table("suffix_runs").insert(row | run.to_row())
+    found = chats.restart()
+    assert content(found.written) == replies
+    assert any(record.name == "hierchat.history" for record in caplog.records) == (
+        damage in ("bytes", "lengths")
+    )
+    chats.held()
+    assert stored(chats).texts[:, 1].tolist() == [len(reply) for reply in replies]
+    assert content(chats.restart().written) == replies
+
+
+def test_many_old_questions_are_tokenised_by_the_thread(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "AT_ONCE", 100)
+    conversation = chats.begin()
+    questions = [chats.text(5) for _ in range(150)] + [chats.text(200), [1]]
+    for question in questions:
+        chats.ask(conversation, question)
+    first = chats.histories.held(chats.user, KEY, words)
+    assert len(first.asked) < 10
+    first.wait()
+    assert content(chats.held().asked) == questions
+    assert content(chats.restart().asked) == questions
+
+
+def test_a_store_that_is_busy_loses_no_reply(chats: Chats, caplog: pytest.LogCaptureFixture) -> None:
+    """The orders are stored another time."""
+    conversation = chats.begin()
+    chats.reply(conversation, chats.text(5000))
+    with Store.open(chats.store.path) as other, other.connection.write():
+        chats.store.connection._busy_seconds = 0.01
+        chats.store.connection._idle.clear()  # those that are open wait as long as before
+        found = chats.histories.held(chats.user, KEY)
+        found.wait()
+        assert [one.name for one in caplog.records if one.name == "hierchat.history"]
+        assert len(found.written) == 1
+    chats.histories.held(chats.user, KEY).wait()
+    assert stored(chats).order.size == 5000
+
+
+def test_what_is_hidden_drafts_no_more_and_what_is_taken_back_drafts_again(chats: Chats) -> None:
+    gone, kept = chats.begin(), chats.begin()
+    first, second, third = chats.text(6), chats.text(6), chats.text(6)
+    chats.reply(gone, first)
+    chats.reply(kept, second)
+    assert content(chats.held().written) == [first, second]
+    chats.store.chats.hide(chats.user, gone)
+    found = chats.held()
+    assert content(found.written) == [second]
+    assert drafts(found, first[:3]) == set()
+    chats.reply(kept, third)
+    chats.store.chats.restore(chats.user, gone)
+    found = chats.held()
+    assert sorted(content(found.written)) == sorted([first, second, third])
+    assert first[3] in drafts(found, first[:3])
+    assert len(content(found.asked)) == 3
+    assert sorted(content(chats.restart().written)) == sorted([first, second, third])
+    chats.store.chats.hide(chats.user, gone)
+    assert drafts(chats.restart(), first[:3]) == set()
+
+
+def test_a_copy_drafts_in_the_place_of_an_original_that_is_deleted(chats: Chats) -> None:
+    conversation, tokens = chats.begin(), chats.text(6)
+    reply = chats.reply(conversation, tokens)
+    chats.store.chats.fork(chats.user, reply)
+    assert content(chats.held().written) == [tokens]
+    delete_for_good(chats.store, chats.user, conversation)
+    found = chats.held()
+    assert content(found.written) == [tokens]
+    assert tokens[3] in drafts(found, tokens[:3])

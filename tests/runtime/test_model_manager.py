@@ -1,0 +1,350 @@
+"""What the Models view shows, and does, over a real slot, a fake hub and files of this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
+from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
+from hierchat.runtime import costs
+from hierchat.runtime.costs import REACHED
+from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow
+from hierchat.runtime.model_slot import ModelSlot
+from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
+from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_chat import served, settle
+
+from .shelves import Figures, folders, wait  # noqa: F401
+
+
+@pytest.fixture
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:  # noqa: F811
+    with FakeHub({"tiny.Q8_0.gguf": tiny_gguf.read_bytes()}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        server.shutdown()
+
+
+def on_hub(name: str, **fields: object) -> ModelEntry:
+    source = ModelSource(gguf=Gguf(repo=REPO, file="tiny.Q8_0.gguf"))
+    return ModelEntry(name=name, source=source, **fields)  # type: ignore[arg-type]
+
+
+def manager_of(*entries: ModelEntry, bring: object = None) -> ModelManager:
+    found = Catalogue(models={entry.name: entry for entry in entries}, default=entries[0].name)
+    slot = ModelSlot(found, load=lambda name, report: served(name))
+    return ModelManager(slot, Figures(), bring)  # type: ignore[arg-type]
+
+
+def row(manager: ModelManager, name: str) -> ModelRow:
+    return next(row for row in manager.rows(1) if row.name == name)
+
+
+def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
+    manager = manager_of(on_hub("tiny"))
+    assert manager.names == []
+    assert (row(manager, "tiny").state, row(manager, "tiny").have) == ("absent", 0)
+    assert row(manager, "tiny").maker == REPO.split("/")[0]
+    with pytest.raises(ModelError, match=r"tiny is not on this machine\. Download it first"):
+        manager.load("tiny")
+    assert not [path for _, path, _ in hub.asked if path.endswith(".gguf")]
+    manager.download("tiny")
+    wait(lambda: not manager.busy)
+    fetched = row(manager, "tiny")
+    assert fetched.download
+    assert (fetched.download.phase, fetched.download.message) == ("done", "")
+    assert (fetched.state, fetched.size) == ("here", len(hub.files["tiny.Q8_0.gguf"]))
+    assert manager.names == ["tiny"]
+    asked = len(hub.asked)
+    manager.load("tiny")
+    settle(manager._slot)
+    assert row(manager, "tiny").loaded
+    assert len(hub.asked) == asked  # loading asks the network for nothing
+    with pytest.raises(ModelError, match=r"tiny is in use\. Eject"):
+        manager.remove("tiny")
+    manager.eject()
+    wait(lambda: not manager.busy)
+    assert manager._slot.status.phase == "none"
+    assert manager._slot.model is None
+    frees = manager.frees("tiny")
+    assert frees > len(hub.files["tiny.Q8_0.gguf"])  # what was converted goes, too
+    before = _used()
+    manager.remove("tiny")
+    assert before - _used() == frees
+    assert (row(manager, "tiny").state, row(manager, "tiny").download) == ("absent", None)
+    assert manager.names == []
+
+
+def _used() -> int:
+    cache = Path(os.environ["HIERCHAT_CACHE"])
+    kept = [cache / "hub", cache / "blocks"]
+    files = {file.resolve() for folder in kept for file in folder.rglob("*") if file.is_file()}
+    return sum(file.stat().st_size for file in files if file.suffix != ".lock")
+
+
+def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_gguf: Path) -> None:  # noqa: F811
+    go = threading.Event()
+
+    def bring(entry: ModelEntry, report: Report) -> None:
+        report(Progress("downloading", 1, 9, entry.name))
+        go.wait()
+        report(Progress("downloading", 2, 9, entry.name))
+
+    here = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    manager = manager_of(on_hub("tiny"), here, bring=bring)
+    manager.download("tiny")
+    assert manager.busy
+    assert manager.names == ["here"]
+    manager.load("here")
+    assert settle(manager._slot).status.phase == "ready"
+    with pytest.raises(ModelError, match="tiny is being fetched"):
+        manager.remove("tiny")
+    manager.stop("tiny")
+    go.set()
+    wait(lambda: not manager.busy)
+    assert manager._slot.model
+    assert manager._slot.model.name == "here"
+
+
+def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> None:
+    huge = Size(parameters=10**14, slot=1)
+    manager = manager_of(on_hub("huge", size=huge), on_hub("tiny"))
+    found = row(manager, "huge")
+    assert found.fit.verdict == "no"
+    assert "of memory; this machine has" in found.fit.why
+    manager.download("huge")
+    wait(lambda: not manager.busy)
+    download = row(manager, "huge").download
+    assert download
+    assert download.phase == "failed"
+    assert "huge needs about" in download.message
+    assert hub.asked == []
+
+
+def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:  # noqa: F811
+    def bring(entry: ModelEntry, report: Report) -> None:
+        raise ModelError("The hub cannot be reached.")
+
+    manager = manager_of(ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf))), bring=bring)
+
+    def failed() -> bool:
+        manager.download("here")
+        wait(lambda: not manager.busy)
+        return bool(row(manager, "here").download)
+
+    assert failed()
+    manager.forget_failures((None, ()))
+    assert row(manager, "here").download
+    manager.forget_failures(manager.failures)
+    assert row(manager, "here").download is None
+    assert failed()
+    manager.load("here")
+    assert row(manager, "here").download is None
+    settle(manager._slot)
+
+
+def test_what_was_half_fetched_is_said(hub: FakeHub) -> None:
+    manager = manager_of(on_hub("tiny", size=Size(parameters=1000)))
+    blobs = Path(os.environ["HIERCHAT_CACHE"]) / "hub" / "models--org--tiny" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "abc.incomplete").write_bytes(b"12345")
+    found = row(manager, "tiny")
+    assert (found.state, found.have) == ("partly", 5)
+    manager.remove("tiny")
+    assert row(manager, "tiny").state == "absent"
+
+
+def test_speed_is_expected_from_memory_until_it_was_measured(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    manager = manager_of(entry)
+    assert row(manager, "here").speed is None
+    monkeypatch.setattr(costs, "BYTES", 2**20)
+    assert manager.unmeasured
+    manager.measure()
+    wait(lambda: not manager.busy)
+    assert not manager.unmeasured
+    measured = costs.kept_bandwidth()
+    assert measured
+    expected = row(manager, "here").speed
+    assert expected
+    assert (expected.per_second, expected.replies) == (REACHED * measured / tiny_gguf.stat().st_size, 0)
+    several = entry.model_copy(update={"size": Size(parameters=1000, active=125)})
+    awake = manager_of(several)
+    found = row(awake, "here").speed
+    assert found
+    assert found.per_second == pytest.approx(8 * expected.per_second)  # an eighth is read
+    assert row(awake, "here").fit.needed == row(manager, "here").fit.needed  # all is in memory
+    manager._speeds.known["here"] = (12.5, 3)  # type: ignore[attr-defined]
+    assert row(manager, "here").speed is not None
+    assert (row(manager, "here").speed.per_second, row(manager, "here").speed.replies) == (12.5, 3)  # type: ignore[union-attr]
+
+
+def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [1.0, 2.0, *[1.5] * (costs.LOOKS - 2)]
+    rates = iter([*first, 2.9, 1.0, 3.1])
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", lambda *asked: next(rates))
+    manager, kept = manager_of(on_hub("tiny")), []
+    for _ in range(4):
+        manager.measure()
+        wait(lambda: not manager.busy)
+        kept.append(costs.kept_bandwidth())
+    assert kept == [2e9, 2e9, 2e9, 3.1e9]
+
+
+def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, alone = True, []
+
+    def look(*asked: object) -> float:
+        alone.append(not written)
+        return 1.0
+
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", look)
+    manager = manager_of(on_hub("tiny"))
+    with manager._slot.scheduler.turn():
+        manager.measure()
+        assert manager.busy
+        assert manager.unmeasured
+        assert manager.best(manager.rows(1)) is None
+        written = False
+    wait(lambda: not manager.busy)
+    assert alone == [True] * costs.LOOKS
+
+
+SIZES = {"tiny": 10**6, "good": 10**9, "slow": 2 * 10**10, "large": 3 * 10**10, "huge": 10**14}
+
+
+def sized(monkeypatch: pytest.MonkeyPatch, rate: float, memory: float) -> ModelManager:
+    """Models of all sizes, on a machine of this speed and memory (GB)."""
+    monkeypatch.setattr("hierchat.runtime.model_manager.kept_bandwidth", lambda: rate * 1e9)
+    monkeypatch.setattr("hierchat.models.load.check.total_memory", lambda device: int(memory * 1e9))
+    monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: int(memory * 1e9))
+    entries = []
+    for name, size in SIZES.items():
+        source = ModelSource(gguf=Gguf(repo="org/none", file=f"{name}-q4_0.gguf"))
+        entries.append(ModelEntry(name=name, source=source, size=Size(parameters=size)))
+    return manager_of(*entries)
+
+
+def test_the_best_one_is_the_largest_that_fits_and_is_fast_enough(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = sized(monkeypatch, 20, 64)
+    best = manager.best(manager.rows(1))
+    assert best
+    assert best.name == "good"
+    assert best.speed
+    assert best.speed.per_second >= FAST
+    assert manager.better() is None  # nothing is loaded
+    manager._slot.model = served("tiny")
+    manager.better()
+    wait(lambda: not manager.busy)
+    found = manager.better()
+    assert found
+    assert (found[0], found[1].name) == ("tiny", "good")
+    manager._slot.model = served("good")
+    assert manager.better() is None
+    assert not manager.busy
+
+
+@pytest.mark.parametrize(
+    ("rate", "memory", "name"),
+    [(20, 64, "good"), (200, 64, "large"), (200, 32, "slow"), (200, 4, "good"), (20, 1, "tiny")],
+)
+def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
+    monkeypatch: pytest.MonkeyPatch, rate: float, memory: float, name: str
+) -> None:
+    manager, found = sized(monkeypatch, rate, memory), []
+    for free in (1.0, 0.6, 0.2, 0.01):
+        monkeypatch.setattr(
+            "hierchat.models.load.check.free_memory", lambda device, free=free: int(free * memory * 1e9)
+        )
+        for measured in ({}, {"large": (1.0, 20), "good": (1.0, 20)}, {"slow": (99.0, 20)}):
+            manager._speeds.known = measured  # type: ignore[attr-defined]
+            best = manager.best(manager.rows(1))
+            found.append(best and best.name)
+    assert set(found) == {name}
+
+
+def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "mine")
+    slot = ModelSlot(read_catalogue(), load=lambda name, report: served(name))
+    manager = ModelManager(slot, Figures())
+    assert manager.add(str(folder)) == ("mine", True)
+    assert manager.add(str(folder)) == ("mine", False)
+    found = row(manager, "mine")
+    assert (found.own, found.state) == (True, "here")
+    assert manager.frees("mine") == 0
+    manager.remove("mine")
+    assert "mine" not in slot.catalogue.models
+    assert (folder / "config.json").exists()
+
+
+def test_a_draft_model_that_another_one_names_stays(tiny_gguf: Path) -> None:  # noqa: F811
+    config = Path(os.environ["HIERCHAT_CONFIG"])
+    config.mkdir()
+    (config / "models.yaml").write_text(
+        f"models:\n  small: {{source: {{gguf: {{path: {tiny_gguf}}}}}}}\n"
+        f"  large: {{source: {{gguf: {{path: {tiny_gguf}}}}}, drafts: [small]}}\n"
+    )
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
+    with pytest.raises(CatalogueError, match="large names small as its draft model"):
+        manager.remove("small")
+    drafts = row(manager, "large").drafts
+    assert [(draft.name, draft.fits, draft.why) for draft in drafts] == [
+        ("small", True, "drafts when this model is loaded")
+    ]
+
+
+def test_models_that_cannot_draft_are_named_with_the_reason(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
+    monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
+    source = ModelSource(gguf=Gguf(path=tiny_gguf))
+    sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000, "new": 70}
+    manager = manager_of(
+        *(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items())
+    )
+    found = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(manager, "large").drafts}
+    assert found == {
+        "same": (True, "has the same tokens", False),
+        "other": (False, "has other tokens", None),
+        "new": (False, "its tokens are compared once new was loaded", None),
+    }
+
+
+def test_a_draft_model_is_chosen_and_taken_away(
+    tiny_gguf: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens = {"large": "a", "small": "a", "other": "b"}
+    monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
+    config = Path(os.environ["HIERCHAT_CONFIG"])
+    config.mkdir()
+    (config / "models.yaml").write_text(
+        "models:\n"
+        + "".join(
+            f"  {name}:\n    source: {{gguf: {{path: {tiny_gguf}}}}}\n    size: {{parameters: {size}}}\n"
+            for name, size in (("large", 900), ("small", 90), ("other", 80))
+        )
+    )
+    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
+    manager.let_draft("large", "small", True)
+    drafts = {draft.name: (draft.why, draft.chosen) for draft in row(manager, "large").drafts}
+    assert drafts["small"] == ("drafts when this model is loaded", True)
+    assert read_catalogue().entry("large").drafts == ("small",)
+    with pytest.raises(ModelError, match="other cannot draft for large"):
+        manager.let_draft("large", "other", True)
+    manager.let_draft("large", "small", False)
+    assert read_catalogue().entry("large").drafts == ()
+    manager.remove("small")

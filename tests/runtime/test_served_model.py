@@ -1,0 +1,226 @@
+"""What replies teach: kept over a restart, written seldom, never in a reply's way, gone with a conversation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.successors import TOP
+from hierchat.runtime import served_model as module
+from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
+from hierchat.store import Store
+from tests.drafting.databases import followers
+from tests.testing.deleting import delete_for_good
+from tests.testing.tiny_chat import ready_slot, served
+
+from ..chat.conftest import Talk, talk_on
+
+ROW = np.arange(TOP, dtype=np.int32)[None]
+
+
+def user_of(store: Store, name: str = "ann") -> int:
+    return store.users.ensure(name)
+
+
+def taught(learned: Learned, user: int, model: str = "m", token: int = 5) -> LearnedState:
+    state = learned.held(user, model)
+    state.successors.update([3, token], ROW)
+    return state
+
+
+def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        user, learned = user_of(store), Learned(store)
+        state = taught(learned, user)
+        assert learned.held(user, "m") is state
+        assert followers(learned.held(user, "other").successors, 5) == []
+        assert followers(learned.held(user_of(store, "bob"), "m").successors, 5) == []
+        assert learned.save(now=True)
+    with Store.open(tmp_path / "a.db") as store:
+        again = Learned(store).held(user, "m")
+        assert followers(again.successors, 3, 5) == ROW[0].tolist()
+        assert again.acceptance.to_bytes() == state.acceptance.to_bytes()
+
+
+def test_what_databases_below_draft_models_learned_is_kept_and_forgotten(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        user, learned = user_of(store), Learned(store)
+        state = learned.held(user, "m")
+        state.levels["small"] = below = Acceptance()
+        below.curve += 3
+        conversation = store.chats.create(user)
+        assert learned.save(now=True)
+    with Store.open(tmp_path / "a.db") as store:
+        again = Learned(store).held(user, "m").levels
+        assert {name: one.to_bytes() for name, one in again.items()} == {"small": below.to_bytes()}
+        assert Learned(store).held(user, "other").levels == {}
+        store.learned.keep(user, "m", LEVELS, b'{"small": "bm8="}')
+        assert Learned(store).held(user, "m").levels == {}  # damaged: learned anew
+        delete_for_good(store, user, conversation)
+        assert store.learned.get(user, "m", LEVELS) is None
+
+
+def test_it_is_written_seldom(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    user, learned = user_of(store), Learned(store)
+    taught(learned, user)
+    clock[0] = 29.0
+    assert not learned.save()
+    assert store.learned.get(user, "m", SUCCESSORS) is None
+    clock[0] = 31.0
+    assert learned.save()
+    first = store.learned.get(user, "m", SUCCESSORS)
+    assert first
+    taught(learned, user, token=6)
+    assert not learned.save()
+    assert store.learned.get(user, "m", SUCCESSORS) == first
+
+
+def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None:
+    user, learned, other_user = user_of(store), Learned(store), user_of(store, "bob")
+    conversation = store.chats.create(user)
+    taught(learned, other_user)
+    state = taught(learned, user)
+    learned.save(now=True)
+    taught(learned, user, token=6)
+    delete_for_good(store, user, conversation)
+    learned.save(now=True)  # as at the end of a reply that ran meanwhile
+    assert store.learned.get(user, "m", SUCCESSORS) is store.learned.get(user, "m", ACCEPTANCE) is None
+    fresh = learned.held(user, "m")
+    assert fresh is not state
+    assert followers(fresh.successors, 5) == []
+    assert followers(learned.held(other_user, "m").successors, 5) == ROW[0].tolist()
+    taught(learned, user, token=7)
+    assert learned.save(now=True)
+    assert followers(Learned(store).held(user, "m").successors, 7) == ROW[0].tolist()
+
+
+def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as here, Store.open(tmp_path / "a.db") as there:
+        user, learned = user_of(here), Learned(here)
+        conversation = here.chats.create(user)
+        taught(learned, user)
+        delete_for_good(there, user, conversation)
+        learned.save(now=True)
+        assert here.learned.get(user, "m", SUCCESSORS) is None
+
+
+@pytest.mark.parametrize("value", [b"", b"damaged", b'{"sources": 3}', b"HCsu\x09" + bytes(20)])
+def test_damage_is_a_fresh_start(store: Store, value: bytes) -> None:
+    user = user_of(store)
+    for kind in (ACCEPTANCE, SUCCESSORS):
+        store.learned.keep(user, "m", kind, value)
+    state = Learned(store).held(user, "m")
+    assert state.acceptance.to_bytes() == LearnedState(0).acceptance.to_bytes()
+    assert followers(state.successors, 5) == []
+
+
+def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
+    learned = Learned(store)
+    users = [user_of(store, str(number)) for number in range(MOST + 2)]
+    for user in users:
+        taught(learned, user)
+    assert len(learned._held) == MOST
+    assert [followers(learned.held(user, "m").successors, 5) for user in users] == [ROW[0].tolist()] * len(
+        users
+    )
+
+
+def full(store: Store) -> None:
+    db = store.connection._idle[-1]
+    db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
+
+
+def test_a_full_disk_is_not_heard_of(store: Store) -> None:
+    user, learned = user_of(store), Learned(store)
+    state = taught(learned, user)
+    random = np.random.default_rng(0)
+    state.successors.update([1, *random.permutation(9000)], random.integers(0, 9000, (9000, TOP), np.int32))
+    full(store)
+    learned.save(now=True)
+    assert store.learned.get(user, "m", SUCCESSORS) is None
+    assert learned.held(user, "m") is state
+
+
+# In the chat
+
+
+def test_a_reply_writes_it_down_after_its_last_frame(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    key, kept = talk.model.model_key, []
+    monkeypatch.setattr(Learned, "_write", lambda *_: kept.append(talk.messages()[-1].state), raising=True)
+    frames = []
+    for frame in talk.sending("hello"):
+        frames.append(frame)
+        assert kept == []
+    assert frames[-1].finish == "length"
+    assert kept == ["complete"]
+    assert talk.store.learned.get(talk.user, key, ACCEPTANCE) is None
+
+
+def test_closing_writes_it_down(talk: Talk) -> None:
+    key = talk.model.model_key
+    talk.send("hello hello hello hello")
+    assert talk.store.learned.get(talk.user, key, ACCEPTANCE) is None
+    talk.service.close()
+    kept = talk.store.learned.get(talk.user, key, ACCEPTANCE)
+    assert kept
+    state = talk_on(talk.store, talk.service.slot).service._learned.held(talk.user, key)
+    assert state.acceptance.to_bytes() == kept
+
+
+def test_closing_does_not_wait_for_a_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hierchat.chat.service.CLOSE_SECONDS", 0.01)
+    frames = talk.sending("hello")
+    next(frames)
+    next(frames)
+    talk.service.close()
+    assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
+    frames.close()
+
+
+def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
+    learn = talk.store.learned.keep
+
+    def on_a_full_disk(*values: Any, **more: Any) -> bool:
+        pages = talk.store.connection._idle[-1].execute("PRAGMA page_count").fetchone()[0]
+        with_limit = talk.store.connection._idle[-1]
+        with_limit.execute(f"PRAGMA max_page_count = {pages}")
+        try:
+            return learn(values[0], values[1], values[2], bytes(300_000), **more)
+        finally:
+            with_limit.execute("PRAGMA max_page_count = 1000000")
+
+    monkeypatch.setattr(talk.store.learned, "keep", on_a_full_disk)
+    assert talk.send("hello").finish == "length"
+    assert talk.messages()[-1].state == "complete"
+    assert talk.store.learned.get(talk.user, talk.model.model_key, ACCEPTANCE) is None
+
+
+def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
+    from dataclasses import replace
+
+    from hierchat.engine.latency import LatencyCurve
+    from hierchat.runtime.costs import measure_costs
+
+    slot = ready_slot(lambda name, report: replace(served(name), machine="here"))
+    talk = talk_on(store, slot)
+    talk.send("hello")
+    talk.service.close()
+    kept = store.learned.latency(talk.model.model_key, "here")
+    assert kept
+    measured: list[bytes] = []
+    engine = talk.model.engine
+    engine.latency = LatencyCurve()
+    engine.latency.restore = measured.append  # type: ignore[method-assign]
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "here", store.learned)
+    assert measured == [kept]
+    measure_costs(engine.latency, engine.sequence, talk.model.model_key, "elsewhere", store.learned)
+    assert measured == [kept]
+    assert engine.latency.step_ms(0)[0] > 0

@@ -1,0 +1,279 @@
+"""Texts of one's own beside the chat: looked at, added, listed, removed, without a restart."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from benchmarks.makers.seeds import write_texts
+from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
+from hierchat.runtime.model_slot import ModelSlot
+from hierchat.runtime.user_documents import UserDocuments
+from hierchat.texts import build
+from hierchat.texts.corpora import corpora_dir, files_of
+from hierchat.texts.text_files import CorpusError
+from tests.testing import tiny_chat as tiny
+
+from .shelves import folders, wait  # noqa: F401
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> UserDocuments:
+    slot = tiny.ready_slot()
+    note_tokens(slot.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
+    (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock.")
+    return UserDocuments(slot, lambda name: tiny.tokenizer())
+
+
+def phase(texts: UserDocuments) -> str:
+    wait(lambda: not texts.busy)
+    return texts.addition.phase if texts.addition else "none"
+
+
+def drafting(slot: ModelSlot) -> list[str]:
+    assert slot.model
+    return [one.name for one in slot.model.statistics]
+
+
+def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
+    texts: UserDocuments, tmp_path: Path
+) -> None:
+    slot = texts._slot
+    before = slot.model
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    assert texts.addition
+    assert texts.addition.preview
+    assert texts.addition.preview.files == 1
+    assert not texts.rows()
+    texts.add()
+    assert phase(texts) == "done"
+    assert drafting(slot) == ["notes"]
+    assert slot.model.engine is before.engine  # type: ignore[union-attr]
+    (row,) = texts.rows()
+    assert (row.name, row.models, row.sources) == ("notes", ("tiny",), (str(tmp_path / "notes.txt"),))
+    assert (row.drafts, row.possible, row.tokens) == (True, False, texts.addition.tokens)
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    assert texts.addition.name == "notes-2"
+    texts.stop()
+    assert texts.addition is None
+    texts.remove("notes")
+    assert drafting(slot) == []
+    assert texts.rows() == []
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_an_ejected_model_does_not_come_back(texts: UserDocuments, tmp_path: Path) -> None:
+    slot = texts._slot
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    slot.eject()
+    wait(lambda: not slot.leaving)
+    slot.read_texts()
+    assert slot.model is None
+    with pytest.raises(CorpusError, match="Load a model first"):
+        texts.look(str(tmp_path / "notes.txt"))
+
+
+def test_what_is_dropped_lies_with_its_corpus_and_goes_with_it(texts: UserDocuments, tmp_path: Path) -> None:
+    dropped = tmp_path / "in" / "abc"
+    dropped.mkdir(parents=True)
+    (dropped / "letter.txt").write_text("Dear reader")
+    (dropped / "picture.png").write_bytes(b"\x89PNG\0\0")
+    texts.look_at_files(dropped, "letters")
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+    assert texts.addition
+    assert [reason.rsplit(": ", 1)[1] for reason in texts.addition.unread] == ["binary"]
+    assert sorted(file.name for file in files_of("letters").iterdir()) == ["letter.txt", "picture.png"]
+    assert not dropped.exists()
+    texts.remove("letters")
+    assert not corpora_dir().joinpath("letters").exists()
+
+
+def test_stopped_in_the_middle_nothing_stays(
+    texts: UserDocuments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = tmp_path / "in"
+    dropped.mkdir()
+    (dropped / "letter.txt").write_text("Dear reader")
+    go = threading.Event()
+    original = build.encoded
+
+    def slow(tokenizer: object, given: list[str]) -> list[list[int]]:
+        go.wait()
+        return original(tokenizer, given)
+
+    texts.look_at_files(dropped, "letters")
+    assert phase(texts) == "looked"
+    monkeypatch.setattr(build, "encoded", slow)
+    texts.add()
+    with pytest.raises(CorpusError, match="Other texts are being read"):
+        texts.look(str(tmp_path / "notes.txt"))
+    texts.stop()
+    go.set()
+    assert phase(texts) == "none"
+    assert texts.rows() == []
+    assert not dropped.exists()
+    assert not corpora_dir().exists() or not any(corpora_dir().iterdir())
+
+
+def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tmp_path: Path) -> None:
+    slot = texts._slot
+    texts.look(str(tmp_path / "notes.txt"))
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+    (build_folder,) = (folder for folder in corpora_dir().glob("notes/*") if folder.is_dir())
+    build_folder.rename(build_folder.with_name("0" * 16))  # as of other tokens
+    meta = build_folder.with_name("0" * 16) / "meta.json"
+    meta.write_text(meta.read_text().replace(tokens_sha256(tiny.tokenizer()), "0" * 64))
+    slot.read_texts()
+    assert drafting(slot) == []
+    (row,) = texts.rows()
+    assert (row.drafts, row.possible) == (False, True)
+    texts.add_again("notes")
+    assert phase(texts) == "done"
+    assert drafting(slot) == ["notes"]
+    (tmp_path / "notes.txt").unlink()
+    build_folder.rename(tmp_path / "elsewhere")
+    assert [row.possible for row in texts.rows()] == [False]
+    with pytest.raises(CorpusError, match="not there any more"):
+        texts.add_again("notes")
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"), [("", "whole path"), ("notes", "whole path"), ("/none/at/all", "no file or folder")]
+)
+def test_a_path_that_is_none(texts: UserDocuments, said: str, answer: str) -> None:
+    with pytest.raises(CorpusError, match=answer):
+        texts.look(said)
+    assert texts.addition is None
+
+
+def held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Texts ship, of which none is tokenised before the second event; the first tells that one is to be."""
+    monkeypatch.setattr("hierchat.texts.corpora.seeds_dir", lambda: tmp_path / "seeds")
+    write_texts(tmp_path / "seeds" / "another.jsonl.xz", ["The lighthouse stands on a rock."])
+    reached, go_on = threading.Event(), threading.Event()
+    encode = build.encoded
+
+    def encoded(tokenizer: object, texts: list[str]) -> list[list[int]]:
+        reached.set()
+        assert go_on.wait(60)
+        return encode(tokenizer, texts)
+
+    monkeypatch.setattr(build, "encoded", encoded)
+    return reached, go_on
+
+
+def test_texts_that_ship_come_while_the_model_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    slot = tiny.ready_slot()
+    shown = UserDocuments(slot, lambda name: tiny.tokenizer())
+    assert reached.wait(60)
+    assert (shown.shipped.phase, shown.shipped.done) == ("reading", 0)  # type: ignore[union-attr]
+    with slot.scheduler.turn() as mine:
+        assert mine
+        assert drafting(slot) == []
+        go_on.set()
+        wait(lambda: list((tmp_path / "cache" / "seeds").glob("*/meta.json")))
+        assert drafting(slot) == []  # a reply in progress keeps its databases
+    wait(lambda: drafting(slot))
+    assert drafting(slot) == ["seed"]
+    wait(lambda: shown.shipped is None)
+
+
+def test_texts_that_ship_are_given_up_with_their_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = held_up(tmp_path, monkeypatch)
+    slot = tiny.ready_slot()
+    assert reached.wait(60)
+    slot.eject()
+    wait(lambda: not slot.leaving)
+    go_on.set()
+    wait(lambda: slot.reading is None)
+    assert slot.model is None
+    assert not list((tmp_path / "cache" / "seeds").glob("*/meta.json"))
+
+
+def added(texts: UserDocuments, path: Path) -> None:
+    texts.look(str(path))
+    assert phase(texts) == "looked"
+    texts.add()
+    assert phase(texts) == "done"
+
+
+def tokens(slot: ModelSlot) -> list[int]:
+    assert slot.model
+    return [one.order.size for one in slot.model.statistics]
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked at but by the test."""
+    monkeypatch.setattr(UserDocuments, "_start_watching", lambda texts: None)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_what_changes_in_a_watched_folder_drafts(texts: UserDocuments, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_text("The lighthouse.")
+    added(texts, folder)
+    before = tokens(texts._slot)
+    (folder / "b.txt").write_text("It stands on a rock.")
+    texts.look_for_changes()
+    assert not texts.busy  # nobody asked for it
+    texts.watch("folder")
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    assert tokens(texts._slot) > before
+    (row,) = texts.rows()
+    assert row.watched
+    (folder / "a.txt").unlink()
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    (size,) = tokens(texts._slot)
+    assert size == len(tiny.tokenizer()("It stands on a rock.")["input_ids"])
+    texts.look_for_changes()
+    assert not texts.busy  # nothing changed
+    texts.watch("folder")
+    (folder / "c.txt").write_text("No more.")
+    texts.look_for_changes()
+    assert not texts.busy
+    assert tokens(texts._slot) == [size]
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: UserDocuments, tmp_path: Path) -> None:
+    added(texts, tmp_path / "notes.txt")
+    texts.watch("notes")
+    texts.look_for_changes()
+    assert phase(texts) == "done"
+    (tmp_path / "other.txt").write_text("Other text.")
+    texts.look(str(tmp_path / "other.txt"))
+    assert phase(texts) == "looked"
+    (tmp_path / "notes.txt").write_text("Changed.")
+    texts.look_for_changes()
+    assert texts.addition
+    assert (texts.addition.name, texts.addition.phase) == ("other", "looked")
+    texts.stop()
+    (tmp_path / "notes.txt").unlink()
+    texts.look_for_changes()
+    assert not texts.busy
+    assert drafting(texts._slot) == ["notes"]
+    (tmp_path / "notes.txt").write_bytes(b"\0\1\2" * 99)
+    texts.look_for_changes()
+    assert phase(texts) == "failed"
+    texts.stop()
+    texts.look_for_changes()  # not again before the next change
+    assert not texts.busy
+    assert drafting(texts._slot) == ["notes"]

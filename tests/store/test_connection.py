@@ -1,0 +1,593 @@
+"""The file: opened, refused, locked, full, copied, folded, closed; each failure is a sentence that says what to do."""
+
+from __future__ import annotations
+
+import lzma
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from hierchat import logs
+from hierchat.store import (
+    DatabaseCorrupt,
+    DatabaseLocked,
+    DatabaseNewer,
+    DatabaseUnwritable,
+    NewMessage,
+    NewTurn,
+    Store,
+    StoreError,
+    TurnFigures,
+    connection,
+)
+from hierchat.store.connection import IDLE, translated
+from hierchat.store.migrations import migrations
+
+
+@contextmanager
+def refused(path: Path, error: type[StoreError], advice: str) -> Iterator[None]:
+    before = path.read_bytes()
+    with pytest.raises(error, match=advice) as caught:
+        yield
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def fill(path: Path) -> None:
+    with Store.open(path) as store:
+        user = store.users.ensure("ann")
+        for number in range(30):
+            conversation = store.chats.create(user)
+            store.messages.add(user, conversation, NewMessage(None, f"question {number} " * 100))
+
+
+def test_a_new_file_and_its_folder_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "one" / "two" / "history.db"
+    with Store.open(path) as store:
+        store.users.ensure("ann")
+        files = sorted(path.parent.iterdir())
+        assert [file.name for file in files] == ["history.db", "history.db-shm", "history.db-wal"]
+        assert all(file.stat().st_mode & 0o077 == 0 for file in [*files, path.parent])
+
+
+def test_a_newer_database_is_left_alone(path: Path) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "INSERT INTO _sqlite_migrations (migration_set, name, applied_at)"
+            " VALUES ('hierchat', 'm9999_future', '')"
+        )
+        db.commit()
+    with refused(path, DatabaseNewer, "Update hierchat"):
+        Store.open(path)
+
+
+def test_an_older_database_is_brought_up_to_date(path: Path) -> None:
+    with closing(Database(path)) as db:
+        migrations.apply(db, stop_before="m0002_search")
+    fill(path)
+    with Store.open(path) as store:
+        assert len(store.chats.find(store.users.ensure("ann"), "question 7")) == 1
+
+
+UNCHANGED = {
+    "messages": "id <= 3", "turns": "1", "spans": "1", "token_log": "1", "message_tokens": "1", "attachments": "id = 1",
+    "tags": "1", "presets": "1", "chat_settings": "1", "comparisons": "1", "self_texts": "1",
+    "accounts": "1", "keys": "1", "users": "1", "_sqlite_migrations": "1",
+}  # fmt: skip
+
+
+"""Rows of the fixture that opening must leave alone, by table."""
+
+
+def test_a_database_of_the_revision_before_opens_unchanged(path: Path) -> None:
+    """before.db.xz: what tests/isolation's `fill` wrote with the store of revision 5a1e80d."""
+    path.write_bytes(lzma.decompress((Path(__file__).parent / "before.db.xz").read_bytes()))
+
+    def rows() -> dict[str, list[tuple[object, ...]]]:
+        with closing(sqlite3.connect(path)) as db:
+            return {
+                table: db.execute(f"SELECT * FROM {table} WHERE {which} ORDER BY 1, 2").fetchall()
+                for table, which in UNCHANGED.items()
+            }
+
+    before = rows()
+    with Store.open(path) as store:
+        user = store.users.ids()["ann"]
+        (chat,) = store.chats.find(user, "plays xylophonist")
+        assert [message.text for message in store.messages.path(user, chat.id, 2)] == [
+            "Who is the xylophonist?",
+            "The xylophonist plays.",
+        ]
+        assert store.replies.tokens(user, 2) == [7, 8]
+        assert store.chats.settings(user, chat.id).system_prompt == "You are a xylophonist"
+        assert store.generated.texts(user, "m", "xylophonist")[0].ids == (7, 8)
+    assert {name: len(found) for name, found in before.items() if not found} == {}
+    now = rows()
+    for name, found in before.items():  # later migrations add columns and a row of their own, behind these
+        assert [row[: len(found[0])] for row in now[name]][: len(found)] == found, name
+
+
+@pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
+def test_a_truncated_file(path: Path, keep: int) -> None:
+    fill(path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with refused(path, DatabaseCorrupt, "restore a backup"):
+        Store.open(path)
+
+
+def test_an_overwritten_page(path: Path) -> None:
+    fill(path)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 8192 * 4096
+    data[middle : middle + 4096] = b"\xa5" * 4096
+    path.write_bytes(data)
+    with refused(path, DatabaseCorrupt, "restore a backup"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("content", [b"Dear diary,\n" * 100, b"x", b"\0" * 4096])
+def test_not_a_database(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with refused(path, DatabaseCorrupt, "--db"):
+        Store.open(path)
+
+
+def test_another_program_s_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE bookmarks (url)")
+    with refused(path, DatabaseCorrupt, "another program's"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("mode", ["NORMAL", "EXCLUSIVE"])
+def test_a_locked_database(path: Path, mode: str) -> None:
+    fill(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"PRAGMA locking_mode = {mode}")
+        other.execute("BEGIN EXCLUSIVE")
+        with refused(path, DatabaseLocked, "Close that program"):
+            Store.open(path, busy_seconds=0.05)
+    Store.open(path).close()
+
+
+@pytest.mark.parametrize("closed", ["file", "folder", "both"])
+def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.FixtureRequest) -> None:
+    fill(path)
+    path.chmod(0o444 if closed != "folder" else 0o666)
+    path.parent.chmod(0o555 if closed != "file" else 0o777)
+    request.getfixturevalue("powerless")
+    with refused(path, DatabaseUnwritable, "folder writable"):
+        Store.open(path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DatabaseUnwritable, match="choose another place"):
+        Store.open(tmp_path / "file" / "history.db")
+    tmp_path.chmod(0o555)
+    request.getfixturevalue("powerless")
+    with pytest.raises(DatabaseUnwritable, match="choose another place"):
+        Store.open(tmp_path / "folder" / "history.db")
+
+
+def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    store.replies.append(reply, "short", [1], ["target"])
+    db = store.connection._idle[-1]
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+    for write in (
+        lambda: store.replies.append(reply, "long " * 10_000, [2] * 10_000, ["target"] * 10_000),
+        lambda: store.replies.finish(reply, "long " * 10_000, "complete", TurnFigures()),
+        lambda: store.messages.add(user, conversation, NewMessage(reply, "long " * 10_000)),
+        lambda: store.chats.rename(user, conversation, "long " * 10_000),
+    ):
+        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
+            write()
+    assert (store.messages.get(user, reply).text, store.replies.tokens(user, reply)) == ("short", [1])
+    db.execute("PRAGMA max_page_count = 1000000")
+    store.replies.append(reply, "short again", [2], ["target"])
+    store.replies.finish(reply, "short again", "complete", TurnFigures())
+    assert store.replies.tokens(user, reply) == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_file_that_goes_while_it_is_used(
+    store: Store, user: int, path: Path, tmp_path: Path, how: str
+) -> None:
+    conversation = store.chats.create(user)
+    elsewhere = tmp_path / "elsewhere.db"
+    if how == "replaced":
+        store.connection.backup(elsewhere)
+        elsewhere.replace(path)
+    elif how == "moved":
+        path.rename(elsewhere)
+    else:
+        path.unlink()
+    told: list[str] = []
+
+    def use() -> None:
+        for action in (
+            lambda: store.messages.add(user, conversation, NewMessage(None, "lost")),
+            lambda: store.chats.find(user),
+        ):
+            with pytest.raises(DatabaseUnwritable, match="start hierchat again") as caught:
+                action()
+            told.append(str(caught.value))
+
+    use()
+    thread = threading.Thread(target=use)  # whose connection would be its first
+    thread.start()
+    thread.join()
+    assert len(told) == 4
+    if how == "moved":  # and back
+        elsewhere.rename(path)
+        assert [one.id for one in store.chats.find(user)] == [conversation]
+
+
+def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -> None:
+    store.messages.add(user, store.chats.create(user), NewMessage(None, "remember me"))
+    copy = tmp_path / "copy.db"
+    store.connection.backup(copy)
+    assert copy.stat().st_mode & 0o077 == 0
+    with Store.open(copy) as other:
+        assert [c.title for c in other.chats.find(user, "remember")] == ["remember me"]
+    before = copy.read_bytes()
+    with pytest.raises(StoreError, match="already exists"):
+        store.connection.backup(copy)
+    assert copy.read_bytes() == before
+    with pytest.raises(DatabaseUnwritable, match="cannot be written"):
+        store.connection.backup(tmp_path / "no folder" / "copy.db")
+    assert sorted(file.name for file in tmp_path.glob("copy*")) == ["copy.db"]
+
+
+def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    with Store.open(path) as other:
+        reply = other.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+        other.replies.append(reply, "so far", [1], ["target"])
+        store.connection.backup(tmp_path / "copy.db")
+        other.replies.append(reply, "so far, so good", [2], ["target"])
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone() == (
+            "so far",
+            "writing",
+        )
+        assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert copy.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_backup_that_finds_no_room(store: Store, user: int, tmp_path: Path) -> None:
+    conversation = store.chats.create(user)
+    store.messages.add(user, conversation, NewMessage(None, "long " * 100_000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(DatabaseUnwritable, match="Free some disk space"):
+            store.connection.backup(tmp_path / "copy.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.glob("copy*")) == []
+
+
+def test_threads_share_a_few_connections(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread is begun for each reply. One connection each stayed open until the garbage collector came, and SQLite
+    kept their files open even then: 120 of them after some hundred replies."""
+    connect, opened = connection._connect, list[Database]()
+    monkeypatch.setattr(connection, "_connect", lambda *args: opened.append(connect(*args)) or opened[-1])
+    with Store.open(path) as store:
+        opened.clear()
+        for _ in range(20):
+            in_threads(store.users.ids)
+        assert len(opened) == 0
+        together = threading.Barrier(2 * IDLE)
+
+        def reads() -> None:
+            with store.connection.read():
+                together.wait()
+
+        for _ in range(3):
+            in_threads(*[reads] * (2 * IDLE))
+            assert len(store.connection._idle) == IDLE
+        assert len(opened) == 2 * IDLE - 1 + 2 * (2 * IDLE - IDLE)
+        with pytest.raises(ZeroDivisionError), store.connection.write():
+            raise ZeroDivisionError
+        assert len(store.connection._idle) == IDLE
+        assert not any(db.conn.in_transaction for db in store.connection._idle)
+    for db in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            db.execute("SELECT 1")
+
+
+def test_closing_waits_for_who_uses_a_connection(path: Path) -> None:
+    store = Store.open(path)
+    began = threading.Event()
+
+    def writes() -> None:
+        with store.connection.write() as db:
+            began.set()
+            while not store.connection.closed:
+                time.sleep(0.001)
+            db.execute("INSERT INTO users (name, created_at) VALUES ('ann', 0)")
+
+    writer = threading.Thread(target=writes)
+    writer.start()
+    began.wait()
+    store.close()
+    assert store.connection._used == 0
+    writer.join()
+    with Store.open(path) as store:
+        assert "ann" in store.users.ids()
+
+
+def in_threads(*actions: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+CLOSING = """
+import sys, threading, time
+from pathlib import Path
+from hierchat.store import Store, StoreError
+
+def once(store):
+    try:
+        store.users.ensure("ann")
+        return True
+    except StoreError as error:
+        assert "Open it again" in str(error)
+        return False
+
+def go_on(store):
+    while once(store):
+        pass
+
+def in_new_threads(store):
+    while not store.connection.closed:
+        thread = threading.Thread(target=once, args=(store,))
+        thread.start()
+        thread.join()
+
+for number in range(20):
+    store = Store.open(Path(sys.argv[1]) / f"{number}.db")
+    threads = [threading.Thread(target=work, args=(store,)) for work in (go_on, in_new_threads) * 3]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.03)
+    store.close()
+    for thread in threads:
+        thread.join()
+print("closed")
+"""
+
+
+def test_closed_while_other_threads_write(tmp_path: Path) -> None:
+    """In a process of its own: Python's SQLite crashes where a connection is closed within another thread's
+    statement."""
+    ran = subprocess.run(
+        [sys.executable, "-c", CLOSING, tmp_path],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "closed\n", "")
+
+
+WORDS = ("btreeInitPage", "malformed", "disk I/O", "not a database", "SQLITE", "sqlite", "error code", "***")
+
+
+"""SQLite's own."""
+
+
+def raised(code: int, words: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(words)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "kind", "advice"),
+    [
+        (sqlite3.SQLITE_CORRUPT, "database disk image is malformed", DatabaseCorrupt, "restore a backup"),
+        (sqlite3.SQLITE_NOTADB, "file is not a database", DatabaseCorrupt, "restore a backup"),
+        (sqlite3.SQLITE_IOERR, "disk I/O error", DatabaseUnwritable, "the disk reports an error"),
+        (sqlite3.SQLITE_IOERR_READ, "disk I/O error", DatabaseUnwritable, "the disk reports an error"),
+        (sqlite3.SQLITE_FULL, "database or disk is full", DatabaseUnwritable, "the disk is full"),
+        (sqlite3.SQLITE_READONLY, "attempt to write a readonly database", DatabaseUnwritable, "read-only"),
+        (sqlite3.SQLITE_CANTOPEN, "unable to open database file", DatabaseUnwritable, "cannot be opened"),
+        (sqlite3.SQLITE_BUSY, "database is locked", DatabaseLocked, "try again"),
+    ],
+)
+def test_each_is_a_sentence_that_says_what_to_do(
+    code: int, words: str, kind: type[StoreError], advice: str
+) -> None:
+    with pytest.raises(kind, match=advice) as caught, translated(Path("chat.db")):
+        raise raised(code, words)
+    said = logs.error_message(caught.value)
+    assert said == str(caught.value)
+    assert words not in said
+    assert [word for word in WORDS if word in said] == []
+
+
+def test_a_file_with_broken_pages_is_refused_in_our_words(tmp_path: Path) -> None:
+    """As it is found when it is opened, and when it breaks while it is open."""
+    path = tmp_path / "chat.db"
+    with Store.open(path) as store:
+        user = store.users.ensure("me")
+        for number in range(200):
+            store.messages.add(user, store.chats.create(user), NewMessage(None, f"number {number} " * 20))
+        store.connection.backup(tmp_path / "whole.db")
+    whole = (tmp_path / "whole.db").read_bytes()
+    seen = set()
+    for page in range(1, len(whole) // 4096, 7):
+        broken = bytearray(whole)
+        broken[page * 4096 : page * 4096 + 400] = b"\x07" * 400
+        file = tmp_path / f"{page}.db"
+        file.write_bytes(broken)
+        try:
+            with Store.open(file) as store:
+                store.connection.backup(tmp_path / f"{page}.copy")
+        except StoreError as error:
+            said = logs.error_message(error)
+            seen.add(type(error))
+            assert [word for word in WORDS if word in said] == [], said
+            assert "restore a backup" in said
+    assert seen == {DatabaseCorrupt}
+
+
+@pytest.mark.parametrize("act", ["discard", "add", "rename", "search", "delete", "hide"])
+def test_the_first_use_after_another_connection_rewrote_the_file(
+    store: Store, user: int, path: Path, act: str
+) -> None:
+    """A trigger opens its full-text table within the statement that fires it. If that finds another cookie, SQLite
+    3.40 drops the schema under the outer statement: "no such table"."""
+    empty, conversation = store.chats.create(user), store.chats.create(user, "malt")
+    store.connection.rewrite()  # this connection begins without open full-text tables
+    with Store.open(path) as other:
+        other.connection.rewrite()
+    if act == "discard":
+        assert store.chats.discard(user, empty)
+    elif act == "add":
+        store.messages.add(user, conversation, NewMessage(None, "malt"))
+    elif act == "rename":
+        store.chats.rename(user, conversation, "yeast")
+    elif act == "search":
+        assert [found.id for found in store.chats.find(user, "malt")] == [conversation]
+    elif act == "delete":
+        with store.connection.write() as db:
+            db.execute("DELETE FROM conversations")
+    else:
+        store.chats.hide(user, conversation)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hierchat.store import NewMessage, Store, connection
+connection.FOLD_SECONDS = 3600
+store = Store.open(Path(sys.argv[1]))
+user = store.users.ensure("ann")
+store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {sys.argv[2]}"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(path: Path, number: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(path), str(number)]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
+
+
+def titles(path: Path) -> list[str]:
+    with Store.open(path) as store:
+        return sorted(c.title for c in store.chats.find(store.users.ensure("ann")))
+
+
+def copy_of(path: Path) -> Path:
+    """The one file, as somebody copies it who knows of no other."""
+    copy = path.with_name("copy.db")
+    shutil.copyfile(path, copy)
+    return copy
+
+
+def test_after_kills_the_file_has_all_but_the_last_run(path: Path) -> None:
+    for number in range(3):
+        killed(path, number)
+    assert path.with_name(path.name + "-wal").stat().st_size
+    assert titles(copy_of(path)) == ["question 0", "question 1"]
+    assert titles(path) == ["question 0", "question 1", "question 2"]
+    assert titles(copy_of(path)) == ["question 0", "question 1", "question 2"]
+
+
+def test_a_copy_without_its_log_is_told(path: Path) -> None:
+    killed(path, 0)
+    copy = copy_of(path)
+    with Store.open(copy) as store:
+        assert "history.db-wal was not copied" not in store.notice
+        assert "copy.db-wal was not copied with it" in store.notice
+        assert "hierchat backup" in store.notice
+    for whole in (copy, path):  # told once; and here the log is there
+        with Store.open(whole) as store:
+            assert store.notice == ""
+
+
+def test_a_copy_of_a_file_in_use_is_told_and_a_backup_is_whole(
+    store: Store, user: int, path: Path, tmp_path: Path
+) -> None:
+    with Store.open(copy_of(path)) as copy:
+        assert "was not copied with it" in copy.notice
+    store.connection.backup(tmp_path / "whole.db")
+    with Store.open(tmp_path / "whole.db") as backup, Store.open(path) as beside:
+        assert backup.notice == beside.notice == ""
+    store.close()
+    with Store.open(copy_of(path)) as copy:
+        assert copy.notice == ""
+
+
+def test_an_empty_file_without_its_log_is_refused(path: Path) -> None:
+    """As one was left by eight kills of hierchat 0.2: 4,096 bytes, and every chat in the log."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    before = path.read_bytes()
+    assert len(before) == 4096
+    with pytest.raises(DatabaseCorrupt, match=r"history\.db-wal, which is not beside it"):
+        Store.open(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["history.db"]
+
+
+def test_a_file_is_never_empty_beside_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a kill in the first second would leave what is refused."""
+    seen: list[int] = []
+    enable = connection.Database.enable_wal
+
+    def looked_at(db: connection.Database) -> None:
+        seen.append(db["messages"].count)
+        enable(db)
+
+    monkeypatch.setattr(connection.Database, "enable_wal", looked_at)
+    Store.open(path).close()
+    assert seen == [0]
+
+
+def test_some_seconds_after_a_write_it_is_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FOLD_SECONDS", 0.01)
+    log = path.with_name(path.name + "-wal")
+    with Store.open(path) as store, closing(sqlite3.connect(path)) as reader:
+        user = store.users.ensure("ann")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM users").fetchone()  # somebody reads for long
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
+        assert not store.connection.fold()
+        assert log.stat().st_size
+        reader.rollback()
+        for _ in range(2_000):
+            if not log.stat().st_size:
+                break
+            connection.time.sleep(0.01)
+        assert log.stat().st_size == 0
+        assert titles(copy_of(path)) == ["question"]
+
+
+def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
+    with Store.open(path), Store.open(path) as store:
+        user = store.users.ensure("ann")
+        store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
+        store.close()
+        assert titles(copy_of(path)) == ["question"]

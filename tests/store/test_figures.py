@@ -1,0 +1,251 @@
+"""Figures by day, by model, and results of comparisons."""
+
+from __future__ import annotations
+
+import time
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import (
+    DraftingFigures,
+    NewMessage,
+    NewTurn,
+    NotFound,
+    SourceCount,
+    Store,
+    TurnFigures,
+    figures,
+)
+from tests.testing.deleting import delete_for_good
+
+
+def write(
+    store: Store,
+    user: int,
+    days_ago: int,
+    figures: TurnFigures,
+    *,
+    tokens: int = 20,
+    model_key: str = "k",
+) -> int:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    reply = store.replies.begin(user, conversation, question, NewTurn("m", model_key, {}, 0, True))
+    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
+    store.replies.finish(reply, "answer", "complete", figures)
+    at = datetime.now() - timedelta(days=days_ago)
+    with store.connection.write() as db:
+        db.execute("UPDATE messages SET created_at = ? WHERE id = ?", [at.timestamp(), reply])
+    return reply
+
+
+def measured(speedup: float | None = 2.0, **changed: object) -> TurnFigures:
+    usual = {
+        "seconds": 1.0,
+        "forwards": 10,
+        "tokens_per_forward": 2.0,
+        "proposed": 30,
+        "accepted": 10,
+        "sources": {"context": SourceCount(20, 8), "history": SourceCount(10, 2)},
+        "baseline": "measured",
+        "speedup": speedup,
+        "draft_ms": 5.0,
+    }
+    return TurnFigures(**{**usual, **changed})
+
+
+def today() -> date:
+    return date.fromtimestamp(time.time())
+
+
+def test_days_are_summed_in_order(store: Store, user: int) -> None:
+    write(store, user, 0, measured(1.0, forwards=30, draft_ms=3.0), tokens=40)
+    write(store, user, 0, measured(3.0, sources={"history": SourceCount(30, 10)}))
+    write(store, user, 0, measured(1.5, baseline="estimated", draft_ms=None))
+    write(store, user, 3, measured(None, draft_ms=None, proposed=0, accepted=0, sources={}))
+    found = store.figures.over_time(user)
+    (first, old), (last, new) = found.days.items()
+    assert (first, last) == (today() - timedelta(days=3), today())
+    assert old == DraftingFigures(1, 20, 2.0, 0, 0, {}, None, 0, 0.0, None)
+    assert new == DraftingFigures(
+        replies=3,
+        tokens=80,
+        tokens_per_forward=80 / 50,
+        proposed=90,
+        accepted=30,
+        sources={"context": SourceCount(40, 16), "history": SourceCount(50, 14)},
+        speedup=2.0,
+        compared=2,
+        saved_seconds=2.0,
+        draft_ms=8.0 / 40,
+    )
+    assert (found.whole.replies, found.whole.compared, found.whole.tokens) == (4, 2, 100)
+    assert list(new.sources) == ["context", "history"]
+
+
+def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
+    for days_ago in (0, 1, 29, 30, 400):
+        write(store, user, days_ago, measured())
+    write(store, user, 1, measured(), model_key="other")
+    write(store, store.users.ensure("bob"), 0, measured())
+
+    def ago(days: int | None = None, model_key: str | None = None) -> list[int]:
+        return [(today() - day).days for day in store.figures.over_time(user, model_key, days).days]
+
+    def replies(days: int, model_key: str | None = None) -> list[int]:
+        return [day.replies for day in store.figures.over_time(user, model_key, days).days.values()]
+
+    assert ago() == ago(500) == [400, 30, 29, 1, 0]
+    assert ago(30) == [29, 1, 0]
+    assert ago(1) == [0]
+    assert replies(2) == [2, 1]
+    assert replies(2, "k") == [1, 1]
+    assert ago(30, "other") == [1]
+    nothing = store.figures.over_time(store.users.ensure("carl"))
+    assert (nothing.whole.replies, nothing.whole.speedup, nothing.days, nothing.models) == (0, None, {}, {})
+    assert store.users.ids().keys() == {"ann", "bob", "carl"}
+
+
+def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
+    write(store, user, 0, TurnFigures())
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    assert store.figures.over_time(user).days == {}
+
+
+def test_models_are_summed_apart_and_called_as_they_were_last(store: Store, user: int) -> None:
+    write(store, user, 2, measured(1.0))
+    write(store, user, 1, measured(3.0))
+    write(store, user, 0, measured(9.0), model_key="other")
+    write(store, store.users.ensure("bob"), 0, measured(), model_key="bob's")
+    found = store.figures.over_time(user).models
+    assert {key: (one.replies, one.speedup) for key, one in found.items()} == {
+        "k": (2, 2.0),
+        "other": (1, 9.0),
+    }
+    assert store.figures.over_time(user, days=1).models.keys() == {"other"}
+    with store.connection.write() as db:
+        db.execute(
+            "UPDATE turns SET model = 'new name' WHERE message_id = (SELECT max(message_id) FROM turns"
+            " WHERE model_key = 'k')"
+        )
+    assert store.figures.models(user) == {"k": "new name", "other": "m"}
+
+
+def test_the_size_of_a_history_is_one_users(store: Store, user: int, path: Path) -> None:
+    empty = store.figures.history_size(user)
+    assert (empty.replies, empty.tokens, empty.index_bytes) == (0, 0, 0)
+    write(store, user, 0, TurnFigures(), tokens=7)
+    write(store, store.users.ensure("bob"), 0, measured(), tokens=50)
+    found = store.figures.history_size(user)
+    assert (found.replies, found.tokens) == (1, 7)
+    assert found.file_bytes >= path.stat().st_size > 0
+
+
+def test_many_replies_are_read_through_indices_alone(store: Store, user: int) -> None:
+    """10,000 replies with texts that fill a page each: no row of messages is read, and no table is scanned."""
+    with store.connection.write() as db:
+        for script in (
+            "INSERT INTO conversations (user_id, title, created_at, updated_at)"
+            " SELECT :user, '', 0, 0 FROM generate_series",
+            "INSERT INTO messages (conversation_id, role, text, state, created_at)"
+            " SELECT id, 'assistant', printf('%.4000c', 'x'), 'complete', 1e9 + id FROM conversations, copies",
+            "INSERT INTO turns (message_id, writer_pid, writer_started, model, model_key, settings, seed, drafted,"
+            " seconds, forwards, proposed, accepted, sources, baseline, speedup)"
+            " SELECT id, 1, 1, 'm', 'k', '{}', 0, 1, 1, 1, 1, 1, '{}', 'measured', 2 FROM messages",
+            "INSERT INTO token_log SELECT id, x'00000000' FROM messages",
+        ):
+            db.execute(
+                "WITH RECURSIVE generate_series (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM generate_series"
+                " WHERE n < 1000), copies (n) AS (SELECT n FROM generate_series LIMIT 10) " + script,
+                {"user": user},
+            )
+    assert store.figures.over_time(user).whole.replies == 10_000
+    parameters = {"user": user, "model": None, "since": 0.0}
+    with store.connection.read() as db:
+        for query in (figures.MEASURED, figures.WRITERS, figures.WRITTEN, figures.INDEXED):
+            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]
+            assert not [line for line in plan if line.startswith("SCAN")], plan
+            assert [line for line in plan if "messages USING" in line] == [
+                line
+                for line in plan
+                if "messages USING COVERING INDEX messages_in_time (conversation_id=?" in line
+            ], plan
+
+
+def test_what_repeated_itself_counts_in_no_average(store: Store, user: int) -> None:
+    write(store, user, 0, measured(2.0))
+    write(store, user, 0, measured(9.0, finish="loop"))
+    found = store.figures.over_time(user).whole
+    assert (found.replies, found.speedup) == (1, 2.0)
+
+
+def write_with(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    reply = store.replies.begin(user, conversation, question, NewTurn(model, "key", {}, 0, True))
+    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
+    store.replies.finish(reply, "answer", "complete", TurnFigures(seconds=seconds, forwards=tokens))
+    return conversation
+
+
+def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -> None:
+    assert store.figures.speeds(user) == {}
+    write_with(store, user, "old", 1000, 1.0)
+    for _ in range(20):
+        write_with(store, user, "old", 40, 4.0)
+    write_with(store, user, "new", 30, 1.0)
+    write_with(store, user, "new", 50, 3.0)
+    write_with(store, user, "short", 4, 0.1)
+    assert store.figures.speeds(user) == {"old": (10.0, 20), "new": (20.0, 2)}
+
+
+def test_replies_of_others_and_deleted_ones_do_not_count(store: Store, user: int) -> None:
+    write_with(store, store.users.ensure("another"), "model", 40, 1.0)
+    delete_for_good(store, user, write_with(store, user, "model", 40, 1.0))
+    assert store.figures.speeds(user) == {}
+
+
+def held(path: Path, word: bytes) -> bool:
+    return any(word in file.read_bytes() for file in path.parent.iterdir())
+
+
+def kept(store: Store, user: int, question: str = "why?", result: str = "{}") -> tuple[int, int]:
+    chat = store.chats.create(user)
+    return chat, store.comparisons.add(user, chat, question, 12.5, result)
+
+
+def test_the_newest_come_first_and_each_can_be_opened(store: Store, user: int) -> None:
+    ids = [kept(store, user, f"question {number}")[1] for number in range(3)]
+    assert [one.id for one in store.comparisons.all(user, 2)] == [ids[2], ids[1]]
+    one = store.comparisons.get(user, ids[0])
+    assert (one.question, one.created_at, one.result) == ("question 0", 12.5, "{}")
+
+
+def test_deleting_takes_them_from_the_file(store: Store, user: int, path: Path) -> None:
+    kept(store, user, result='"aaardvark"')
+    _, second = kept(store, user, result='"bbbadger"')
+    store.comparisons.delete(user, second)
+    assert (held(path, b"aaardvark"), held(path, b"bbbadger")) == (True, False)
+    assert store.comparisons.delete_all(user) == 1
+    assert (store.comparisons.all(user, 9), held(path, b"aaardvark")) == ([], False)
+
+
+def test_they_go_with_their_chat_and_come_back_with_it(store: Store, user: int, path: Path) -> None:
+    chat, one = kept(store, user, result='"cccaracal"')
+    store.chats.hide(user, chat)
+    with pytest.raises(NotFound):
+        store.comparisons.get(user, one)
+    store.chats.restore(user, chat)
+    assert store.comparisons.get(user, one).id == one
+    delete_for_good(store, user, chat)
+    assert (store.comparisons.all(user, 9), held(path, b"cccaracal")) == ([], False)
+
+
+def test_nothing_is_kept_of_an_incognito_chat(store: Store, user: int) -> None:
+    chat = store.chats.begin_incognito(user)
+    assert store.comparisons.add(user, chat, "why?", 0.0, "{}") == 0
+    assert store.comparisons.all(user, 9) == []

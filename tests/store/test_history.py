@@ -1,0 +1,285 @@
+"""What drafts are made from: stored orders of suffixes and learned values, under damage and deletion."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hierchat.store import Mark, NewMessage, NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.store.replies import TOKEN
+from tests.testing.deleting import delete_for_good
+
+KEY = "k"
+
+
+def run_of(texts: dict[int, Sequence[int]]) -> SuffixRun:
+    """The order of all suffixes, by plain sorting."""
+    log = [token for text in texts.values() for token in (*text, -1)]
+
+    def suffix(position: int) -> tuple[list[int], int]:
+        return log[position : log.index(-1, position)], position
+
+    order = sorted((at for at, token in enumerate(log) if token >= 0), key=suffix)
+    return SuffixRun(
+        np.array([(id, len(text)) for id, text in texts.items()], np.int64).reshape(-1, 2),
+        np.array(order, np.int32),
+    )
+
+
+def same(one: SuffixRun, other: SuffixRun) -> bool:
+    return one.texts.tolist() == other.texts.tolist() and one.order.tolist() == other.order.tolist()
+
+
+def reply(store: Store, user: int, conversation: int, tokens: Sequence[int]) -> int:
+    question = store.messages.add(user, conversation, NewMessage(None, "question"))
+    id = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+    store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
+    store.replies.finish(id, "reply", "complete", TurnFigures())
+    return id
+
+
+def kept(store: Store, user: int) -> list[SuffixRun]:
+    return store.history.suffix_runs(user, KEY, "written")
+
+
+def keep(store: Store, user: int, *runs: SuffixRun) -> bool:
+    return store.history.keep_suffix_runs(user, KEY, "written", runs, deletions=store.users.deletions(user))
+
+
+texts = st.dictionaries(
+    st.integers(1, 30), st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=8
+)
+
+
+@given(texts=texts, gone=st.sets(st.integers(1, 30)))
+def test_without_some_texts_it_is_what_the_others_make(texts: dict[int, list[int]], gone: set[int]) -> None:
+    left = {id: text for id, text in texts.items() if id not in gone}
+    assert same(run_of(texts).without(np.array([*gone], np.int64)), run_of(left))
+
+
+@given(texts=texts, data=st.data())
+def test_a_damaged_row_is_no_run(texts: dict[int, list[int]], data: st.DataObject) -> None:
+    row = run_of(texts).to_row()
+    found = SuffixRun.from_row(**row)
+    assert found
+    assert same(found, run_of(texts))
+    column = data.draw(st.sampled_from(["texts", "positions"]))
+    held = bytearray(row[column])
+    held[data.draw(st.integers(0, len(held) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert SuffixRun.from_row(**row | {column: bytes(held)}) is None
+    assert SuffixRun.from_row(**row | {column: row[column][:-1]}) is None
+
+
+@pytest.mark.parametrize("order", [[0, 0, 1, 2], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 9], [0, 1, 2, -1]])
+def test_what_is_no_order_is_no_run(order: list[int]) -> None:
+    """Even where the checksum is right."""
+    texts = np.array([(1, 3), (2, 1)], np.int64)  # positions 0, 1, 2 and 4
+    assert SuffixRun.from_row(**SuffixRun(texts, np.array([4, 0, 1, 2], np.int32)).to_row())
+    assert SuffixRun.from_row(**SuffixRun(texts, np.array(order, np.int32)).to_row()) is None
+
+
+def test_a_damaged_run_is_dropped_and_said_once(
+    store: Store, user: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(store, user, run_of({1: [5, 6]}), run_of({2: [5, 7]}))
+    with store.connection.write() as db:
+        db.execute(
+            "UPDATE suffix_runs SET positions = x'00000000' WHERE id = (SELECT min(id) FROM suffix_runs)"
+        )
+    assert [run.texts[0, 0] for run in kept(store, user)] == [2]
+    assert [run.texts[0, 0] for run in kept(store, user)] == [2]
+    assert [record.name for record in caplog.records] == ["hierchat.history"]
+
+
+def test_a_run_takes_the_place_of_those_with_the_same_texts(store: Store, user: int) -> None:
+    bob = store.users.ensure("bob")
+    keep(store, user, run_of({1: [5]}), run_of({2: [5]}), run_of({3: [5]}))
+    keep(store, bob, run_of({1: [5]}))
+    store.history.keep_suffix_runs(user, KEY, "asked", [run_of({1: [5]})], deletions=0)
+    keep(store, user, run_of({1: [5], 2: [5]}))
+    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [[3], [1, 2]]
+    assert len(kept(store, bob)) == len(store.history.suffix_runs(user, KEY, "asked")) == 1
+
+
+def test_what_was_made_before_a_deletion_is_not_kept(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    before = store.users.deletions(user)
+    delete_for_good(store, user, conversation)
+    assert not store.history.keep_suffix_runs(user, KEY, "written", [run_of({1: [5]})], deletions=before)
+    assert kept(store, user) == []
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_deleted_conversation_leaves_the_runs_and_the_files(
+    store: Store, user: int, path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    conversations = [store.chats.create(user) for _ in range(8)]
+    written: dict[int, list[int]] = {}
+    owner = {}
+    for _ in range(60):
+        conversation = rng.choice(conversations)
+        tokens = [rng.randrange(2**30) for _ in range(rng.choice([5, 50, 500]))]
+        id = reply(store, user, conversation, tokens)
+        written[id], owner[id] = tokens, conversation
+    ids = [*written]
+    for part in (ids[:30], ids[30:59]):
+        keep(store, user, run_of({id: written[id] for id in part}))
+    asked = {}
+    for conversation in conversations:
+        id = store.messages.add(user, conversation, NewMessage(None, "x"))
+        asked[id], owner[id] = [rng.randrange(2**30) for _ in range(40)], conversation
+    store.history.keep_tokens(KEY, asked.items())
+    gone = conversations[:5]
+    for conversation in gone:
+        delete_for_good(store, user, conversation)
+    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    for id, tokens in (written | asked).items():
+        pairs = [np.array(pair, TOKEN).tobytes() for pair in pairwise(tokens)]
+        assert [pair in data for pair in pairs] == [owner[id] not in gone] * len(pairs)
+    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [
+        [id for id in part if owner[id] not in gone] for part in (ids[:30], ids[30:59])
+    ]
+    for run in kept(store, user):
+        assert same(run, run_of({id: written[id] for id in run.texts[:, 0].tolist()}))
+
+
+def test_a_damaged_run_goes_with_a_deletion(store: Store, user: int) -> None:
+    """It cannot be told any more what it covers."""
+    conversation = store.chats.create(user)
+    id = reply(store, user, conversation, [1, 2])
+    keep(store, user, run_of({id: [1, 2], id + 100: [3]}))
+    with store.connection.write() as db:
+        db.execute("UPDATE suffix_runs SET texts = zeroblob(3)")
+    delete_for_good(store, user, conversation)
+    with store.connection.read() as db:
+        assert db.table("suffix_runs").count == 0
+
+
+def test_a_crash_between_the_rows_keeps_all_or_none(store: Store, user: int) -> None:
+    keep(store, user, run_of({1: [5]}))
+
+    class Broken(SuffixRun):
+        def to_row(self) -> dict[str, bytes | int]:
+            raise KeyboardInterrupt
+
+    broken = Broken(run_of({3: [5]}).texts, run_of({3: [5]}).order)
+    with pytest.raises(KeyboardInterrupt):
+        keep(store, user, run_of({1: [5], 2: [5]}), broken)
+    assert [run.texts[:, 0].tolist() for run in kept(store, user)] == [[1]]
+
+
+def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    asked = store.messages.add(user, conversation, NewMessage(None, "hello"))
+    imported = store.messages.add(user, conversation, NewMessage(asked, "imported", "assistant"))
+    own = reply(store, user, conversation, [7, 8])
+    unknown = store.history.without_tokens(user, KEY, 0, None, 10)
+    assert unknown == [(asked, "hello"), (imported, "imported"), (own - 1, "question")]
+    assert store.history.without_tokens(user, KEY, asked, own - 1, 10) == unknown[1:2]
+    store.history.keep_tokens(KEY, [(asked, [1]), (imported, [2]), (10**6, [3])])
+    assert store.history.without_tokens(user, KEY, 0, None, 10) == unknown[2:]
+    written, mark = store.history.texts(user, KEY, "written", Mark())
+    assert [(id, np.frombuffer(ids, TOKEN).tolist()) for id, ids in written] == [
+        (imported, [2]),
+        (own, [7, 8]),
+    ]
+    assert [id for id, _ in store.history.texts(user, KEY, "asked", Mark())[0]] == [asked]
+    assert store.history.texts(user, KEY, "written", mark)[0] == []
+    assert store.history.ids(user, KEY, "written") == {imported, own}
+    assert store.history.ids(user, "another", "written") == set()
+    assert store.history.texts(store.users.ensure("bob"), KEY, "written", Mark())[0] == []
+
+
+def test_a_reply_that_is_overtaken_comes_when_it_is_finished(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    question = store.messages.add(user, conversation, NewMessage(None, "?"))
+    slow = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
+    store.replies.append(slow, "s", [1], ["target"])
+    reply(store, user, conversation, [2])
+    _, mark = store.history.texts(user, KEY, "written", Mark())
+    store.replies.finish(slow, "s", "complete", TurnFigures())
+    assert slow in [id for id, _ in store.history.texts(user, KEY, "written", mark)[0]]
+
+
+NOISE = np.random.default_rng(0).bytes(300_000)
+
+
+def pieces_of(value: bytes, path: Path) -> int:
+    """How many of its pieces are found in the files."""
+    data = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    return sum(value[at : at + 32] in data for at in range(0, len(value) - 32, 997))
+
+
+def test_each_user_model_and_kind_has_its_own(store: Store, user: int, path: Path) -> None:
+    other = store.users.ensure("bob")
+    places = [(user, "k", "a"), (user, "k", "b"), (user, "l", "a"), (other, "k", "a")]
+    for number, place in enumerate(places):
+        assert store.learned.get(*place) is None
+        assert store.learned.keep(*place, b"old")
+        assert store.learned.keep(*place, bytes([number]))
+    with Store.open(path) as again:
+        assert [again.learned.get(*place) for place in places] == [b"\0", b"\1", b"\2", b"\3"]
+
+
+def test_it_goes_with_any_conversation_and_from_the_bytes(store: Store, user: int, path: Path) -> None:
+    other = store.users.ensure("bob")
+    conversations = [store.chats.create(user) for _ in range(2)]
+    store.learned.keep(user, "k", "a", NOISE)
+    store.learned.keep(user, "l", "b", b"more")
+    store.learned.keep(other, "k", "a", b"his")
+    assert pieces_of(NOISE, path) > 250
+    delete_for_good(store, user, conversations[1])
+    assert store.learned.get(user, "k", "a") is store.learned.get(user, "l", "b") is None
+    assert store.learned.get(other, "k", "a") == b"his"
+    assert pieces_of(NOISE, path) == 0
+
+
+def test_what_was_learned_before_a_deletion_is_not_written_after_it(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    before = store.users.deletions(user)
+    assert store.learned.keep(user, "k", "a", b"early", deletions=before)
+    delete_for_good(store, user, conversation)
+    assert not store.learned.keep(user, "k", "a", b"late", deletions=before)
+    assert store.learned.get(user, "k", "a") is None
+    assert store.learned.keep(user, "k", "a", b"new", deletions=store.users.deletions(user))
+    store.learned.forget(user)
+    assert store.learned.get(user, "k", "a") is None
+    assert store.users.deletions(user) == before + 2
+
+
+def test_a_failed_deletion_forgets_nothing(store: Store, user: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = store.chats.create(user)
+    store.learned.keep(user, "k", "a", b"value")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("hierchat.store.chats.forget_learned", fail)
+    with pytest.raises(RuntimeError):
+        delete_for_good(store, user, conversation)
+    assert [c.id for c in store.chats.find(user)] == [conversation]
+    assert (store.learned.get(user, "k", "a"), store.users.deletions(user)) == (b"value", 0)
+
+
+def test_nobody_learns_nothing(store: Store) -> None:
+    assert not store.learned.keep(999, "k", "a", b"value")
+    assert store.users.deletions(999) == -1
+
+
+def test_costs_are_of_a_model_on_a_machine_and_stay(store: Store, user: int) -> None:
+    conversation = store.chats.create(user)
+    store.learned.keep_latency("k", "here", b"old")
+    store.learned.keep_latency("k", "here", b"new")
+    store.learned.keep_latency("k", "there", b"far")
+    delete_for_good(store, user, conversation)
+    assert store.learned.latency("k", "here") == b"new"
+    assert store.learned.latency("k", "there") == b"far"
+    assert store.learned.latency("l", "here") is None

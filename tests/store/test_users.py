@@ -1,0 +1,188 @@
+# ruff: noqa: RUF001
+"""Accounts: who may log in, who the owner is; guests, of whom nothing is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hierchat.store import LOCAL_USER, Store, StoreError
+from tests.testing.secrets import SECRET, fill
+
+
+def test_the_first_account_is_the_owner_and_others_are_where_that_is_said(store: Store) -> None:
+    assert store.accounts.all() == []
+    assert store.accounts.add("Ann", "hash a").owner
+    assert not store.accounts.add("ben", "hash b").owner
+    assert store.accounts.add("cid", "hash c", owner=True).owner
+    assert [one.name for one in store.accounts.all()] == ["Ann", "ben", "cid"]
+    assert store.accounts.find("ANN") == store.accounts.all()[0]
+    assert store.accounts.find("dan") is None
+    for name in ("ann", "Ann"):
+        with pytest.raises(StoreError, match="There is an account 'Ann' already"):
+            store.accounts.add(name, "hash")
+    users = {name: store.users.ensure(name) for name in ("Ann", "ann", "ben", "cid", LOCAL_USER, "key:1")}
+    assert [name for name, user in users.items() if store.users.is_owner(user)] == ["Ann", "cid", LOCAL_USER]
+    assert not store.users.is_owner(max(users.values()) + 1)
+
+
+def test_an_account_for_the_page_without_a_login_is_an_owner_s(store: Store) -> None:
+    store.accounts.add("ann", "hash")
+    assert store.accounts.add(LOCAL_USER, "hash").owner
+
+
+def test_another_password(store: Store) -> None:
+    before = store.accounts.add("ann", "hash")
+    assert store.accounts.set_password("Ann", "other").password == "other"
+    assert store.accounts.find("ann") != before
+    with pytest.raises(StoreError, match="There is no account 'ben'"):
+        store.accounts.set_password("ben", "hash")
+
+
+def test_nobody_is_left_without_an_owner(store: Store) -> None:
+    store.accounts.add("ann", "hash")
+    store.accounts.add("ben", "hash")
+    with pytest.raises(StoreError, match="ann is the only owner"):
+        store.accounts.remove("ann")
+    assert store.accounts.remove("BEN").name == "ben"
+    store.accounts.remove("ann")
+    assert store.accounts.all() == []
+    with pytest.raises(StoreError, match="There is no account 'ann'"):
+        store.accounts.remove("ann")
+
+
+def test_an_account_stays_when_its_user_forgets_everything(store: Store, path: Path) -> None:
+    store.accounts.add("ann", "hash")
+    user = store.users.ensure("ann")
+    store.users.forget(user)
+    assert store.accounts.find("ann")
+    assert store.users.is_owner(store.users.ensure("ann"))
+    store.close()
+    with Store.open(path) as again:
+        assert again.accounts.find("ann")
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        ("ada", "аdа"),  # two Cyrillic letters
+        ("ape", "аре"),  # Cyrillic alone
+        ("BOB", "ВОВ"),
+        ("nok", "ηοκ"),  # Greek
+        ("paul", "pau1"),
+        ("lola", "l0la"),
+        ("AI", "Al"),
+        ("ada", "ａｄａ"),  # full width
+        ("zoë", "zoe\u0308"),
+        ("ÄDA", "äda"),
+        ("straße", "STRASSE"),
+        ("ada", "adа"),
+        ("ada", "ɑdɑ"),
+    ],
+)
+def test_names_that_look_alike_are_not_two_accounts(store: Store, there: str, name: str) -> None:
+    store.accounts.add(there, "hash")
+    with pytest.raises(StoreError, match="Take"):
+        store.accounts.add(name, "hash")
+    with pytest.raises(StoreError, match="Take"):
+        store.accounts.require_free(name)
+    assert [one.name for one in store.accounts.all()] == [there]
+
+
+def test_names_of_one_script_are_names(store: Store) -> None:
+    names = [
+        "Ада",
+        "Αθηνά",
+        "田中さん",
+        "タナカ",
+        "김철수",
+        "שרה",
+        "ليلى",
+        "zoë",
+        "ann-2",
+        "bill",
+        "ali",
+        "all",
+        "o.neil@x",
+        "王Bob",
+    ]
+    for name in names:
+        store.accounts.require_free(name)
+        store.accounts.add(name, "hash")
+    assert [one.name for one in store.accounts.all()] == names
+
+
+@pytest.mark.parametrize("name", ["aдa", "Αda", "adа", "ad١", "ann\u0430"])
+def test_a_name_of_several_scripts_is_none(store: Store, name: str) -> None:
+    with pytest.raises(StoreError, match="several scripts"):
+        store.accounts.add(name, "hash")
+
+
+def test_accounts_of_earlier_versions_go_on_working(store: Store) -> None:
+    """Those that look alike, too: each by its own name."""
+    names = ["ada", "аdа", "Äda", "äda", "zoe\u0308"]
+    with store.connection.write() as db:
+        for name in names:
+            db.execute("INSERT INTO accounts VALUES (?, 'hash', 0, 1)", [name])
+    for name in names:
+        assert store.accounts.find(name).name == name  # type: ignore[union-attr]
+        assert store.accounts.set_password(name, f"hash of {name}").name == name
+    assert [one.password for one in store.accounts.all()] == [f"hash of {name}" for name in names]
+    assert store.accounts.find("ADA").name == "ada"  # type: ignore[union-attr]
+    assert store.accounts.find("zoë").name == "zoe\u0308"  # type: ignore[union-attr]
+    assert store.accounts.find("adа") is None
+
+
+def left(path: Path, word: str = SECRET) -> list[str]:
+    return [file.name for file in path.parent.iterdir() if word.encode() in file.read_bytes()]
+
+
+def test_what_a_guest_wrote_goes_when_the_store_closes(path: Path) -> None:
+    with Store.open(path) as store:
+        guest = store.guests.begin()
+        assert store.guests.begin() != guest
+        fill(store, guest)
+        fill(store, "ann", "violinist")
+    assert left(path) == []
+    assert left(path, "violinist")
+    with Store.open(path) as store:
+        assert list(store.users.ids()) == ["ann"]
+
+
+def test_and_when_the_file_is_opened_after_a_crash(path: Path) -> None:
+    code = (
+        "import sys, os; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "from hierchat.store import Store; from tests.testing.secrets import fill\n"
+        "store = Store.open(Path(sys.argv[1])); fill(store, store.guests.begin()); os._exit(0)"
+    )
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code, str(path), root], check=True, timeout=120)
+    assert left(path)
+    with Store.open(path) as store:
+        assert store.users.ids() == {}
+        assert left(path) == []
+
+
+def test_a_guest_of_a_process_that_runs_stays(path: Path) -> None:
+    with Store.open(path) as store:
+        guest = store.guests.begin()
+        user = fill(store, guest).user
+        with Store.open(path):  # another command over the same file
+            pass
+        assert store.users.ids() == {guest: user}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_guest_who_left_before_leaves_nothing_either(path: Path, again: bool) -> None:
+    with Store.open(path) as store:
+        guest = store.guests.begin()
+        store.users.forget(fill(store, guest).user)
+        assert left(path) == []
+        if again:  # a request that was on its way makes the user once more
+            fill(store, guest)
+    assert left(path) == []
+    with Store.open(path) as store:
+        assert store.users.ids() == {}
