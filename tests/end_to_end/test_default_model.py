@@ -16,6 +16,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.backends import make_runner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.load_model import load
@@ -28,26 +29,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 QUESTIONS = (
     "Name five trees that grow in the north.",
-    "How do I boil an egg so that the yolk stays soft?",
     "Write a Python function that reverses a string.",
-    "Now write the same function in JavaScript.",
-    "What is a lighthouse for?",
     "Count from one to twenty in words.",
-    "Explain to a child why the sky is blue.",
+    "Now write the same function in JavaScript.",
     "List the months of the year.",
-    "List the months of the year in reverse.",
     "Write a polite note that cancels a dinner.",
-    "What should I pack for a day by the sea?",
+    "List the months of the year in reverse.",
     "Give me a recipe for pancakes.",
     "Repeat this sentence three times: the ferry leaves at noon.",
-    "Translate 'good morning, my friend' into French and Spanish.",
     "What is the difference between a list and a tuple in Python?",
     "Write an HTML table with two rows of three cells.",
-    "Say in one sentence what a glacier is.",
-    "Write a short poem about an old bicycle.",
-    "How many minutes are there in a week? Show the steps.",
     "Make a JSON object for a book with title, author and year.",
-    "Suggest three names for a grey cat.",
 )
 TOKENS = 64
 
@@ -68,7 +60,9 @@ class Chat:
         self, question: str, settings: GenerationSettings, drafter: Drafter | None = None, padded: bool = True
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and how many of them were drafted."""
-        steps = list(self.engine.generate(self.prompt(question), settings, drafter, padded=padded))
+        steps = list(
+            self.engine.generate(GenerationRequest(self.prompt(question), settings, drafter, padded=padded))
+        )
         drafted = sum(source != "target" for step in steps for source in step.sources)
         return [token for step in steps for token in step.tokens], drafted
 
@@ -107,15 +101,15 @@ def test_speculative_is_vanilla_token_for_token(chat: Chat, temperature: float, 
 
 
 def test_a_question_that_was_asked_before_is_drafted_from_history(chat: Chat) -> None:
-    vanilla, _ = chat.answer(QUESTIONS[2], settings(0.8))
-    again, drafted = chat.answer(QUESTIONS[2], settings(0.8), Drafter([Source.of([vanilla])]))
+    vanilla, _ = chat.answer(QUESTIONS[1], settings(0.8))
+    again, drafted = chat.answer(QUESTIONS[1], settings(0.8), Drafter([Source.of([vanilla])]))
     assert again == vanilla
     assert drafted > len(vanilla) / 2
 
 
 def test_the_fastest_plain_decoding_differs_at_most_in_a_tie(chat: Chat) -> None:
     """The baseline of every speed-up does not pad: bits may differ, choices only where two logits are equal."""
-    for question in QUESTIONS[: 10 if chat.engine.backend == "blocks" else 4]:
+    for question in QUESTIONS[: 6 if chat.engine.backend == "blocks" else 4]:
         padded, _ = chat.answer(question, settings(0))
         unpadded, _ = chat.answer(question, settings(0), padded=False)
         pairs = enumerate(zip(padded, unpadded, strict=False))
@@ -133,6 +127,7 @@ from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.config import GenerationSettings, cache_dir
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import read_catalogue
 
 served = load_served_model(read_catalogue().entry(None), LoadOptions(stored=True))
@@ -144,7 +139,8 @@ with install_recorder("numba:compile") as compiling:
         prompt = served.prompts.build(asked, 64, served.engine.end_ids).ids
         settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
         drafter = default_drafter(served, memory)
-        reply = [token for step in served.engine.generate(prompt, settings, drafter) for token in step.tokens]
+        steps = served.engine.generate(GenerationRequest(prompt, settings, drafter))
+        reply = [token for step in steps for token in step.tokens]
         assert reply
         memory.history[0].add(reply)
 print([str(event.data["dispatcher"]) for _, event in compiling.buffer], "torch" in sys.modules)
