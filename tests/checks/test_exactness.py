@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
-from hierchat.checks.exactness import DRAFTERS, Compared, check
-=======
-from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, PlainTurn, check
->>>>>>> main
+from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, check
 from hierchat.checks.questions import RequestError
 from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
