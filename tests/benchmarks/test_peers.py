@@ -35,13 +35,6 @@ def test_asked_and_answered(peer: PeerArm) -> None:
     assert peer._process.returncode == 0
 
 
-def test_a_peer_says_what_went_wrong_and_lives(peer: PeerArm) -> None:
-    with pytest.raises(ArmError, match="ValueError: too long"):
-        peer.answer([7], settings(14))
-    assert peer.answer([7], settings()).reply
-    peer.close()
-
-
 def test_a_peer_that_dies_leaves_its_last_words(peer: PeerArm) -> None:
     with pytest.raises(ArmError, match="ended with code 3: unlucky"):
         peer.answer([7], settings(13))
