@@ -15,13 +15,14 @@ from benchmarks.published import PUBLISHED
 from hierchat.checks.questions import unknown
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
+from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
-from hierchat.runtime.drafters import Memory, drafter_over, reply_drafter, with_models
+from hierchat.runtime.drafters import Memory, reply_drafter, with_models
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.served_model import ServedModel
 
@@ -145,11 +146,11 @@ Drafting = Callable[[ServedModel, Memory, int | None, GenerationSettings], Propo
 
 OWN: dict[str, Drafting | None] = {
     VANILLA: None,
-    "context": lambda served, memory, width, settings: drafter_over(
-        served, [], memory.acceptance, width, settings=settings
+    "context": lambda served, memory, width, settings: Drafter(
+        [], memory.acceptance, served.local.latency, width, settings=settings
     ),
-    "context+history": lambda served, memory, width, settings: drafter_over(
-        served, memory.history, memory.acceptance, width, memory.successors, settings
+    "context+history": lambda served, memory, width, settings: Drafter(
+        memory.history, memory.acceptance, served.local.latency, width, memory.successors, settings
     ),
     "hierchat": lambda served, memory, width, settings: reply_drafter(
         served, memory, settings, Event(), width
@@ -301,11 +302,9 @@ def stack_of(name: str, served: ServedModel) -> Stack | None:
         raise ArmError(f"{served.name} has no draft model here: " + _why_none(served))
     names = served.levels.hierarchy.names
     if name.startswith(PLAN):
-        return Stack(
-            served.levels.only(names[:-1], retrieval=True), parse_plan(name.removeprefix(PLAN), names)
-        )
+        return Stack(served.levels.only(retrieval=True), parse_plan(name.removeprefix(PLAN), names))
     try:
-        return Stack(served.levels.only(names[:-1] if name == "hsd" else [name.removeprefix(DRAFT)]))
+        return Stack(served.levels.only(None if name == "hsd" else [name.removeprefix(DRAFT)]))
     except KeyError as error:
         raise ArmError(f"no draft model is called {error}; there is {', '.join(names[:-1])}") from error
 

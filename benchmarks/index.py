@@ -20,9 +20,8 @@ from hierchat.checks.questions import RequestError
 from hierchat.checks.runs import machine
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import HISTORY
-from hierchat.drafting.growing.suffix_sort import BREAK, merged, suffix_order
 from hierchat.drafting.source import Source
-from hierchat.drafting.suffix_index import SuffixIndex
+from hierchat.drafting.suffix_index import BREAK, SuffixIndex, merged, suffix_order
 from hierchat.runtime.history_index import Histories, UserHistory
 from hierchat.store import Store
 

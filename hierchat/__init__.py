@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hierchat.config import GenerationSettings
     from hierchat.drafting.proposer import Proposer
     from hierchat.engine.engine import Engine
-    from hierchat.runtime.standalone import load
+    from hierchat.runtime.loading import load
 
 __version__ = "0.2.0.dev0"
 """As wheels have it; CHANGELOG.md says what it brings."""
@@ -35,7 +35,7 @@ _MODULES = {
     "Engine": "hierchat.engine.engine",
     "GenerationSettings": "hierchat.config",
     "Proposer": "hierchat.drafting.proposer",
-    "load": "hierchat.runtime.standalone",
+    "load": "hierchat.runtime.loading",
 }
 
 

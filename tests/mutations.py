@@ -72,7 +72,7 @@ STORE_TESTS = (
 AREAS = {
     "verify": Area(
         ("hierchat/engine/verif*.py", "hierchat/checks/exactness.py"),
-        ("tests/checks/test_check*.py", *_names("exact engine top hidden rows")),
+        ("tests/checks/test_exactness*.py", *_names("exact engine top hidden rows")),
     ),
     "sampling": Area(("hierchat/engine/sampling/*.py",), _names("sampl gumbel dice grammar top")),
     "deletion": Area(

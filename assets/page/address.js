@@ -2,7 +2,7 @@
 // another one, or a new one, is a step in the browser's history; what happens inside a conversation is none.
 const ANY = 'any';
 let asked = []; // what the user asked for and the page does not show yet, oldest first; ANY where only the server knows it
-let passed = []; // what it has shown since the address was written
+let passed = []; // what it has shown, or was asked to, since the server owed no answer
 
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
 // left. The server's answer fills it.
@@ -89,12 +89,14 @@ acts.hc_panel = ({ text }) => {
 };
 
 watch('value', () => {
-  const place = asked.findIndex((one) => one === ANY || one === props.value || `gone ${one}` === props.value);
-  if (place < 0 && asked.length && passed.includes(props.value)) return; // drawn once more, as news come between two answers
+  const shows = (one) => one === props.value || `gone ${one}` === props.value;
+  const place = asked.some(shows) ? asked.findLastIndex(shows) : asked.indexOf(ANY);
+  if (place < 0 && (asked.length || answers) && passed.includes(props.value)) return; // news were drawn between two answers
   passed.push(...asked.slice(0, place + 1));
   asked = place < 0 ? [] : asked.slice(place + 1);
   if (asked.length) return; // somebody in a hurry is past this one already: the address is that of a later one
-  passed = [props.value];
+  if (!answers) passed = [];
+  passed.push(props.value);
   const url = new URL(window.location.href);
   const panel = /^panel (\w+)$/.exec(props.value)?.[1];
   const chosen = place >= 0 || panel; // some ways to a panel are no buttons of ours

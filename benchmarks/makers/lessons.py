@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from benchmarks.record import Trace, read_traces
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import SAMPLING_FEATURES, sampling_features
-from hierchat.drafting.drafter import RECENT_PRIOR, RECENT_RATE, databases, runs_of
-from hierchat.drafting.growing.acceptance_model import first_choices, read, read_around
+from hierchat.drafting.acceptance import RECENT_RATE, SAMPLING_FEATURES, sampling_features
+from hierchat.drafting.drafter import RECENT_PRIOR, databases, runs_of
+from hierchat.drafting.growing.acceptance_model import first_choices, gumbel, read, read_around
 from hierchat.drafting.growing.evidence import look
 from hierchat.drafting.growing.grow import TAIL
-from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.kernel_arrays import (
     CANDIDATES,
     HISTORY,
@@ -31,8 +30,9 @@ from hierchat.drafting.growing.kernel_arrays import (
     SLOTS,
     Floats,
     Integers,
+    Lookup,
     Places,
-    make_places,
+    make_growth,
 )
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
@@ -133,17 +133,17 @@ def _lessons(
         for place, token in enumerate(trace.reply):
             known = databases(runs_of([history, prompts, *statistics]), context, successors)
             if places is None:
-                places = make_places(len(known.runs))
+                places = make_growth(len(known.runs)).places
             places.known[0, :, RECENT] = recent
             tail = context.tokens[-TAIL:]
             for chance in chances or (None,):
                 places.keys[0] = chance.draw() if chance else 0
-                look(known, places, 0, -1, tail, tail.size)
+                look(Lookup(known, places, 0, tail), -1)
                 followed = chance.winner(trace.top[place], trace.chances[place]) if chance else token
                 yield lesson_of(places, followed, chance.warm if chance else GREEDY)
             if chances:
                 places.keys[0] = 0
-                look(known, places, 0, -1, tail, tail.size)
+                look(Lookup(known, places, 0, tail), -1)
             first_choices(places, 0, firsts)
             named = firsts >= 0
             recent[named] += RECENT_RATE * ((firsts[named] == token) - recent[named])

@@ -20,13 +20,13 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import plural
-from hierchat.runtime.costs import Costs
 from hierchat.runtime.drafters import ALL, Drafting, Memory, all_sources, apart, chosen_drafter
 from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.store import DraftsFrom
+from hierchat.store.history import LearnedValues
 
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
 # The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
@@ -114,7 +114,7 @@ class Completions:
         slot: ModelSlot,
         histories: Histories,
         learned: Learned,
-        costs: Costs,
+        costs: LearnedValues,
         is_owner: Callable[[int], bool],
     ) -> None:
         """`is_owner`: whether texts that were added on this machine are this user's."""

@@ -24,7 +24,7 @@ from hierchat.config import cache_dir, config_dir, data_dir, database_file
 from hierchat.engine.backends import IMPLEMENTATIONS
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled, kernel
-from hierchat.engine.fallback import AttemptRecord, attempt_records
+from hierchat.engine.fallback import attempt_records
 from hierchat.jit import INSTRUCTIONS, supported
 from hierchat.logs import log_path
 from hierchat.models.cache import gigabytes
@@ -34,9 +34,8 @@ from hierchat.models.fetch.bring import status
 from hierchat.models.formats.layouts import LAYOUTS
 from hierchat.models.load.check import require_memory, require_runnable
 from hierchat.models.progress import BrokenFileError, ModelError
+from hierchat.runtime.costs import processor
 from hierchat.store.connection import examine
-
-# One line of the report.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +54,18 @@ def anonymous(text: str) -> str:
     return text
 
 
-_ADVICE = "Run `hierchat doctor --gpu` and report what it prints."
-
-
 def computed() -> list[Finding]:
     """Return one line for each model that transformers computed, and device."""
-    return [_finding(one) for one in attempt_records()] or [
-        Finding("no model was computed by transformers yet")
-    ]
-
-
-def _finding(one: AttemptRecord) -> Finding:
-    by = IMPLEMENTATIONS.get(one.implementation, "nothing")
-    ties = f"; a draft may change a word at a near tie ({one.inexact})" if one.inexact else ""
-    fell = "".join(
-        f"; {IMPLEMENTATIONS.get(name, name)} failed: {reason}" for name, reason in one.failed.items()
-    )
-    return Finding(f"{one.model}, on {one.device}: {by}{ties}{fell}", _ADVICE if one.failed else "")
-
-
-# The database: where, how large, how it is, how many rows. Nothing of what it says.
+    found = []
+    for one in attempt_records():
+        text = f"{one.model}, on {one.device}: {IMPLEMENTATIONS.get(one.implementation, 'nothing')}"
+        if one.inexact:
+            text += f"; a draft may change a word at a near tie ({one.inexact})"
+        for name, reason in one.failed.items():
+            text += f"; {IMPLEMENTATIONS.get(name, name)} failed: {reason}"
+        advice = "Run `hierchat doctor --gpu` and report what it prints." if one.failed else ""
+        found.append(Finding(text, advice))
+    return found or [Finding("no model was computed by transformers yet")]
 
 
 ADVICE = {
@@ -87,32 +78,21 @@ ADVICE = {
 
 
 def database(path: Path, *, named: bool) -> list[Finding]:
-    """Look at the database. `named`: the user said that it is there."""
+    """Look at the database, but at nothing of what it says. `named`: the user said that it is there."""
     health = examine(path)
     if health.state == "missing" and not named:
         return [Finding(f"{path}: not there yet; the first chat makes it")]
     detail = f" ({health.detail})" if health.detail else ""
-    found = [
-        Finding(
-            f"{path}: {health.state}{detail}, {gigabytes(health.size)}, schema {health.schema or 'unknown'}",
-            ADVICE.get(health.state, ""),
-        )
-    ]
-    if health.rows:
-        found.append(
-            Finding("rows: " + ", ".join(f"{name} {count:,}" for name, count in health.rows.items()))
-        )
+    text = f"{path}: {health.state}{detail}, {gigabytes(health.size)}, schema {health.schema or 'unknown'}"
+    found = [Finding(text, ADVICE.get(health.state, ""))]
+    if rows := ", ".join(f"{name} {count:,}" for name, count in health.rows.items()):
+        found.append(Finding(f"rows: {rows}"))
     if path.parent.is_dir():
         free = shutil.disk_usage(path.parent).free
+        advice = "Free some space: deleting rewrites the whole file, for which there is no room."
         short = free < max(2 * health.size, 64 * 2**20)
-        advice = (
-            "Free some space: deleting rewrites the whole file, for which there is no room." if short else ""
-        )
-        found.append(Finding(f"free beside it: {gigabytes(free)}", advice))
+        found.append(Finding(f"free beside it: {gigabytes(free)}", advice if short else ""))
     return found
-
-
-# The kernels of the CPU engine, tried.
 
 
 LARGEST_ERROR = 2e-5
@@ -134,9 +114,8 @@ def kernels() -> list[Finding]:
             error, same = trial_product(name)
             right = same and error <= LARGEST_ERROR
             rows = "the same bits at every height" if same else "other bits at another height"
-            found.append(
-                Finding(f"{name}: {error:.0e} from float64, {rows}", "" if right else _KERNEL_ADVICE)
-            )
+            text = f"{name}: {error:.0e} from float64, {rows}"
+            found.append(Finding(text, "" if right else _KERNEL_ADVICE))
         runner = trial_runner()
         runner.team.close()
     except Exception as error:  # whatever keeps them from running belongs into the report
@@ -145,17 +124,15 @@ def kernels() -> list[Finding]:
     return [*found, Finding(f"self-test of forwards: {said}", "" if runner.exact else _KERNEL_ADVICE)]
 
 
-# The last errors of the log: when, where, of what kind. What an error says is not in the log, nor here.
-
-
 MOST = 5
+"""Errors of the log that are shown."""
 LATEST_BYTES = 200_000
 _HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (WARNING|ERROR|CRITICAL) ([\w.]+): ")
 _KIND = re.compile(r"[A-Za-z_][\w.]*(?: [A-Z][A-Z0-9_]*)?")
 
 
 def errors(path: Path | None = None) -> list[Finding]:
-    """Return the latest errors of the log, oldest first."""
+    """Return the latest errors of the log, oldest first: when, where, of what kind, but not what they say."""
     path = path or log_path()
     try:
         with path.open("rb") as file:
@@ -174,25 +151,13 @@ def errors(path: Path | None = None) -> list[Finding]:
     return found[-MOST:] or [Finding("no errors in the log")]
 
 
-# The machine: system, processor, memory, disks, GPUs.
-
-
 LEAST_DISK = 1_000_000_000
 """Free bytes below which a download or a long conversation may fail."""
 LEAST_MEMORY = 1_000_000_000
 GPU_SECONDS = 90
 FEATURES = (
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512vnni",
-    "avx512bf16",
-    "neon",
-    "sve",
-)
+    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16", "neon", "sve",
+)  # fmt: skip
 """Instruction sets that tell how fast a processor can be."""
 _GPUS = (
     "import json, torch; print(json.dumps([[torch.cuda.get_device_name(i), torch.cuda.mem_get_info(i)[1]] "
@@ -204,10 +169,12 @@ def machine() -> list[Finding]:
     """Describe the machine, and what is short."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     low = memory.available < LEAST_MEMORY
+    there = llvmlite.binding.get_host_cpu_features()
+    features = [name for name in FEATURES if there.get(name)]
     found = [
         Finding(f"system: {platform.platform()}"),
         Finding(f"processor: {processor()}, {cores()} cores used of {psutil.cpu_count()} threads"),
-        Finding(f"features: {', '.join(_features()) or 'none that matter'}"),
+        Finding(f"features: {', '.join(features) or 'none that matter'}"),
         Finding(f"kernels for: {INSTRUCTIONS} (it can do {', '.join(supported())})"),
         Finding(
             f"memory: {gigabytes(memory.available)} free of {gigabytes(memory.total)}, "
@@ -215,23 +182,11 @@ def machine() -> list[Finding]:
             "Close other programs: little memory is free." if low else "",
         ),
     ]
-    found += [
-        _disk(name, folder)
-        for name, folder in (("data", data_dir()), ("cache", cache_dir()), ("configuration", config_dir()))
-    ]
+    folders = {"data": data_dir(), "cache": cache_dir(), "configuration": config_dir()}
+    found += [_disk(name, folder) for name, folder in folders.items()]
     if switches := sorted(name for name in os.environ if name.startswith(("HIERCHAT_", "NUMBA_"))):
         found.append(Finding(f"set in the environment: {', '.join(switches)}"))
     return found
-
-
-def processor() -> str:
-    """Return the name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def gpus() -> list[Finding]:
@@ -241,20 +196,13 @@ def gpus() -> list[Finding]:
     if not find_spec("torch"):
         return [Finding("CUDA: a driver, and no torch", "Install hierchat anew: torch is missing.")]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _GPUS], capture_output=True, text=True, timeout=GPU_SECONDS
-        )
+        command = [sys.executable, "-c", _GPUS]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS)
         devices = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return [Finding(f"CUDA: torch did not answer ({type(error).__name__})", "Check the GPU's driver.")]
-    return [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices] or [
-        Finding("CUDA: no device")
-    ]
-
-
-def _features() -> list[str]:
-    there = llvmlite.binding.get_host_cpu_features()
-    return [name for name in FEATURES if there.get(name)]
+    found = [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices]
+    return found or [Finding("CUDA: no device")]
 
 
 def _disk(name: str, folder: Path) -> Finding:
@@ -267,11 +215,8 @@ def _disk(name: str, folder: Path) -> Finding:
     return Finding(f"{name}: {folder}, {gigabytes(free)} free", advice)
 
 
-# The models of the catalogue: which are here, and whether this machine can run them.
-
-
 def models(device: str) -> list[Finding]:
-    """Return one line for each model; what is wrong with the catalogue in place of them."""
+    """Tell of each model whether it is here and can run; or what is wrong with the catalogue."""
     try:
         catalogue = read_catalogue()
     except ModelError as error:
@@ -283,13 +228,9 @@ def _model(catalogue: Catalogue, entry: ModelEntry, device: str) -> Finding:
     name = f"{entry.name} (the default)" if entry.name == catalogue.default else entry.name
     try:
         there = status(entry, device)
-        disk = "not here"
-        if there.size:
-            disk = (
-                f"{gigabytes(there.size)} here"
-                if there.present
-                else f"{gigabytes(there.size)} here, not ready"
-            )
+        disk = f"{gigabytes(there.size)} here" if there.size else "not here"
+        if there.size and not there.present:
+            disk += ", not ready"
         # Of what is not here, no file is fetched to find out.
         if there.present:
             require_runnable(entry, device)
@@ -302,9 +243,6 @@ def _model(catalogue: Catalogue, entry: ModelEntry, device: str) -> Finding:
     return Finding(f"{name}: {disk}, {'can run' if there.present else 'memory suffices'}")
 
 
-# The program and what it stands on, without importing any of it.
-
-
 PACKAGES = (
     "gradio", "torch", "transformers", "bitsandbytes", "accelerate", "sqlite-utils", "psutil", "numba", "llvmlite",
     "numpy", "tokenizers", "huggingface-hub", "gguf", "pydantic",
@@ -312,10 +250,10 @@ PACKAGES = (
 
 
 def versions() -> list[Finding]:
-    """Return one line for the program, one for what it stands on, one for each package that is missing or has another
-    version than is asked for."""
+    """Return one line for the program, one for what it stands on, without importing it, and one for each package that
+    is missing or has another version than is asked for."""
     wanted = _wanted()
-    there = {name: _version(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
+    there = {name: version_of(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
     shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])
     found = [
         Finding(f"hierchat {__version__}, Python {platform.python_version()} ({platform.machine()})"),
@@ -326,9 +264,8 @@ def versions() -> list[Finding]:
         if version is None and (requirement or not wanted):
             found.append(Finding(f"{name}: missing", f"Install it: pip install {requirement or name}"))
         elif version and requirement and not requirement.specifier.contains(version, prereleases=True):
-            found.append(
-                Finding(f"{name} {version}: hierchat asks for {requirement}", f'pip install "{requirement}"')
-            )
+            text = f"{name} {version}: hierchat asks for {requirement}"
+            found.append(Finding(text, f'pip install "{requirement}"'))
     return found
 
 
@@ -349,18 +286,16 @@ def _wanted() -> dict[str, Requirement]:
     return found
 
 
-def _version(name: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of a package that is installed."""
     try:
-        return metadata.version(name)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-# The report: a list in Markdown, ready to be pasted
-
-
 def print_report(given: Path | None) -> int:
-    """Print the report, what is wrong at its end with what to do, and return 1 where anything is.
+    """Print the report as a list in Markdown, what is wrong at its end with what to do; return 1 where anything is.
 
     `given`: the database that the user named."""
     path = (given or database_file()).expanduser().absolute()
@@ -379,18 +314,15 @@ def print_report(given: Path | None) -> int:
     wrong: list[Finding] = []
     for name, look in sections.items():
         print(f"- **{name}**", flush=True)
-        for one in _findings(name, look):
+        try:
+            found = look()
+        except Exception as error:  # the rest of the report is still wanted
+            text = f"{name.lower()} could not be looked at: {type(error).__name__}"
+            found = [Finding(text, "Report this.")]
+        for one in found:
             print(anonymous(f"  - {one.text}"), flush=True)
             wrong += [one] if one.advice else []
     print("- **What to do**" if wrong else "- **Nothing is wrong**")
     for one in wrong:
         print(anonymous(f"  - {one.text.split(',')[0]}. {one.advice}"))
     return 1 if wrong else 0
-
-
-def _findings(name: str, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """Look at one section; a failure of its own is a line, too: the rest of the report is still wanted."""
-    try:
-        return look()
-    except Exception as error:
-        return [Finding(f"{name.lower()} could not be looked at: {type(error).__name__}", "Report this.")]

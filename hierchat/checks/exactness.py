@@ -1,7 +1,7 @@
 """`hierchat verify`: compares replies with drafting on and off, token for token.
 
-Each question is decoded plainly, as exactly as the target can (padded), and again speculatively by each drafter, with
-slots of its own; all get the prompts that the plain replies make. History grows over the questions."""
+Each question is decoded plainly, as exactly as the target can (padded), and again by each drafter, with slots of its
+own; all get the prompts that the plain replies make. History grows over the questions."""
 
 from __future__ import annotations
 
@@ -31,16 +31,13 @@ from hierchat.runtime.levels import Levels
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.served_model import ServedModel
 
-# Drafters that put verification to the test: noise, and the target's own second choices. They take no
-# sources and learn nothing: what they propose must never change a word.
-
-
 WIDEST = 24
 """Positions per forward where no width is asked for."""
 
 
 class Trial:
-    """Drafts trees of its own, of 0 to width - 1 nodes, at random but the same each time. `seed` separates replies."""
+    """A drafter that puts verification to the test, by trees of 0 to width - 1 nodes, at random but the same each time.
+    `seed` separates replies."""
 
     top = 0
 
@@ -76,18 +73,15 @@ class Noise(Trial):
 
 
 class Adversary(Trial):
-    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best.
-
-    In turn: only second choices; a second choice with what would have been right below it; the reply itself, deep,
-    each of its tokens among wrong siblings.
-    """
+    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best: in turn
+    second choices alone, a second choice with what would have been right below it, and the reply itself, deep, each of
+    its tokens among wrong siblings."""
 
     def __init__(
         self, reply: Sequence[int], seconds: Sequence[int], vocabulary: int, width: int | None, seed: int
     ) -> None:
         super().__init__(vocabulary, width, seed)
-        self._reply = list(reply)
-        self._seconds = list(seconds)
+        self._reply, self._seconds = list(reply), list(seconds)
         self._turn = 0
 
     def _nodes(self, size: int) -> tuple[list[int], list[int]]:
@@ -101,9 +95,7 @@ class Adversary(Trial):
     def _among_siblings(
         self, right: Sequence[int], wrong: Sequence[int], size: int
     ) -> tuple[list[int], list[int]]:
-        tokens: list[int] = []
-        parents: list[int] = []
-        parent = -1
+        tokens, parents, parent = list[int](), list[int](), -1
         for pair in zip(right, wrong, strict=True):
             siblings = [*pair, *self._any(1)]
             if len(tokens) + len(siblings) > size:
@@ -119,8 +111,7 @@ def second_choices(
     engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
 ) -> tuple[list[int], list[int]]:
     """Return a plain reply, and what the target liked next best in place of each of its tokens."""
-    reply: list[int] = []
-    seconds: list[int] = []
+    reply, seconds = list[int](), list[int]()
     for rows, step in engine.plain(prompt, settings):
         second, first = np.argpartition(rows[0], -2)[-2:].tolist()
         reply += step.tokens
@@ -128,8 +119,6 @@ def second_choices(
     return reply, seconds
 
 
-FIRST = 20
-"""Differences that stand at the top of the file."""
 Row = dict[str, Any]
 """A question: its number, the plain replies, and drafters: name -> forwards and differences."""
 
@@ -189,13 +178,10 @@ class Compared:
 
     @property
     def mismatches(self) -> int:
-        """Count the replies with another token than plain decoding's, of all drafters."""
         return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run as it stands in the file.
-
-        `tokens` were compared, over all drafters; `tokens_per_forward` tells how many drafts stood."""
+        """Return the run as it stands in the file. `tokens` were compared, over all drafters."""
         plain = sum(len(reply) for row in self.rows for reply in row["replies"])
         return {
             **self.head,
@@ -203,7 +189,7 @@ class Compared:
             "tokens": plain * len(self.drafters),
             "mismatches": self.mismatches,
             "by_drafter": {name: self._of(name, plain) for name in self.drafters},
-            "first": self._differences()[:FIRST],
+            "first": self._differences()[:20],
             "done": self.rows,
         }
 
@@ -268,10 +254,12 @@ def check(
                 drafting = partial(_draft, served, settings, DRAFTERS[name], memory, width)
                 drafted = list(pool.map(drafting, [plain for _, _, plain in asked], range(len(asked))))
             for (row, question, plain), (forwards, replies) in zip(asked, drafted, strict=True):
-                row["drafters"][name] = {
-                    "forwards": forwards,
-                    "differences": _differing(served.local, question, plain, replies),
-                }
+                differing = [  # gaps are measured last: that writes into the slots
+                    {"question": question.name, "turn": number, **_difference(served.local, turn, reply)}
+                    for number, (turn, reply) in enumerate(zip(plain, replies, strict=True))
+                    if reply != turn.reply
+                ]
+                row["drafters"][name] = {"forwards": forwards, "differences": differing}
         result.rows += rows
         result.write()
         tell("", len(rows))
@@ -299,7 +287,6 @@ def _draft(
     turns: Sequence[PlainTurn],
     user: int,
 ) -> tuple[int, list[list[int]]]:
-    """Decode speculatively, and return the forwards and the reply to each turn."""
     engine = served.local
     if turns:  # what an earlier drafter left of the first prompt stays: nothing drafted is in it
         engine.forget(turns[0].prompt, len(turns[0].prompt) - 1)
@@ -313,17 +300,6 @@ def _draft(
         replies.append(reply)
         memory.history[0].add(plain.reply)
     return forwards, replies
-
-
-def _differing(
-    engine: LocalEngine, question: Question, turns: Sequence[PlainTurn], replies: Sequence[Sequence[int]]
-) -> list[dict[str, Any]]:
-    """Return the differences of each turn. Gaps are measured last: that writes into the slots."""
-    return [
-        {"question": question.name, "turn": number, **_difference(engine, plain, reply)}
-        for number, (plain, reply) in enumerate(zip(turns, replies, strict=True))
-        if reply != plain.reply
-    ]
 
 
 def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:

@@ -10,27 +10,27 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
 
 from hierchat import __version__
-from hierchat.checks.doctor import anonymous
+from hierchat.checks.doctor import anonymous, version_of
 from hierchat.checks.exactness import Compared, check
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.config import GenerationSettings
-from hierchat.engine.backends import IMPLEMENTATIONS
-from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
+from hierchat.engine.fallback import forget_lost
+from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.progress import ModelError
 from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.served_model import ServedModel
 
 ANY = "any"
-"""In place of an implementation: the first that works."""
-HEAD = (
+"""Stands for the first implementation that works."""
+HEAD = [
     "model",
     "computed by",
     "self-test",
@@ -39,7 +39,7 @@ HEAD = (
     "with drafts",
     "T",
     "ms of a forward",
-)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,11 @@ def _cells(one: Tried) -> list[str]:
 
 def _way(one: Tried) -> str:
     name = one.found.get("implementation", one.implementation)
-    return (
-        "the first that works"
-        if name == ANY
-        else IMPLEMENTATIONS.get(name, "kernels of ours on the processor")
-    )
-
-
-# The command: each way in a process of its own, then the block.
+    return {ANY: "the first that works", **IMPLEMENTATIONS}.get(name, "kernels of ours on the processor")
 
 
 EACH_S = 240
-"""Seconds after which a way counts as hanging: one that must compile everything first takes one of them."""
+"""Seconds after which a way counts as hanging; compiling everything takes a quarter of them."""
 NO_GPU = (
     "There is no GPU here that PyTorch can use, so there is nothing to try. If there is one, check its driver, and "
     "that PyTorch was installed for it."
@@ -111,12 +104,10 @@ Try = Callable[[str, str, str], dict[str, Any]]
 
 
 def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
-    """Print the report, and return 1 where a way fails or changes a word, or where there is no GPU.
+    """Try each way in a process of its own and print the report; return 1 where a way fails or changes a word, or where
+    there is no GPU.
 
     `model`: one that is measured beside the default."""
-    from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
-    from hierchat.engine.fallback import forget_lost
-
     tries, named = tries or in_process, device is not None
     try:
         if (device := device or best_device()) == "cpu" and not named:
@@ -132,10 +123,8 @@ def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> 
     asked += [(chosen, ANY)] if chosen != default else []
     tried = []
     for number, (name, implementation) in enumerate(asked, 1):
-        print(
-            f"{number} of {len(asked)}: {name}, {IMPLEMENTATIONS.get(implementation, 'the first that works')} ...",
-            file=sys.stderr,
-        )
+        way = IMPLEMENTATIONS.get(implementation, "the first that works")
+        print(f"{number} of {len(asked)}: {name}, {way} ...", file=sys.stderr)
         tried.append(Tried(name, implementation, tries(name, implementation, device)))
     print(anonymous(block(_device(device), tried)))
     right = all(one.right for one in tried)
@@ -148,15 +137,7 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
     """Try one way in a process of its own. One that hangs or dies is a failure, too."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        command = [
-            sys.executable,
-            "-m",
-            "hierchat.checks.gpu",
-            model,
-            implementation,
-            device,
-            str(out),
-        ]
+        command = [sys.executable, "-m", __name__, model, implementation, device, str(out)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=EACH_S)
         except subprocess.TimeoutExpired:
@@ -170,8 +151,7 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 
 
 def _device(device: str) -> list[str]:
-    """Describe the device in lines."""
-    there = {name: _version(name) for name in PACKAGES}
+    there = {name: version_of(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
     lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
     return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
@@ -191,16 +171,6 @@ def _name(device: str) -> str:
     )
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-# What is asked of a way to compute: the same words with drafts, tokens a second, milliseconds of a forward.
-
-
 ASKED = (
     "Name five trees that grow in the north, each with one sentence.",
     "Write a short Python function that counts the words of a text.",
@@ -212,11 +182,12 @@ SETTINGS = GenerationSettings(max_new_tokens=48)
 WARM = GenerationSettings(max_new_tokens=8)
 WIDTHS = (1, 2, 4, 8, 16, 32)
 FORWARDS = 9
-"""Of each width; the median counts."""
+"""Forwards of each width; the median counts."""
 
 
 def figures(served: ServedModel) -> dict[str, Any]:
-    """Measure a model that was just loaded. Without drafts nothing is compared, and forwards have one row."""
+    """Measure a model that was just loaded: words changed by drafts, tokens a second, milliseconds of a forward.
+    Without drafts nothing is compared, and forwards have one row."""
     engine, runner = served.local, served.local.runner
     found: dict[str, Any] = {
         "implementation": served.implementation,
@@ -279,29 +250,22 @@ def _forwards(served: ServedModel) -> dict[str, float]:
     return found
 
 
-# One model on one way, in a process of its own: a way that hangs or breaks the device takes nothing else with it
-
-
 def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
     """Return the figures of one model on one way; or `failed`, the reason."""
     try:
         entry = read_catalogue().entry(model)
+        from hierchat.models.load.check import by_engine, through_modules
         from hierchat.runtime.loading import LoadOptions, load_served_model  # this takes seconds
 
-        backend = _through_transformers(entry, device)
+        # Keeps our own kernels out, which would compute it on the processor
+        own = by_engine(entry, device, None) and not through_modules(entry)
+        backend: Backend | None = "float16" if own else None
         only = None if implementation == ANY else implementation
         served = load_served_model(entry, LoadOptions(backend, device, only, waits=False))
         served.drafting_ready.wait()
         return figures(served)
     except ModelError as error:
         return {"failed": str(error)}
-
-
-def _through_transformers(entry: ModelEntry, device: str) -> Backend | None:
-    """Return the backend that keeps our own kernels out, which would compute it on the processor."""
-    from hierchat.models.load.check import by_engine, through_modules
-
-    return "float16" if by_engine(entry, device, None) and not through_modules(entry) else None
 
 
 if __name__ == "__main__":  # python -m hierchat.checks.gpu MODEL IMPLEMENTATION DEVICE OUT

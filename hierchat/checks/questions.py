@@ -21,8 +21,6 @@ from hierchat.models.progress import terminal_progress
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import ServedModel
 
-# Why a command cannot do what it was asked for. Each message is for the user.
-
 
 class RequestError(Exception):
     """A run cannot be done, or not in this way; the text is for the user."""
@@ -46,7 +44,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
 
 
 MT_BENCH = frozenset(
-    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+    ["writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"]
 )
 """Spec-Bench's categories that are MT-Bench; its other groups have one category each."""
 
@@ -133,16 +131,12 @@ def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Questio
     return [question for *_, question in sorted(ranked, key=lambda item: item[:3])]
 
 
-# Questions that are made here, out of the source files of Python's own library: long copies, and long
-# contexts. Nothing needs to be downloaded, and every machine with the same Python asks the same.
-
-
 LONG_CONTEXT = "long-context"
 WORKLOADS = ("copy", LONG_CONTEXT)
 COPY_TOKENS = 1_500
-"""Of a text to be copied with a change."""
+"""Tokens of a text to be copied with a change."""
 LONG_TOKENS = 8_192
-"""Of a prompt about a long text, less where the context is shorter; its reply and the template come on top."""
+"""Tokens of a prompt about a long text, less where the context is shorter; reply and template come on top."""
 MOST = 8_192
 """Tokens of a prompt and its reply where the catalogue does not say what a model can hold."""
 SPARE = 256
@@ -172,8 +166,9 @@ Length = Callable[[str], int]
 def question_set(
     workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
 ) -> QuestionSet:
-    """One of WORKLOADS. `sizes`: the most tokens of a long context's prompts; by default as many as the model
-    can hold with its replies. Raises RequestError for those that it cannot, and a ModelError."""
+    """Make one of WORKLOADS out of the sources of Python's own library, so that nothing is downloaded. `sizes`: the
+    most tokens of a long context's prompts; by default as many as the model can hold with its replies. Raises
+    RequestError for those that it cannot, and a ModelError."""
     holds = entry.context_length or MOST
     most = holds - settings.max_new_tokens
     for size in sizes:
@@ -190,8 +185,8 @@ def question_set(
 
 
 def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
-    """The questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category
-    of its own."""
+    """List the questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category of
+    its own."""
     if workload == "copy":
         asked = [(workload, text) for text in _copies(length, most)]
     elif sizes:
@@ -213,18 +208,14 @@ def _copies(length: Length, most: int) -> list[str]:
 
 
 def _long(length: Length, size: int) -> list[str]:
+    texts = ((question, "\n".join(map(_source, modules))) for modules, question in LONG)
     return [
-        f"```python\n{_beginning(_sources(modules), size - SPARE, length)}```\n\n{question}"
-        for modules, question in LONG
+        f"```python\n{_beginning(text, size - SPARE, length)}```\n\n{question}" for question, text in texts
     ]
 
 
 def _source(module: str) -> str:
     return inspect.getsource(importlib.import_module(module))
-
-
-def _sources(modules: Sequence[str]) -> str:
-    return "\n".join(_source(module) for module in modules)
 
 
 def _beginning(text: str, tokens: int, length: Length) -> str:
@@ -245,11 +236,8 @@ def length_by(tokenizer: Any) -> Length:
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-# One question as the chat would hold it: every prompt contains what was said before.
-
-
 class Dialogue:
-    """Holds one conversation as the chat would.
+    """Holds one conversation as the chat would: every prompt contains what was said before.
 
     `room`: tokens that a prompt leaves for its reply, where the context has them."""
 

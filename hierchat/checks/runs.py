@@ -40,8 +40,6 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import require_readable
 from hierchat.texts.text_files import CorpusError
 
-# The file of a run: whole at any moment, and enough to go on from.
-
 
 def require_writable(path: Path) -> None:
     """Raise RequestError unless the file can be written, so that no run is in vain."""
@@ -94,13 +92,8 @@ def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-# What machine a figure was measured on.
-
-
 def machine() -> dict[str, str | int | float]:
     """Return processor, cores, memory (GiB), the versions that matter and the revision of this program."""
-    import torch
-
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return {
         "processor": processor(),
@@ -119,9 +112,8 @@ def machine() -> dict[str, str | int | float]:
 
 
 def _revision() -> str:
-    """The commit, and whether the program differs from it; empty outside a clone."""
-    package = Path(__file__).parents[1]
-    git = ["git", "-C", str(package)]
+    """Return the commit, and whether the program differs from it; empty outside a clone."""
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
         changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True)
@@ -171,13 +163,8 @@ class MeasuredRun:
         self._options = options
         if options.corpus:
             require_readable(options.corpus)
-        chosen = {
-            "max_new_tokens": options.max_new_tokens,
-            "temperature": options.temperature,
-            "top_p": options.top_p,
-            "top_k": options.top_k,
-            "seed": options.seed,
-        }
+        sampling = ("max_new_tokens", "temperature", "top_p", "top_k", "seed")
+        chosen = {name: getattr(options, name) for name in sampling}
         self.settings = settings_of(**chosen)
         self.entry = read_catalogue().entry(options.model)
         found = _questions(options, self.entry, self.settings)
@@ -198,17 +185,10 @@ class MeasuredRun:
 
     def load(self, places: int = 1) -> ServedModel:
         """Load the model on its backend. `places`: replies that it writes at once."""
+        asked, catalogue = self._options, read_catalogue()
+        options = LoadOptions(asked.backend, corpus=asked.corpus, places=places, catalogue=catalogue)
         with terminal_progress() as report:
-            return load_served_model(
-                self.entry,
-                LoadOptions(
-                    self._options.backend,
-                    corpus=self._options.corpus,
-                    places=places,
-                    catalogue=read_catalogue(),
-                ),
-                report,
-            )
+            return load_served_model(self.entry, options, report)
 
     def head(self, served: ServedModel) -> dict[str, Any]:
         """Return what stands before the figures in the file."""
@@ -239,7 +219,6 @@ class MeasuredRun:
 
 
 def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    """Read the questions of the file, or make those of the workload."""
     if options.prompt_tokens and options.workload != LONG_CONTEXT:
         raise RequestError(
             f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
@@ -283,28 +262,18 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# A bar on standard error that takes nothing from what is measured: it is drawn between measurements only.
-
-
 Tell = Callable[[str, int], None]
 """Takes what comes next, and how many units were done since the last call."""
 
 
 @contextmanager
 def bar(total: int, done: int = 0, console: Console | None = None) -> Iterator[Tell]:
-    """Draw a bar over `total` units of work, `done` of them before."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns,
-        console=console or Console(stderr=True),
-        auto_refresh=False,
-        speed_estimate_period=3600,  # seconds: questions take long
-    ) as drawn:
+    """Draw a bar over `total` units of work, `done` of them before; between measurements only, so that it takes nothing
+    from them."""
+    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
+    console = console or Console(stderr=True)
+    period = 3600  # seconds: questions take long
+    with Progress(*columns, console=console, auto_refresh=False, speed_estimate_period=period) as drawn:
         task = drawn.add_task("", total=total, completed=done)
 
         def tell(doing: str, advance: int = 0) -> None:

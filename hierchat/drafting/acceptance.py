@@ -1,9 +1,5 @@
-"""How likely a token is to be accepted as a draft: what was fitted, and what is learned at every step.
-
-growing/acceptance_model.py has the model. Its fixed part comes with the program;
-`python -m benchmarks.makers.fit` fitted
-it to replies of the default model. What depends on the model is learned while it runs.
-"""
+"""How likely a token is to be accepted as a draft: what `python -m benchmarks.makers.fit` fitted to replies of the
+default model, and what is learned at every step. growing/acceptance_model.py has the model."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.growing.gumbel_noise import reply_key
+from hierchat.drafting.growing.acceptance_model import reply_key
 from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
     INPUTS,
@@ -27,6 +23,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     SOURCES,
     AcceptanceModel,
     Floats,
+    Lessons,
     SamplingNoise,
 )
 
@@ -35,6 +32,7 @@ RATE = np.float32(0.003)
 """How far a lesson moves the weights."""
 FORGET = np.float32(0.0002)
 """Part of the way back to what was fitted with each lesson: half of it in 3,500."""
+RECENT_RATE = np.float32(0.1)
 BINS = 20
 _HEADER = struct.Struct("<4sBII")
 _MAGIC, _VERSION = b"HCac", 2
@@ -96,7 +94,7 @@ def sampling_features(settings: GenerationSettings) -> Floats:
 
 
 def chosen(settings: GenerationSettings | None) -> Chosen:
-    """What the acceptance model is told of a reply's settings; None: greedy decoding, or nobody knows."""
+    """Return what the acceptance model reads of a reply's settings; None: greedy decoding, or nobody knows."""
     warm = np.zeros(SAMPLING_FEATURES, np.float32) if settings is None else sampling_features(settings)
     arrays = _arrays(tuple(SAMPLING_SHAPES))
     key = np.uint64(reply_key(np.uint64(settings.seed)) if settings is not None and warm[0] else 0)
@@ -116,6 +114,10 @@ class Acceptance:
         were right."""
         self.matches: NDArray[np.float64] = np.zeros((SLOTS, MAX_MATCH + 1, 2))
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
+
+    def lessons(self, recent: Floats) -> Lessons:
+        """Return what a reply changes. `recent` [SLOTS]: how often each slot's first choice was right of late in it."""
+        return Lessons(self.model, self.prior, RATE, FORGET, recent, RECENT_RATE, self.curve, self.matches)
 
     def calibration(self) -> Calibration:
         """Return for each source and every range of chances in which there were candidates: their mean chance, the
@@ -141,25 +143,21 @@ class Acceptance:
         self.curve += other.curve
         self.matches += other.matches
 
-    def _learned(self) -> NDArray[np.float64]:
-        """All that changes, as one array."""
-        return np.concatenate(
-            [
-                self.model.score - self.prior.score,
-                self.model.none - self.prior.none,
-                self.curve.ravel(),
-                self.matches.ravel(),
-            ]
-        )
-
     def to_bytes(self) -> bytes:
-        """What was learned, as a difference from what was fitted."""
-        payload = zlib.compress(self._learned().astype("<f8").tobytes())
+        """Store what was learned, as a difference from what was fitted."""
+        model, prior = self.model, self.prior
+        learned = (
+            model.score - prior.score,
+            model.none - prior.none,
+            self.curve.ravel(),
+            self.matches.ravel(),
+        )
+        payload = zlib.compress(np.concatenate(learned).astype("<f8").tobytes())
         return _HEADER.pack(_MAGIC, _VERSION, _fingerprint(), zlib.crc32(payload)) + payload
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What to_bytes wrote. Raises ValueError where it is damaged, or was learned on top of another fit."""
+        """Read what to_bytes wrote. Raises ValueError where it is damaged, or was learned on top of another fit."""
         made = cls()
         if len(data) < _HEADER.size or _HEADER.unpack_from(data)[:3] != (_MAGIC, _VERSION, _fingerprint()):
             raise ValueError("Stored acceptance is of another version.")
@@ -167,14 +165,12 @@ class Acceptance:
         if zlib.crc32(payload) != _HEADER.unpack_from(data)[3]:
             raise ValueError("Stored acceptance is damaged.")
         learned: NDArray[Any] = np.frombuffer(zlib.decompress(payload), "<f8")
-        if learned.size != made._learned().size or not np.isfinite(learned).all():
+        parts: list[NDArray[Any]] = [made.model.score, made.model.none, made.curve, made.matches]
+        ends = np.cumsum([part.size for part in parts])
+        if learned.size != ends[-1] or not np.isfinite(learned).all():
             raise ValueError("Stored acceptance is damaged.")
-        sizes = [made.model.score.size, made.model.none.size, made.curve.size]
-        score, none, curve, matches = np.split(learned, np.cumsum(sizes))
-        made.model.score[:] += score.astype(np.float32)
-        made.model.none[:] += none.astype(np.float32)
-        made.curve[:] = curve.reshape(made.curve.shape)
-        made.matches[:] = matches.reshape(made.matches.shape)
+        for part, found in zip(parts, np.split(learned, ends[:-1]), strict=True):
+            part += found.reshape(part.shape).astype(part.dtype)
         return made
 
 

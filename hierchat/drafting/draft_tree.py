@@ -35,10 +35,8 @@ class DraftTree:
     sources: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
     """Estimated probability that the node and all above it are accepted; never rises along a path."""
-
     models_ms: float = 0.0
     """Milliseconds that draft models took for it."""
-
     matches: tuple[Match, ...] = ()
     """Match of each node, or an empty tuple if no database contributed."""
 
@@ -56,23 +54,28 @@ class DraftTree:
             self.matches[:nodes],
         )
 
+    def select(self, nodes: Sequence[int]) -> DraftTree:
+        """Return the tree of these nodes, parents first; it must have probabilities."""
+        places = {-1: -1} | {node: place for place, node in enumerate(nodes)}
+        return DraftTree(
+            tuple(self.tokens[node] for node in nodes),
+            tuple(places[self.parents[node]] for node in nodes),
+            tuple(self.sources[node] for node in nodes),
+            tuple(self.probabilities[node] for node in nodes),
+            matches=tuple(self.match(node) for node in nodes),
+        )
+
     def match(self, node: int) -> Match:
         """Return what a node was found by."""
         return self.matches[node] if self.matches else NO_MATCH
 
     def chance(self, node: int) -> float | None:
-        """Estimated probability that a node is accepted if its parent is; None where nothing was estimated."""
+        """Estimate the probability that a node is accepted if its parent is; None where nothing was estimated."""
         if not self.probabilities:
             return None
         parent = self.parents[node]
         above = self.probabilities[parent] if parent >= 0 else 1.0
         return min(self.probabilities[node] / above, 1.0) if above > 0 else 0.0
-
-
-# What drafts cost, in tokens: the milliseconds that rows add to a forward over the milliseconds that a
-# token takes. A draft pays when its expected tokens are worth more than its row. A token is worth the time
-# that one takes at the present pace, and never more than a plain step. Within a copy tokens are cheap, so a
-# draft is worth less there.
 
 
 MEMORY = 6.0
@@ -89,7 +92,7 @@ class Latency(Protocol):
 
 
 class FreeRows:
-    """Every row is free up to a fixed width."""
+    """A Latency of rows that are free up to a fixed width."""
 
     def __init__(self, width: int) -> None:
         self._step_ms = [1.0] * width
@@ -100,7 +103,8 @@ class FreeRows:
 
 class DraftCost:
     """Prices of drafts at the present pace: `extra` [n] are the milliseconds that n drafts add to a step, `onward` [n]
-    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay."""
+    the least that one more can come at. A draft that is accepted less often than onward / token_ms does not pay: a
+    token is worth the time that one takes now, so that a draft is worth less within a copy."""
 
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
@@ -112,7 +116,7 @@ class DraftCost:
         self.begin(0)
 
     def begin(self, context: int) -> None:
-        """A new reply: its pace begins as that of plain decoding."""
+        """Begin a reply, at the pace of plain decoding."""
         self.look(context)
         self._start()
 
@@ -137,14 +141,13 @@ class DraftCost:
         self._ms, self._tokens = self._step_ms[0] * MEMORY, MEMORY * self._roots
 
     def note(self, width: int, tokens: int) -> None:
-        """A step over `width` positions brought `tokens`."""
+        """Note that a step over `width` positions brought `tokens`."""
         keep = (1.0 - 1.0 / (MEMORY * self._roots)) ** tokens
         self._ms = self._ms * keep + self.step_ms(width - self._roots)
         self._tokens = self._tokens * keep + tokens
 
     @property
     def token_ms(self) -> float:
-        """What a token is worth."""
         return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
@@ -153,16 +156,12 @@ class DraftCost:
 
     @property
     def most(self) -> int:
-        """Drafts whose costs are known."""
         return self.onward.size
 
 
-# For engines that verify one continuation and no tree: the path of a draft tree that pays best.
-
-
 def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
-    """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its
-    rows cost; empty where none pays. The tree must have probabilities."""
+    """Return the path from the root of at most `most` nodes whose expected tokens are worth most more than its rows
+    cost, for engines that verify no trees; empty where none pays. The tree must have probabilities."""
     gains: list[float] = []
     depths: list[int] = []
     best, at = 0.0, -1
@@ -179,17 +178,7 @@ def best_chain(tree: DraftTree, cost: DraftCost, most: int) -> DraftTree:
     while at >= 0:
         path.append(at)
         at = tree.parents[at]
-    path.reverse()
-    return DraftTree(
-        tuple(tree.tokens[node] for node in path),
-        tuple(range(-1, len(path) - 1)),
-        tuple(tree.sources[node] for node in path),
-        tuple(tree.probabilities[node] for node in path),
-        matches=tuple(tree.match(node) for node in path),
-    )
-
-
-# How the rows of one forward are divided among the replies that share it.
+    return tree.select(path[::-1])
 
 
 def divided(trees: Sequence[DraftTree], cost: DraftCost) -> list[int]:

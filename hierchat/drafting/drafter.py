@@ -6,13 +6,12 @@ import operator
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.acceptance import FORGET, RATE, Acceptance, chosen
+from hierchat.drafting.acceptance import Acceptance, chosen
 from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Latency, Match
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.kernel_arrays import (
@@ -21,10 +20,10 @@ from hierchat.drafting.growing.kernel_arrays import (
     SLOTS,
     SOURCES,
     SUCCESSORS,
-    AcceptanceModel,
     Databases,
-    make_places,
-    make_tree,
+    Prices,
+    Scorer,
+    make_growth,
 )
 from hierchat.drafting.source import Context, Source
 from hierchat.drafting.successors import TOP, Successors
@@ -33,18 +32,11 @@ from hierchat.drafting.suffix_index import Arrays
 WIDTH = 12
 """Positions per forward where no costs are known."""
 RECENT_PRIOR = 0.3
-RECENT_RATE = np.float32(0.1)
-"""How often a slot's first choice was right of late, in this reply."""
-
-
+"""How often a slot's first choice was right of late, before anything was seen in this reply."""
 LOOKUP_MS = 0.01
 """What looking into the databases takes at one place, before it was measured."""
 LOOKUP_RATE = 0.02
-
-
-@cache
-def _no_successors() -> Successors:
-    return Successors()
+_NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty((0, TOP), np.int32))
 
 
 class Drafter:
@@ -70,15 +62,14 @@ class Drafter:
         self._chosen = chosen(settings)
         self._sources = in_order(sources)
         self._successors = successors
-        self._tree = make_tree()
-        self._considered = np.zeros(NODES + 1, np.int64)
+        self._growth = make_growth(0)
         self._recent = np.zeros(SLOTS, np.float32)
         self._nodes = 0
         self._lookup_ms = LOOKUP_MS
         self._arrays: list[Arrays] | None = None  # of the sources, when _runs were made
         self._runs = runs_of(())
-        self._owners = owners_of(())
-        self._places = make_places(0)
+        self._owners = np.full(1, -1)
+        """The source of each run; behind them -1, where -1 finds it."""
         self.begin(())
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -115,30 +106,22 @@ class Drafter:
             arrays = [source.index.arrays for source in self._sources]
             if self._arrays is None or any(map(operator.is_not, arrays, self._arrays)):
                 self._arrays, self._runs = arrays, runs_of(self._sources)
-                self._owners = owners_of(self._sources)
+                owners = [number for number, source in enumerate(self._sources) for _ in source.runs()]
+                self._owners = np.array([*owners, -1])
+            if len(self._runs) != self._growth.places.bounds.shape[1]:
+                self._growth = make_growth(len(self._runs))
             known = databases(self._runs, self._context, self._successors)
-            if len(known.runs) != self._places.low.shape[1]:
-                self._places = make_places(len(known.runs))
+            model, chosen = self.acceptance.model, self._chosen
+            if chosen.noise.key:
+                model = model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
+            scorer = Scorer(model, chosen.noise, self._recent)
+            prices = Prices(budget, cost.extra, cost.onward, cost.token_ms, self._lookup_ms)
             began = time.perf_counter()
-            self._nodes, looked = grow(
-                known,
-                self._places,
-                self._model(),
-                self._chosen.noise,
-                self._recent,
-                self._context.tokens[-TAIL:],
-                budget,
-                cost.extra,
-                cost.onward,
-                cost.token_ms,
-                self._lookup_ms,
-                self._tree,
-                self._considered,
-            )
+            self._nodes, looked = grow(known, self._growth, scorer, prices, self._context.tokens[-TAIL:])
         took = (time.perf_counter() - began) * 1e3 / looked
         self._lookup_ms += LOOKUP_RATE * (min(took, 2 * self._lookup_ms) - self._lookup_ms)
         self._grown = True
-        kept, tree = self._nodes, self._tree
+        kept, tree = self._nodes, self._growth.tree
         slots = tree.slots[:kept].tolist()
         found = (tree.lengths[:kept], self._owners[tree.runs[:kept]], tree.positions[:kept])
         return DraftTree(
@@ -154,7 +137,7 @@ class Drafter:
         where these stand in it: most often it was learned there."""
         if slot != SUCCESSORS:
             return SOURCES[slot]
-        tree, words = self._tree, list[int]()
+        tree, words = self._growth.tree, list[int]()
         length, above = int(tree.lengths[node]), int(tree.parents[node])
         while above >= 0 and len(words) < length:
             words.insert(0, int(tree.tokens[above]))
@@ -162,13 +145,6 @@ class Drafter:
         if (lacking := length - len(words)) > 0:
             words = [*self._context.tokens[-lacking:].tolist(), *words]
         return SOURCES[CONTEXT if self._context.went_on_behind(words) else SUCCESSORS]
-
-    def _model(self) -> AcceptanceModel:
-        """Return the acceptance model for the reply's settings."""
-        model, chosen = self.acceptance.model, self._chosen
-        if not chosen.noise.key:
-            return model
-        return model._replace(score=model.score + chosen.score, none=model.none + chosen.none)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Take the tokens that were committed, in order: drafts that were accepted, and one that the target added."""
@@ -179,23 +155,9 @@ class Drafter:
 
     def learn(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
         """Learn from tokens of a forward that did not verify what was proposed here: its costs are not noted."""
-        learned = self.acceptance
         if self._grown:
-            teach(
-                self._places,
-                learned.model,
-                learned.prior,
-                self._recent,
-                self._considered,
-                self._tree,
-                self._nodes,
-                np.array(tokens, np.int32),
-                RATE,
-                FORGET,
-                RECENT_RATE,
-                learned.curve,
-                learned.matches,
-            )
+            lessons = self.acceptance.lessons(self._recent)
+            teach(self._growth, lessons, self._nodes, np.array(tokens, np.int32))
         if self._successors is not None and top is not None:
             before = self._context.tokens[-2:].tolist()
             path = [*[-1] * (2 - len(before)), *before, *tokens[:-1]]
@@ -222,21 +184,9 @@ def runs_of(sources: Iterable[Source]) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(len(rows), 5)
 
 
-def owners_of(sources: Sequence[Source]) -> NDArray[np.int64]:
-    """Return which source each row of `runs_of` belongs to; behind them -1, where -1 finds it."""
-    owners = [number for number, source in enumerate(sources) for _ in source.runs()]
-    return np.array([*owners, -1], np.int64)
-
-
 def databases(runs: NDArray[np.int64], context: Context, successors: Successors | None) -> Databases:
     """Return the databases as they are now: a table may have grown."""
-    table = successors or _no_successors()
-    return Databases(
-        runs,
-        context.tokens,
-        context.previous,
-        context.newest,
-        table.single,
-        table.pair_keys,
-        table.pairs,
-    )
+    tables = _NO_SUCCESSORS
+    if successors is not None:
+        tables = (successors.single, successors.pair_keys, successors.pairs)
+    return Databases(runs, context.tokens, context.previous, context.newest, *tables)

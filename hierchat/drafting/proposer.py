@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
@@ -83,9 +83,6 @@ def installed_proposers() -> tuple[Callable[[], Proposer], ...]:
     return tuple(found)
 
 
-# Several proposers as one: the compiled databases first, any others beside them, merged tree with tree.
-
-
 TRIALS = 4
 """Steps of a reply in which every proposer is asked."""
 AGAIN = 32
@@ -94,31 +91,41 @@ RATE = 0.1
 
 
 @dataclass(slots=True)
-class Partner:
-    """A proposer beside the first, and what asking it took and brought. Lives as long as its reply."""
+class Payoff:
+    """What asking for drafts brought in one reply."""
 
-    proposer: Proposer
+    brought: float = 1.0
+    """Tokens of a step, on average."""
+    asked: int = 0
+    silent: int = 0
+    """Steps since drafts were asked for."""
+
+    def pays(self, token_ms: float, took_ms: float) -> bool:
+        """Tell whether to ask now, which takes `took_ms`. `token_ms`: what a token is worth."""
+        tried = self.asked >= TRIALS and self.silent < AGAIN
+        return not tried or self.brought * token_ms > took_ms
+
+    def moved(self, average: float, value: float) -> float:
+        """Move an average that begins with the first value."""
+        return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
+
+
+@dataclass(slots=True)
+class Partner(Payoff):
+    """A proposer beside the first, and what asking it took and brought beyond that one's tree."""
+
+    proposer: Proposer = field(kw_only=True)
     scale: float = 1.0
     """Accepted tokens of its drafts / those that its probabilities expected."""
     took_ms: float = 0.0
-    brought: float = 1.0
-    """Tokens of a step beyond what the first proposer's tree would have brought."""
-    asked: int = 0
-    silent: int = 0
-    """Steps since it was asked."""
     tree: DraftTree | None = None
     """Its draft tree for this step."""
-
-    def pays(self, token_ms: float) -> bool:
-        """Tell whether proposing now pays. `token_ms`: what a token is worth."""
-        tried = self.asked >= TRIALS and self.silent < AGAIN
-        return not tried or self.brought * token_ms > self.took_ms
 
     def ask(self, limit: int | None) -> DraftTree:
         """Return its tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
-        self.took_ms = self._moved(self.took_ms, (time.perf_counter() - began) * 1e3)
+        self.took_ms = self.moved(self.took_ms, (time.perf_counter() - began) * 1e3)
         self.asked, self.silent = self.asked + 1, 0
         return replace(tree, probabilities=tuple(min(p * self.scale, 1.0) for p in tree.probabilities))
 
@@ -128,14 +135,10 @@ class Partner:
             self.silent += 1
             return
         self.tree = None
-        accepted = matched(tree, tokens)
-        self.brought = self._moved(self.brought, max(accepted - without, 0))
+        accepted = len(path_of(tree, tokens))
+        self.brought = self.moved(self.brought, max(accepted - without, 0))
         if expected := sum(tree.probabilities):
-            self.scale = self._moved(self.scale, accepted / expected)
-
-    def _moved(self, average: float, value: float) -> float:
-        """Move an average that begins with the first value."""
-        return average + max(RATE, 1.0 / (self.asked or 1)) * (value - average)
+            self.scale = self.moved(self.scale, accepted / expected)
 
 
 class JointDrafter:
@@ -166,7 +169,7 @@ class JointDrafter:
                 proposer.see(hidden)
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._partners = [Partner(proposer) for proposer in self._others]
+        self._partners = [Partner(proposer=proposer) for proposer in self._others]
         for proposer in self._all:
             proposer.begin(prompt)
 
@@ -174,7 +177,9 @@ class JointDrafter:
         cost = self._cost
         self._tree = first = self.first.propose(limit)
         began = time.perf_counter()
-        trees = [partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms)]
+        trees = [
+            partner.ask(limit) for partner in self._partners if partner.pays(cost.token_ms, partner.took_ms)
+        ]
         tree = first
         if any(trees):
             most = cost.most if limit is None else min(limit, cost.most)
@@ -193,7 +198,7 @@ class JointDrafter:
             self.first.cut(nodes)
 
     def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        without = matched(self._tree, tokens)
+        without = len(path_of(self._tree, tokens))
         for partner in self._partners:
             partner.learn(tokens, without)
         for proposer in self._all:
@@ -225,23 +230,18 @@ def merge(
         if chances[node] * token_ms <= onward_ms[drafts]:
             order = order[:drafts]
             break
-    keys, new = list(places), {-1: -1} | {node: drafts for drafts, node in enumerate(order)}
-    return DraftTree(
-        tuple(keys[node][1] for node in order),
-        tuple(new[keys[node][0]] for node in order),
-        tuple(sources[node] for node in order),
-        tuple(chances[node] for node in order),
-        matches=tuple(matches[node] for node in order),
-    )
+    parents, tokens = zip(*places, strict=True) if places else ((), ())
+    return DraftTree(tokens, parents, tuple(sources), tuple(chances), matches=tuple(matches)).select(order)
 
 
-def matched(tree: DraftTree, tokens: Sequence[int]) -> int:
-    """Count how many of `tokens` a path of the tree begins with."""
-    links = zip(tree.parents, tree.tokens, strict=True)
-    children = {link: node for node, link in enumerate(links)}
-    at, length = -1, 0
+def path_of(tree: DraftTree, tokens: Sequence[int]) -> list[int]:
+    """Return the nodes of the longest path from the root that `tokens` begin with."""
+    nodes: dict[tuple[int, int], int] = {}
+    for node, link in enumerate(zip(tree.parents, tree.tokens, strict=True)):
+        nodes.setdefault(link, node)
+    path: list[int] = []
     for token in tokens:
-        if (below := children.get((at, token))) is None:
+        if (node := nodes.get((path[-1] if path else -1, token), -1)) < 0:
             break
-        at, length = below, length + 1
-    return length
+        path.append(node)
+    return path

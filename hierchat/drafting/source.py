@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.kernel_arrays import HISTORY, SOURCES, Tokens
+from hierchat.drafting.growing.kernel_arrays import HISTORY, Tokens
 from hierchat.drafting.suffix_index import SuffixIndex
 
 
@@ -27,14 +27,9 @@ class Source:
     origin: str = ""
     """What the store calls what is found here, where that is not the slot's name."""
 
-    @property
-    def name(self) -> str:
-        """As the page shows it."""
-        return SOURCES[self.slot]
-
     @classmethod
     def of(cls, texts: Iterable[Sequence[int]], slot: int = HISTORY) -> Self:
-        """These texts, oldest first."""
+        """Make a source of these texts, oldest first."""
         source = cls(slot)
         source.index.extend(texts)
         return source
@@ -44,12 +39,12 @@ class Source:
         return len(self.index)
 
     def add(self, text: Sequence[int]) -> None:
-        """A text is finished."""
+        """Add a finished text."""
         self.index.append(text)
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
-        """Its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held, and until
-        its arrays are others."""
+        """Return its rows of Databases.runs, from the oldest to the newest; valid while the index's lock is held, and
+        until its arrays are others."""
         tokens, order, starts, sizes = self.index.arrays
         return [
             (self.slot, tokens.ctypes.data, tokens.size, order.ctypes.data + start * order.itemsize, size)
@@ -58,14 +53,12 @@ class Source:
         ]
 
 
-# The database of highest locality: this conversation, prompt and reply so far.
-
-
 _FIRST_ROOM = 4096
 
 
 class Context:
-    """The text with, for every position, the occurrence before it of the same token: appending is constant time."""
+    """This conversation, prompt and reply so far, with, for every position, the occurrence before it of the same token:
+    appending is constant time."""
 
     def __init__(self, text: Sequence[int] = ()) -> None:
         room = max(_FIRST_ROOM, 2 * len(text))
@@ -77,7 +70,7 @@ class Context:
         self.append(text)
 
     def append(self, text: Sequence[int]) -> None:
-        """The text goes on."""
+        """Add to the text."""
         new = np.array(text, np.int32)
         if new.min(initial=0) < 0:
             raise ValueError("a token id is negative")
@@ -92,7 +85,7 @@ class Context:
         self.length = end
 
     def rollback(self, length: int) -> None:
-        """Only the first `length` tokens stand."""
+        """Keep only the first `length` tokens."""
         if length < self.length:
             _unchain(length, self.length, self._tokens, self._previous, self.newest)
             self.length = length

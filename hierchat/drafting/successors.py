@@ -1,10 +1,6 @@
 """The target's own top tokens behind every token and every pair of tokens, from the last time that these occurred.
 
-After Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs are ours.
-
-Tables of fixed width, in arrays that kernels read: one row per token, and a hash table of pairs in which the new
-drives out the old.
-"""
+After Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs are ours."""
 
 from __future__ import annotations
 
@@ -58,17 +54,8 @@ class Successors:
             self.single = np.concatenate((self.single, np.full((more, TOP), -1, np.int32)))
         _update(np.array(path, np.int64), top, self.single, self.pair_keys, self.pairs)
 
-    def after(self, token: int) -> list[int]:
-        """The successors of `token`, the likeliest first."""
-        return _known(self.single[token]) if token < len(self.single) else []
-
-    def after_pair(self, previous: int, token: int) -> list[int]:
-        """The successors of `token` where it stood behind `previous`."""
-        slot = find_pair(self.pair_keys, previous, token)
-        return _known(self.pairs[slot]) if slot >= 0 else []
-
     def to_bytes(self) -> bytes:
-        """What is known, compressed."""
+        """Compress what is known."""
         single = self.single
         tokens = np.flatnonzero(single[:, 0] >= 0)
         slots = np.flatnonzero(self.pair_keys >= 0)
@@ -86,13 +73,10 @@ class Successors:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The tables that to_bytes wrote. Raises ValueError where they are damaged or of another version."""
-        if len(data) < _HEADER.size:
-            raise ValueError("Stored successors are cut off.")
-        magic, version, checksum = _HEADER.unpack_from(data)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise ValueError("Stored successors are of another version.")
-        if zlib.crc32(data[_HEADER.size :]) != checksum:
+        """Read the tables that to_bytes wrote. Raises ValueError where they are damaged or of another version."""
+        if len(data) < _HEADER.size or _HEADER.unpack_from(data)[:2] != (_MAGIC, _VERSION):
+            raise ValueError("Stored successors are of another version, or cut off.")
+        if zlib.crc32(data[_HEADER.size :]) != _HEADER.unpack_from(data)[2]:
             raise ValueError("Stored successors are damaged.")
         payload = zlib.decompress(data[_HEADER.size :])
         count, filled = _SIZES.unpack_from(payload)
@@ -116,20 +100,20 @@ class Successors:
 
 @kernel
 def pair_key(previous: Any, token: Any) -> Any:
-    """What stands in pair_keys for a pair."""
+    """Return what stands in pair_keys for a pair."""
     return np.int64(previous) << 32 | np.int64(token)
 
 
 @kernel
 def first_slot(key: Any) -> Any:
-    """The first of the WAYS slots that a pair may lie in."""
+    """Return the first of the WAYS slots that a pair may lie in."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64(mixed >> np.uint64(64 - SET_BITS)) * WAYS
 
 
 @kernel
 def find_pair(pair_keys: Any, previous: Any, token: Any) -> Any:
-    """The slot of a pair, or -1."""
+    """Find the slot of a pair; -1: it has none."""
     key = pair_key(previous, token)
     begin = first_slot(key)
     for slot in range(begin, begin + WAYS):
@@ -140,7 +124,7 @@ def find_pair(pair_keys: Any, previous: Any, token: Any) -> Any:
 
 @kernel
 def put_row(goal: Any, at: Any, source: Any, row: Any) -> None:
-    """One row into another table. Number by number: assigning the row takes two seconds longer to compile."""
+    """Copy one row into another table. Number by number: assigning the row takes two seconds longer to compile."""
     for rank in range(source.shape[1]):
         goal[at, rank] = source[row, rank]
 
@@ -163,7 +147,3 @@ def _update(path: Any, top: Any, single: Any, pair_keys: Any, pairs: Any) -> Non
             slot -= 1
         pair_keys[begin] = key
         put_row(pairs, begin, top, row)
-
-
-def _known(row: NDArray[np.int32]) -> list[int]:
-    return row[row >= 0].tolist()

@@ -38,8 +38,8 @@ class DraftedReply:
 
 
 class CachedDraftModel:
-    """A DraftModel (hierarchy/level.py) over a sequence of a runner. Its forwards are the fastest, padded or not: no
-    token of a reply depends on them.
+    """A draft model at work on one text, which chooses as the target does, with the same settings and the same noise.
+    Its forwards are the fastest, padded or not: no token of a reply depends on them.
 
     `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
     values instead of reading the text again.
@@ -62,6 +62,7 @@ class CachedDraftModel:
         self._counts = Counts()
         self._sampler = Sampler(reply.settings, self._counts)
         self.read_ms = 0.0
+        """Milliseconds spent on reading text that it did not write, before it could verify."""
 
     @property
     def length(self) -> int:
@@ -80,6 +81,7 @@ class CachedDraftModel:
         return (len(self._text) - len(self._sequence.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
+        """Take up this text; what it has in common with the one before need not be read again."""
         reply = self._reply
         own = reply.users.get(self.name, reply.user) == reply.user
         reply.users[self.name] = reply.user
@@ -89,6 +91,8 @@ class CachedDraftModel:
         self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
+        """Verify drafts in one forward: returns those that are its own choices, and one choice more, with which the
+        text goes on. Empty where it was stopped before it had read the text."""
         self._take_over()
         new = self._text[len(self._sequence.tokens) :]
         if len(new) > NEW_AT_ONCE:
@@ -111,6 +115,7 @@ class CachedDraftModel:
         return found.tokens
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """Keep the first `length` tokens of the text, and go on with these."""
         for token in self._text[length:]:
             self._counts.remove(token)
         del self._text[length:]

@@ -1,7 +1,4 @@
-"""Hierarchical speculative decoding: draft models in levels, and the arrangement with the least expected latency.
-
-After Globerson et al., 2025 (arXiv 2510.19705); formulas in expected.py and search.py are our own derivation.
-"""
+"""Hierarchical speculative decoding after Globerson et al., 2025 (arXiv 2510.19705), with formulas of our own."""
 
 from hierchat.jit import Kernels
 

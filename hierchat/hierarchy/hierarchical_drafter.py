@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from threading import Event
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import DraftCost, DraftTree
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
 from hierchat.drafting.drafter import Drafter
-from hierchat.hierarchy.level import DraftModel, Ending, Level
-from hierchat.hierarchy.plan import Plan
+from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.hierarchy.plan import Found, Plan, Provenance
 from hierchat.hierarchy.planner import Hierarchy, Learner
 
 
@@ -67,7 +68,100 @@ def merge(
     )
 
 
-NO_DRAFTS = DraftTree()
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends a draft early: a token that ends the reply, or the user."""
+
+    end_ids: Collection[int]
+    stop: Event
+
+
+class Level:
+    """A draft model that writes drafts of at least `least` tokens, if nothing ends them sooner, and is drafted for by
+    the level or the databases below. A Proposer to the level above."""
+
+    top = 0
+
+    def __init__(
+        self,
+        model: CachedDraftModel,
+        below: Drafter | Level | None,
+        least: int,
+        learner: Learner,
+        ending: Ending,
+    ) -> None:
+        self.model = model
+        self.below = below
+        self.least = least
+        self._learner = learner
+        self._ending = ending
+        self._start = 0
+        self._draft: list[int] = []
+        self._kinds: list[Provenance] = []
+        self._sources: list[str] = []
+        self._matches: list[Match] = []
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Take up this text."""
+        self.model.begin(prompt)
+        self._draft = []
+        if self.below:
+            self.below.begin(prompt)
+
+    def propose(self, limit: int | None = None) -> DraftTree:
+        """Write a draft as a chain of at most `limit` tokens; shorter where the reply ends or is stopped."""
+        self._start, self._draft, self._kinds = self.model.length, [], []
+        self._sources, self._matches = [], []
+        most = self.model.room - 1 if limit is None else min(limit, self.model.room - 1)
+        while len(self._draft) < min(self.least, most) and not self._ending.stop.is_set():
+            began, read = time.perf_counter(), self.model.read_ms
+            drafts = self.below.propose(most - len(self._draft) - 1) if self.below else DraftTree()
+            tokens = self.model.verify(drafts)
+            if not tokens:
+                break
+            if self.below:
+                self.below.observe(tokens)
+            bonus = self._add(drafts, tokens)
+            ms = (time.perf_counter() - began) * 1e3 - (self.model.read_ms - read)
+            self._learner.forwarded(len(tokens) - 1, bonus, ms)
+            if any(token in self._ending.end_ids for token in tokens):
+                break
+        chain = self._draft
+        return DraftTree(
+            tuple(chain), tuple(range(-1, len(chain) - 1)), tuple(self._sources), matches=tuple(self._matches)
+        )
+
+    def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
+        """Add what a forward brought to the draft. Returns whether its last token is a bonus."""
+        nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
+        above = -1
+        for token in tokens[:-1]:
+            above = nodes[above, token]
+            self._sources.append(drafts.sources[above])
+            self._matches.append(drafts.match(above))
+            self._kinds.append("kept")
+        bonus = above not in drafts.parents if above >= 0 else not drafts.tokens
+        self._sources.append(self.model.name)
+        self._matches.append(NO_MATCH)
+        self._kinds.append("bonus" if bonus else "corrected")
+        self._draft += tokens
+        return bonus
+
+    def observe(self, tokens: Sequence[int], top: object = None) -> None:
+        """Take over the tokens that the level above chose in place of the draft."""
+        same = 0
+        while same < min(len(tokens), len(self._draft)) and tokens[same] == self._draft[same]:
+            same += 1
+        if self._draft:
+            self._learner.looked_at(self._kinds, same)
+        self.follow(self._start + same if self._draft else self.model.length, tokens[same:])
+
+    def follow(self, length: int, tokens: Sequence[int]) -> None:
+        """Keep the first `length` tokens of the text, and go on with these."""
+        self.model.follow(length, tokens)
+        if self.below:
+            self.below.follow(length, tokens)
+        self._draft = []
 
 
 class HierarchicalDrafter:
@@ -81,7 +175,7 @@ class HierarchicalDrafter:
         self,
         hierarchy: Hierarchy,
         retrieval: Drafter | None,
-        stacked: Sequence[tuple[DraftModel, Drafter]],
+        stacked: Sequence[tuple[CachedDraftModel, Drafter]],
         ending: Ending,
         plan: Plan | None = None,
     ) -> None:
@@ -118,7 +212,7 @@ class HierarchicalDrafter:
         self._wrote = False
         self._beside = self.hierarchy.replies != self._number  # another reply has the draft models
         if self._beside:
-            return self.retrieval.propose(limit) if self.retrieval else NO_DRAFTS
+            return self.retrieval.propose(limit) if self.retrieval else DraftTree()
         self._began, self._read_ms = time.perf_counter(), self._models_read_ms
         expected = self._follow_plan()
         self._tree, tree = None, self._retrieved(limit, expected)
@@ -140,16 +234,15 @@ class HierarchicalDrafter:
         if not self.retrieval:
             return chain
         cost = self.retrieval.cost
-        accepted = self.hierarchy.agreement(
-            self._top_level, self.hierarchy.target, len(self._text)
-        ).acceptance()
+        pair = (self.plan.levels[-2], self.hierarchy.target)
+        accepted = self.hierarchy.agreement(*pair, len(self._text)).acceptance()
         most = limit or len(chain) + len(tree)
         return merge(chain, tree, accepted.overall, cost.onward, cost.token_ms, most)
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
         """Propose the databases' tree alone: all who share the forward would wait for the draft models."""
         self._wrote, self._beside = False, True
-        return self.retrieval.propose_beside(cost, limit) if self.retrieval else NO_DRAFTS
+        return self.retrieval.propose_beside(cost, limit) if self.retrieval else DraftTree()
 
     def cut(self, nodes: int) -> None:
         """Keep only the first `nodes` of the tree: no more go through the forward."""
@@ -175,11 +268,6 @@ class HierarchicalDrafter:
         self.hierarchy.step(self.plan, len(tokens), ms)
 
     @property
-    def _top_level(self) -> int:
-        assert self.plan
-        return self.plan.levels[-2]
-
-    @property
     def _models_read_ms(self) -> float:
         return sum(model.read_ms for model in self._models)
 
@@ -187,25 +275,17 @@ class HierarchicalDrafter:
         """Put the levels of the present plan together if it has changed. Returns the milliseconds per token expected,
         0 where no draft model takes part."""
         context = len(self._text)
-        if self.fixed:
-            plan, expected = self.fixed, 0.0
-        else:
-            found = self.hierarchy.found(context)
-            plan, expected = found.plan, found.ms
-        if plan != self._searched:
-            self._searched = plan
-            self._put_together(plan)
-        return expected if self._highest else 0.0
-
-    def _put_together(self, plan: Plan) -> None:
-        """Build the levels of a plan; only the target if the draft models would take longer to read than they save."""
-        self._build(plan)
-        if not self._highest:
-            return
-        self._highest.begin(self._text)
-        reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
-        if not self.fixed and not self.hierarchy.worth_reading(plan, len(self._text), reading_ms):
-            self._build(Plan((self.hierarchy.target,), (), self.retrieval is not None))
+        found = Found(self.fixed, 0.0) if self.fixed else self.hierarchy.found(context)
+        if found.plan != self._searched:
+            self._searched = plan = found.plan
+            self._build(plan)
+            if self._highest:
+                self._highest.begin(self._text)
+                reading_ms = sum(self._models[level].reading_ms for level in plan.levels[:-1])
+                # Only the target if the draft models would take longer to read than they save
+                if not self.fixed and not self.hierarchy.worth_reading(plan, context, reading_ms):
+                    self._build(Plan((self.hierarchy.target,), (), self.retrieval is not None))
+        return found.ms if self._highest else 0.0
 
     def _build(self, plan: Plan) -> None:
         self.plan, self._highest, self._learners = plan, None, []
@@ -219,7 +299,7 @@ class HierarchicalDrafter:
     def _retrieved(self, limit: int | None, expected: float) -> DraftTree:
         """Propose the databases' tree, whose nodes are worth their rows at the pace expected of the plan."""
         if not self.retrieval:
-            return NO_DRAFTS
+            return DraftTree()
         cost = self.retrieval.cost
         cost.otherwise_ms = expected or float("inf")
         tree = self.retrieval.propose(limit)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.hierarchy.level import pass_up
+from hierchat.hierarchy import kernel
+
+Provenance = Literal["kept", "corrected", "bonus"]
+"""How a token came about: see TokenAcceptance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Names the levels that take part, from the lowest to the target, and how much each but the target passes up."""
+    """The levels that take part, from the lowest to the target, and how much each but the target passes up."""
 
     levels: tuple[int, ...]
     lengths: tuple[int, ...] = ()
@@ -28,16 +32,15 @@ class TokenAcceptance:
     """Acceptance rates of a level's tokens by a level above, where all before were accepted: by how they came about."""
 
     kept: float
-    """Of tokens that a level below drafted and this one kept."""
+    """Rate of tokens that a level below drafted and this one kept."""
     corrected: float
-    """Of tokens in place of a wrong draft."""
+    """Rate of tokens in place of a wrong draft."""
     bonus: float
-    """Of tokens behind a draft that was right to its end, or behind none."""
+    """Rate of tokens behind a draft that was right to its end, or behind none."""
     overall: float
 
     @classmethod
     def of(cls, overall: float) -> TokenAcceptance:
-        """Make all rates alike, where nothing more is known."""
         return cls(overall, overall, overall, overall)
 
 
@@ -52,7 +55,6 @@ class Yield:
 
     @property
     def tokens(self) -> float:
-        """Tokens on average."""
         return float((self.corrected + self.bonus) @ np.arange(1, len(self.bonus) + 1))
 
 
@@ -103,13 +105,6 @@ class LevelStack:
         return found
 
 
-# Expected latency of a plan, in milliseconds per token. Two forms. `by_recurrence`: a level's latency from
-# that of the level below, as if drafts were exactly as long as asked for. `by_renewal`: exact, where tokens
-# are accepted independently given how they came about. A draft ends with the forward that makes it long
-# enough, so its length is random. Its tokens are runs of kept drafts with a token of the level's own behind
-# each.
-
-
 def gain(acceptance: float, drafts: int) -> float:
     """Compute the tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
     if acceptance >= 1.0:
@@ -118,7 +113,8 @@ def gain(acceptance: float, drafts: int) -> float:
 
 
 def by_recurrence(stack: LevelStack, plan: Plan) -> float:
-    """Compute L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up."""
+    """Compute milliseconds per token, L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up, as if drafts
+    were exactly as long as asked for."""
     lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     latency = lowest.ms / lowest.brings.tokens
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
@@ -128,7 +124,9 @@ def by_recurrence(stack: LevelStack, plan: Plan) -> float:
 
 
 def by_renewal(stack: LevelStack, plan: Plan) -> float:
-    """Compute the time per forward of the target, with all that lies below it, over the tokens that it brings."""
+    """Compute the time per forward of the target, with all that lies below it, over the tokens that it brings: exact
+    where tokens are accepted independently given how they came about. A draft ends with the forward that makes it long
+    enough; it is made of runs of kept drafts, each with a token of the level's own behind it."""
     lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     run, ms = lowest.brings, lowest.ms
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
@@ -141,12 +139,6 @@ def by_renewal(stack: LevelStack, plan: Plan) -> float:
         ms = forwards * ms + float(sizes @ costs)
         run = Yield(corrected, bonus)
     return ms / run.tokens
-
-
-# The plan with the least expected latency. A level's latency is affine and increasing in that of the level
-# below it. So the best plans of a level are made of best plans of lower levels: a shortest path in a graph
-# whose edges have a gain and a cost. The few best by the recurrence are compared by the exact form, which
-# also moves their draft lengths.
 
 
 MOST = 16
@@ -170,11 +162,17 @@ def best_plan(stack: LevelStack, most: int = MOST) -> Found:
 
 
 def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
-    """Find the best few plans by the recurrence, of different levels each; the first is the best of all."""
+    """Find the best few plans by the recurrence, of different levels each; the first is the best of all.
+
+    A level's latency is affine and increasing in that of the level below: so its best plans are made of best plans of
+    lower levels, a shortest path in a graph whose edges have a gain and a cost."""
     sizes = np.arange(1, most + 1)
     best: list[list[Found]] = []
     for above in range(len(stack)):
-        found = list(_without_drafts_of_models(stack, above))
+        alone = [Plan((above,))]
+        if above < len(stack.retrieval_levels) and stack.retrieval_levels[above] is not None:
+            alone.append(Plan((above,), (), retrieval=True))
+        found = [Found(plan, by_recurrence(stack, plan)) for plan in alone]
         costs = np.array([stack.cost(above, size + 1) for size in range(1, most + 1)])
         for below in range(above):
             accepted = stack.acceptance[below][above].overall
@@ -190,31 +188,54 @@ def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[
     return best[-1]
 
 
-def _without_drafts_of_models(stack: LevelStack, level: int) -> Iterator[Found]:
-    """List plans in which no draft model stands below a level, with the databases and without."""
-    alone = Plan((level,))
-    yield Found(alone, by_recurrence(stack, alone))
-    if level < len(stack.retrieval_levels) and stack.retrieval_levels[level] is not None:
-        with_retrieval = Plan((level,), (), retrieval=True)
-        yield Found(with_retrieval, by_recurrence(stack, with_retrieval))
-
-
 def _moved(stack: LevelStack, plan: Plan, most: int) -> Found:
     """Change draft lengths, one at a time, as long as that makes the exact form faster."""
     now = Found(plan, by_renewal(stack, plan))
     while True:
-        better = min(
-            (Found(other, by_renewal(stack, other)) for other in _neighbours(now.plan, most)),
-            key=lambda found: found.ms,
-            default=now,
-        )
+        lengths = now.plan.lengths
+        others = [
+            replace(now.plan, lengths=(*lengths[:at], other, *lengths[at + 1 :]))
+            for at, length in enumerate(lengths)
+            for other in (length - 1, length + 1)
+            if 1 <= other <= most
+        ]
+        found = [Found(other, by_renewal(stack, other)) for other in others]
+        better = min(found, key=lambda one: one.ms, default=now)
         if better.ms >= now.ms:
             return now
         now = better
 
 
-def _neighbours(plan: Plan, most: int) -> Iterable[Plan]:
-    for at, length in enumerate(plan.lengths):
-        for other in (length - 1, length + 1):
-            if 1 <= other <= most:
-                yield replace(plan, lengths=(*plan.lengths[:at], other, *plan.lengths[at + 1 :]))
+@kernel
+def pass_up(corrected, bonus, least, if_kept, if_corrected, if_bonus):  # type: ignore[no-untyped-def]
+    """Follow a draft of at least `least` tokens, made of forwards (Yield), to a level that accepts tokens by how they
+    came about.
+
+    Returns the forwards that it takes on average; the chances of its sizes least, least + 1, ... [longest run]; and
+    the run of the level above, (corrected, bonus) [largest size + 1].
+    """
+    longest = len(corrected)
+    most = least - 1 + longest
+    reached = np.zeros(most + 1)  # that the draft is so long after some forward
+    agreed = np.zeros(most + 1)  # the same, and all of it is accepted above
+    wrong = np.zeros(most + 1)  # that so many are accepted, and the next is not
+    reached[0] = agreed[0] = 1.0
+    forwards = 0.0
+    for size in range(least):
+        forwards += reached[size]
+        accepted = agreed[size]  # and `kept` more, so far
+        remaining = 1.0
+        for kept in range(longest):
+            ends = corrected[kept] + bonus[kept]
+            end = size + kept + 1
+            reached[end] += reached[size] * ends
+            good = corrected[kept] * if_corrected + bonus[kept] * if_bonus
+            agreed[end] += accepted * good
+            wrong[end - 1] += accepted * (ends - good)
+            remaining -= ends
+            if kept + 1 < longest:
+                wrong[end - 1] += accepted * remaining * (1.0 - if_kept)
+            accepted *= if_kept
+    right = np.zeros(most + 1)
+    right[least:] = agreed[least:]
+    return forwards, reached[least:].copy(), wrong, right

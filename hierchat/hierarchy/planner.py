@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import numpy as np
 
 from hierchat.drafting.draft_tree import Latency
-from hierchat.hierarchy.level import Provenance
 from hierchat.hierarchy.plan import (
     MOST,
     Found,
     LevelStack,
     Plan,
+    Provenance,
     RetrievalLevel,
     TokenAcceptance,
     Yield,
@@ -22,9 +23,9 @@ from hierchat.hierarchy.plan import (
     by_renewal,
 )
 
-KINDS: tuple[Provenance, ...] = ("kept", "corrected", "bonus")
+KINDS: tuple[Provenance, ...] = get_args(Provenance)
 FORGET = 1 / 1500
-"""Part of what was seen of agreement that is forgotten with every token: draft lengths depend on small differences."""
+"""Part of what was seen of agreement that is forgotten with every token."""
 FORGET_FORWARDS = 1 / 400
 """Part of what was seen of forwards over the databases' drafts that is forgotten with every forward."""
 PRIOR_TOKENS = 24.0
@@ -37,6 +38,7 @@ CLIP = 2.0
 """Times the usual duration that a step counts as, at most."""
 SOME = 40.0
 """Forwards after which a histogram stands for itself."""
+DAMAGED = "What was learned of draft models is damaged."
 
 
 class Agreement:
@@ -66,13 +68,9 @@ class Agreement:
     def restore(self, state: Sequence[float]) -> None:
         """Go on from a stored state. Raises ValueError if it is damaged."""
         values = np.array(state, np.float64)
-        if (
-            values.shape != (6,)
-            or not np.isfinite(values).all()
-            or (values < 0).any()
-            or values[:3].sum() <= 0
-        ):
-            raise ValueError("What was learned of draft models is damaged.")
+        sound = values.shape == (6,) and np.isfinite(values).all() and (values >= 0).all()
+        if not sound or values[:3].sum() <= 0:
+            raise ValueError(DAMAGED)
         self._seen, self._right = values[:3].copy(), np.minimum(values[3:], values[:3])
 
 
@@ -107,12 +105,11 @@ class RetrievalEstimate:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a stored state. Raises ValueError if it is damaged."""
         corrected, bonus = np.array(state["corrected"], np.float64), np.array(state["bonus"], np.float64)
-        if corrected.shape != (LONGEST + 1,) or bonus.shape != (LONGEST + 1,):
-            raise ValueError("What was learned of draft models is damaged.")
-        if min(corrected.min(), bonus.min()) < 0 or not np.isfinite(
-            corrected.sum() + bonus.sum() + state["ms"]
-        ):
-            raise ValueError("What was learned of draft models is damaged.")
+        if not corrected.shape == bonus.shape == (LONGEST + 1,):
+            raise ValueError(DAMAGED)
+        total = corrected.sum() + bonus.sum() + state["ms"]
+        if min(corrected.min(), bonus.min()) < 0 or not np.isfinite(total):
+            raise ValueError(DAMAGED)
         self._corrected, self._bonus, self._ms = corrected, bonus, float(state["ms"])
 
 
@@ -126,8 +123,7 @@ def likely_run(tokens: float) -> Yield:
 BUCKETS = (1024, 4096)
 """Where contexts are told apart, in tokens."""
 EVERY = 8
-"""Forwards of the target between two searches: a copy is often over after 40. A search takes less than half a
-millisecond with one draft model, 2.5 with six."""
+"""Forwards of the target between two searches, which take 0.5 ms with one draft model, 2.5 with six."""
 BETTER = 0.98
 """Another plan takes over if it is expected to take less than this part of the present one's time."""
 AVERAGED = 1 / 200
@@ -331,7 +327,7 @@ class Hierarchy:
 
     def restore(self, state: bytes) -> None:
         """Go on from an earlier run. Raises ValueError if its state is damaged, or was learned of other models."""
-        damaged = ValueError("What was learned of draft models is damaged.")
+        damaged = ValueError(DAMAGED)
         try:
             said = json.loads(state)
             names = tuple(said["names"])
@@ -368,21 +364,24 @@ def bucket(context: int) -> int:
     return sum(context >= border for border in BUCKETS)
 
 
+@dataclass(slots=True)
 class Learner:
-    """A level.Watcher that teaches the hierarchy what becomes of one level's work. `context`: the tokens now."""
+    """Teaches the hierarchy what becomes of one level's work."""
 
-    def __init__(self, hierarchy: Hierarchy, level: int, above: int, *, with_retrieval: bool) -> None:
-        self._hierarchy, self._level, self._above, self._with_retrieval = (
-            hierarchy,
-            level,
-            above,
-            with_retrieval,
-        )
-        self.context = 0
+    hierarchy: Hierarchy
+    level: int
+    above: int
+    with_retrieval: bool
+    context: int = 0
+    """Tokens of the text now."""
 
     def forwarded(self, kept: int, bonus: bool, ms: float) -> None:
-        if self._with_retrieval:
-            self._hierarchy.retrieval_estimate(self._level, self.context).note(kept, bonus, ms)
+        """Note that a forward kept so many drafts; all of them, if its own token is a bonus. `ms`: what it took, with
+        all that lies below."""
+        if self.with_retrieval:
+            self.hierarchy.retrieval_estimate(self.level, self.context).note(kept, bonus, ms)
 
     def looked_at(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        self._hierarchy.agreement(self._level, self._above, self.context).note(kinds, accepted)
+        """Note that the level above accepted so many of a draft's tokens from its beginning on, and refused the
+        next."""
+        self.hierarchy.agreement(self.level, self.above, self.context).note(kinds, accepted)

@@ -10,13 +10,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.forward import cores
-from hierchat.engine.latency import LatencyCurve, measure
+from hierchat.engine.latency import LatencyCurve, fastest_gigabytes_per_second, measure
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, ModelEntry
@@ -25,26 +24,14 @@ from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.store import StoreError
+from hierchat.store.history import LearnedValues
 
 SECONDS, BRIEFLY = 0.3, 0.05
-"""Of measuring, where nothing is known and where an earlier run's costs are."""
-
-
-class Costs(Protocol):
-    """Where they are kept: a Store."""
-
-    def latency(self, model_key: str, machine: str) -> bytes | None:
-        """What was kept last."""
-        ...
-
-    def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
-        """In place of what was kept before."""
-        ...
+"""Seconds of measuring where nothing is known, and where an earlier run's costs are."""
 
 
 def machine_name(loaded: LoadedModel) -> str:
-    """Names what costs depend on: the backend and its code, the processor or GPU, and the cores that we may use."""
-    from hierchat.engine.cpu.forward import cores
+    """Name what costs depend on: the backend and its code, the processor or GPU, and the cores that we may use."""
     from hierchat.engine.selftest import cache_key
 
     device = None
@@ -58,9 +45,9 @@ def machine_name(loaded: LoadedModel) -> str:
 
 
 def measure_costs(
-    latency: LatencyCurve, sequence: CachedSequence, model_key: str, machine: str, costs: Costs | None
+    latency: LatencyCurve, sequence: CachedSequence, model_key: str, machine: str, costs: LearnedValues | None
 ) -> None:
-    """From what an earlier run found, if any, and some forwards now: these measure how fast the machine is today."""
+    """Take what an earlier run found, if anything, and some forwards now: how fast the machine is today."""
     seconds = SECONDS
     with suppress(StoreError, ValueError):
         if costs and (state := costs.latency(model_key, machine)):
@@ -69,18 +56,8 @@ def measure_costs(
     measure(latency, sequence, seconds)
 
 
-def keep_costs(latency: LatencyCurve, model_key: str, machine: str, costs: Costs) -> None:
-    """For the next start. A store that cannot be written makes that start a little slower."""
-    with suppress(StoreError):
-        costs.keep_latency(model_key, machine, latency.state())
-
-
-# How fast this machine reads memory: measured once, in some seconds, kept in the cache folder. A forward of
-# one token reads all weights once, so no model can decode faster than that allows.
-
-
 BYTES, PASSES = 2**28, 5
-"""What one look reads, and how often; it takes a fifth of a second."""
+"""What one look at the memory's speed reads, and how often; it takes a fifth of a second."""
 LOOKS = 8
 """Looks of the first measurement."""
 DISTURBED = 1.5
@@ -88,7 +65,7 @@ DISTURBED = 1.5
 
 
 def kept_bandwidth() -> float | None:
-    """Bytes a second; None where it was not measured with as many cores as there are now."""
+    """Return how many bytes of memory are read a second; None where that was not measured with as many cores."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         said = json.loads(_file().read_text(encoding="utf-8"))
         if said["cores"] == cores():
@@ -97,11 +74,9 @@ def kept_bandwidth() -> float | None:
 
 
 def measure_bandwidth(alone: Callable[[], AbstractContextManager[object]]) -> float:
-    """Bytes a second, kept from then on: what is expected of models, and the one that is recommended, shall be the same
-    tomorrow. So a later look changes it only where the first measurement was clearly disturbed. `alone`: holds what the
-    model computes on, for each look. Raises MemoryError."""
-    from hierchat.engine.latency import fastest_gigabytes_per_second
-
+    """Measure how many bytes of memory are read a second, and keep that: what is recommended shall be the same
+    tomorrow. So a later look changes it only where the first was clearly disturbed. `alone` holds what the model
+    computes on, for each look. Raises MemoryError."""
     known, found = kept_bandwidth(), 0.0
     for _ in range(1 if known else LOOKS):
         with alone():
@@ -117,13 +92,10 @@ def _file() -> Path:
     return cache_dir() / "bandwidth.json"
 
 
-# The machine in words, beside figures that were measured on it.
-
-
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -132,28 +104,25 @@ def processor() -> str:
 
 @cache
 def machine_words() -> str:
-    """Processor, cores, memory: one line."""
+    """Name processor, cores and memory in one line."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{processor()}, {psutil.cpu_count() or 1} cores, {memory:.0f} GB"
 
 
-# How much memory there is, and how much of it this process has.
-
-
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Of one memory, in bytes."""
+    """Bytes of one memory."""
 
     name: str
-    """Of the GPU; empty for the machine's own memory."""
+    """Name of the GPU; empty for the machine's own memory."""
     ours: int
     used: int
-    """By all programs, this one among them."""
+    """Of all programs, this one among them."""
     total: int
 
 
 def meters() -> list[Meter]:
-    """The machine's memory, and that of the GPU that computes, if one does."""
+    """Measure the machine's memory, and that of the GPU that computes, if one does."""
     memory = psutil.virtual_memory()
     ours = psutil.Process().memory_info().rss
     found = [Meter("", ours, max(memory.total - memory.available, ours), memory.total)]
@@ -165,12 +134,8 @@ def meters() -> list[Meter]:
     return found
 
 
-# How fast a model writes: as it was measured, or, before that, as fast as memory lets one expect.
-
-
 REACHED = 0.75
-"""Of the memory's speed at its fastest, what plain decoding reaches: docs/benchmarks.md has 0.83 of the median speed,
-which is some tenth below."""
+"""Share of the memory's fastest speed that plain decoding reaches (docs/benchmarks.md: 0.83 of the median speed)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +150,11 @@ def expected_speed(
     entry: ModelEntry,
     device: str,
     bandwidth: float | None,
-    backend: Backend | None = None,
+    backend: Backend | None,
     weights: int | None = None,
 ) -> Speed | None:
-    """None where neither files nor catalogue tell how large it is, or on a GPU. `bandwidth`: of main memory, as it was
-    measured; `weights`: bytes of a GGUF file's tensors that is not here."""
+    """Expect plain decoding to read all weights for each token; None where nothing tells how large they are, or on a
+    GPU. `bandwidth` of main memory; `weights`: bytes of tensors of a GGUF file that is not here."""
     size = block_bytes(entry, device, weights)
     if not size or not bandwidth or not device.startswith("cpu"):
         return None

@@ -1,5 +1,4 @@
-"""Download models one after another, beside the model that answers. A download that was stopped goes on where it
-stopped when it is started again."""
+"""Downloads of models, one after another beside the model that answers, and the search of the hub."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ Bring = Callable[[ModelEntry, Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One model's. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a second."""
+    """A model's download. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a
+    second."""
 
     name: str
     phase: DownloadPhase
@@ -43,16 +43,15 @@ class Download:
 
     @property
     def under_way(self) -> bool:
-        """Whether it waits or works."""
         return self.phase in UNDER_WAY
 
 
 class _Stopped(Exception):
-    """It is not wanted any more."""
+    """A download is not wanted any more."""
 
 
 class Downloads:
-    """What is fetched, by name; what has ended stays listed until it is started again or forgotten."""
+    """Downloads by name; what has ended stays listed until it is forgotten, or started again, where it goes on."""
 
     def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
         self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
@@ -64,8 +63,8 @@ class Downloads:
         self._working = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
-        """Fetch it when those before it have ended; nothing where it is on its way. `then` is called when it is here,
-        unless it was stopped."""
+        """Fetch a model when those before it have ended; nothing where it is on its way. `then` is called when it is
+        here, unless it was stopped."""
         with self._lock:
             known = self._known.get(entry.name)
             if known and known.under_way:
@@ -78,7 +77,7 @@ class Downloads:
                 threading.Thread(target=self._work, name="fetch", daemon=True).start()
 
     def stop(self, name: str) -> None:
-        """Give it up at the next piece that comes; what has come stays."""
+        """Give a download up at the next piece that comes; what has come stays."""
         with self._lock:
             known = self._known.get(name)
             if not known or not known.under_way:
@@ -92,23 +91,21 @@ class Downloads:
                 self._known[name] = replace(known, phase="stopping", speed=None)
 
     def of(self, name: str) -> Download | None:
-        """How far it is."""
+        """Return how far a model's download is."""
         return self._known.get(name)
 
     def forget(self, name: str) -> None:
-        """What had ended is not told any more."""
+        """Drop a download that has ended from the list."""
         with self._lock:
             if (known := self._known.get(name)) and not known.under_way:
                 del self._known[name]
 
     @property
     def failed(self) -> tuple[Download, ...]:
-        """Those that went wrong, and were not started again."""
         return tuple(known for known in [*self._known.values()] if known.phase == "failed")
 
     @property
     def busy(self) -> bool:
-        """Whether any is on its way."""
         return self._working
 
     def _work(self) -> None:
@@ -125,13 +122,10 @@ class Downloads:
                 self._known[entry.name] = ended
                 then = self._then.pop(entry.name, None)
             if then and ended.phase == "done":
-                self._do(then)
-
-    def _do(self, then: Callable[[], None]) -> None:
-        try:
-            then()
-        except Exception as error:  # the next one is fetched all the same
-            logs.error_message(error)
+                try:
+                    then()
+                except Exception as error:  # the next one is fetched all the same
+                    logs.error_message(error)
 
     def _fetched(self, entry: ModelEntry) -> Download:
         speed = _Speed()
@@ -152,30 +146,25 @@ class Downloads:
 
         try:
             self._bring(entry, report)
-        except _Stopped:
-            return Download(entry.name, "stopped")
-        except ModelError as error:
+            return Download(entry.name, "done")
+        except MemoryError:
+            message = "Memory ran out while it was converted. Close other programs."
+        except Exception as error:  # in a thread of its own nothing else would report it
             if entry.name in self._unwanted:
                 return Download(entry.name, "stopped")
-            return Download(entry.name, "failed", message=str(error))
-        except MemoryError:
-            return Download(
-                entry.name, "failed", message="Memory ran out while it was converted. Close other programs."
-            )
-        except Exception as error:  # in a thread of its own nothing else would report it
-            return Download(entry.name, "failed", message=logs.error_message(error))
-        return Download(entry.name, "done")
+            message = logs.error_message(error)
+        return Download(entry.name, "failed", message=message)
 
 
 def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:
-    """Everything that loading needs, converted too; refused before anything large comes where it cannot run."""
+    """Fetch everything that loading needs, converted too; refused before anything large comes where it cannot run."""
     device = best_device()
     require_worth_fetching(entry, device, backend, report, held_memory(device))
     bring(entry, report, device, backend)
 
 
 class _Speed:
-    """Bytes a second over the last SPAN seconds."""
+    """Measures bytes a second over the last SPAN seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -192,10 +181,6 @@ class _Speed:
         return (done - before) / seconds if seconds > 0.5 else None
 
 
-# A search of the hub, and a closer look at what it found, in the background: the hub may be slow. It is
-# asked only for what somebody has pressed a button for.
-
-
 HubPhase = Literal["asking", "done", "failed"]
 MOST_ASKING = 4
 """Questions that wait for the hub at once, those that nobody wants any more included."""
@@ -203,7 +188,7 @@ MOST_ASKING = 4
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a model would do here. `speed`: None where that is not known."""
+    """Whether and how fast a model would run here. `speed`: None where that is not known."""
 
     fit: Fit
     speed: Speed | None
@@ -211,8 +196,8 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One model, closer. `model` and `file` are None until they are known; `described` and `judged` where it cannot
-    run, which `message` says."""
+    """A closer look at one model. `model` and `file` are None until they are known; `described` and `judged` where it
+    cannot run, which `message` says."""
 
     repo: str
     phase: HubPhase
@@ -224,7 +209,6 @@ class Look:
 
     @property
     def choices(self) -> list[HubFile]:
-        """What can be fetched of it."""
         return choices(self.model) if self.model else []
 
 
@@ -240,25 +224,30 @@ class Search:
 
 
 class HubSearch:
-    """One search at a time; a newer one takes its place."""
+    """One search of the hub at a time, in the background; a newer one takes its place."""
 
     def __init__(self, judge: Callable[[Described], Judged]) -> None:
         self._judge = judge
         self._lock = threading.Lock()
         self._asked = 0
-        """The last question's number: answers to others are not wanted."""
+        """Number of the last question: answers to others are not wanted."""
         self._asking = 0
         self.now: Search | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is waited for."""
+        return self._in("asking") is not None
+
+    @property
+    def failed(self) -> Search | None:
+        return self._in("failed")
+
+    def _in(self, phase: HubPhase) -> Search | None:
         now = self.now
-        return bool(now and "asking" in (now.phase, now.look.phase if now.look else ""))
+        return now if now and phase in (now.phase, now.look.phase if now.look else "") else None
 
     def search(self, words: str) -> None:
         """Ask in the background. Raises ModelError where the hub has not answered earlier questions."""
-
         words = " ".join(words.split())[:MOST_WORDS]
 
         def answered() -> Search:
@@ -270,7 +259,7 @@ class HubSearch:
         self._ask(Search(words, "asking"), answered)
 
     def look(self, repo: str, file: str | None = None) -> None:
-        """A model that was found, closer: in one of its files, or in the best one. Raises ModelError."""
+        """Look closer at a model that was found: at one of its files, or at the best one. Raises ModelError."""
         before = self.now
         if before is None or repo not in [model.repo for model in before.found]:
             raise ModelError(f"{repo} is not among what was found. Search again.")
@@ -296,12 +285,6 @@ class HubSearch:
         with self._lock:
             self._asked += 1
             self.now = replace(self.now, look=None) if self.now else None
-
-    @property
-    def failed(self) -> Search | None:
-        """The search, where it or a closer look failed."""
-        now = self.now
-        return now if now and "failed" in (now.phase, now.look.phase if now.look else "") else None
 
     def leave(self) -> None:
         """Forget the search, whether it was answered or not."""

@@ -19,9 +19,6 @@ from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
 from hierchat.store import Mark, Origin, Store, StoreError, SuffixRun, TextKind
 from hierchat.store.generated import SELF
 
-# Earlier messages of one user, model and kind in one suffix index, kept in step with the store.
-
-
 STORED_TOKENS = 4_096
 """Runs of so many tokens are stored: smaller ones are sorted faster than they are read."""
 _TOKEN = np.dtype("<i4")
@@ -31,10 +28,10 @@ _log = logging.getLogger("hierchat.history")
 
 
 class IndexedTexts:
-    """The index and where each message's tokens stand in it."""
+    """Earlier messages of one user, model and kind in one suffix index, and where each one's tokens stand in it."""
 
     def __init__(self, store: Store, user_id: int, model_key: str, kind: TextKind) -> None:
-        """Everything that is there, with the orders that were stored."""
+        """Read everything that is there, with the orders that were stored."""
         self._store = store
         self._key = (user_id, model_key, kind)
         self._deletions = store.users.deletions(user_id)
@@ -74,16 +71,15 @@ class IndexedTexts:
         self._stored = set() if holes else {(start, length) for start, (length, _) in stored}
 
     def __len__(self) -> int:
-        """How many texts."""
         return len(self._places)
 
     def text_at(self, position: int) -> tuple[int, int]:
-        """The message that stands at a position of the log, and how many of its tokens stand before."""
+        """Find the message at a position of the log, and how many of its tokens stand before."""
         number = bisect_right(self._starts, position) - 1
         return self._ids[number], position - self._starts[number]
 
     def follow(self) -> None:
-        """Take out what was deleted, add what is new, and what came back."""
+        """Take out what was deleted, and add what is new or came back."""
         deletions = self._store.users.deletions(self._key[0])
         if deletions != self._deletions:
             there = self._store.history.ids(*self._key)
@@ -106,12 +102,11 @@ class IndexedTexts:
             self._ids.append(id)
 
     def changed(self, message_id: int) -> None:
-        """A reply was continued: the next `follow` reads it again."""
+        """Have the next `follow` read a reply again that was continued."""
         self._mark = replace(self._mark, message=min(self._mark.message, message_id - 1))
 
     @property
     def unsaved(self) -> bool:
-        """Whether there is something that `save` would store."""
         with self.index.lock:
             return bool(self._storable(self.index.runs()))
 
@@ -139,7 +134,7 @@ class IndexedTexts:
 
 
 def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
-    """A run of the index as it is stored, without the holes that removed texts left."""
+    """Make a run of the index as it is stored, without the holes that removed texts left."""
     first, last = (
         np.searchsorted([start for start, _, _ in places], edge)
         for edge in (run.start, run.start + run.length)
@@ -163,8 +158,8 @@ _BATCH = 64
 
 
 class UserHistory:
-    """Of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what the user
-    wrote."""
+    """The history of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what
+    the user wrote."""
 
     def __init__(self, store: Store, user_id: int, model_key: str) -> None:
         self._store = store
@@ -179,7 +174,6 @@ class UserHistory:
 
     @property
     def sources(self) -> list[Source]:
-        """For the drafter."""
         return [
             Source(HISTORY, self.written.index, self.written.text_at),
             Source(PROMPTS, self.asked.index, self.asked.text_at),
@@ -198,7 +192,7 @@ class UserHistory:
             self._thread.start()
 
     def wait(self) -> None:
-        """Until the threads have nothing left to do."""
+        """Wait until the threads have nothing left to do."""
         for texts in self._all:
             texts.index.wait()
         if self._thread:
@@ -230,7 +224,7 @@ class UserHistory:
                 _log.warning("The draft index was not stored: %s", error)
 
     def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
-        """Keep the tokens of texts that have none yet, up to `most` characters, if any; whether there may be more."""
+        """Keep the tokens of texts that have none yet, up to `most` characters; returns whether there may be more."""
         found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
         for id, text in found:
@@ -248,7 +242,7 @@ class UserHistory:
 
 
 class Histories:
-    """One history per user and model. What was deleted is gone at the next reply."""
+    """Histories by user and model. What was deleted is gone at the next reply."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -257,7 +251,7 @@ class Histories:
     def held(
         self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
     ) -> UserHistory:
-        """Everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
+        """Return everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
         model wrote are left out until their tokens are known. The message `before` is to be answered now: it belongs to
         the context, and is left out too, with any after it."""
         key = (user_id, model_key)
@@ -268,7 +262,7 @@ class Histories:
         return held
 
     def nbytes(self, user_id: int) -> int:
-        """What this user's take in memory."""
+        """Return the memory that this user's histories take."""
         return sum(
             source.index.nbytes
             for (user, _), held in list(self._held.items())
@@ -278,7 +272,7 @@ class Histories:
 
     def read_in(self, user_id: int, model_key: str, tokenize: Tokenize) -> Iterator[int]:
         """Tokenise all that the user wrote or imported, in place of the thread that would do it beside the next reply;
-        yields how many tokens of this user's can draft so far, in the end all of them. From any thread."""
+        yields how many tokens of this user's can draft so far. From any thread."""
         total = self._store.history.count_tokens(user_id, model_key)
         yield total
         after = 0
@@ -290,41 +284,38 @@ class Histories:
             yield total
 
     def changed(self, user_id: int, message_id: int) -> None:
-        """A reply of this user was continued."""
+        """Note that a reply of this user was continued."""
         for (user, _), held in list(self._held.items()):
             if user == user_id:
                 held.written.changed(message_id)
 
     def forget(self, user_id: int) -> None:
-        """All of a user's, who is gone from the store."""
+        """Drop all of a user's, who is gone from the store."""
         for key in [key for key in list(self._held) if key[0] == user_id]:
             if (held := self._held.pop(key, None)) is not None:
                 held.close()
 
     def close(self) -> None:
-        """Before the store is closed. What is not stored is sorted again at the next start."""
+        """Let all threads end, before the store is closed. What is not stored is sorted again at the next start."""
         for held in list(self._held.values()):
             held.close()
 
 
-# What a draft was found by, in terms of the store: from the place in a database to the message that stands
-# there.
-
-
 @dataclass(slots=True)
 class DraftOrigins:
-    """Over the databases of one reply. `prompt`: tokens before the reply."""
+    """Finds the messages that drafts of one reply came from. `prompt`: tokens before the reply."""
 
     sources: list[Source]
     prompt: int
 
     @classmethod
     def over(cls, sources: Iterable[Source], prompt: int) -> DraftOrigins:
-        """`sources`: those that the reply's drafter was given."""
+        """Take the sources that the reply's drafter was given."""
         return cls(in_order(sources), prompt)
 
     def of(self, match: Match, chance: float | None) -> Origin:
-        """Of an accepted token. Ask while its reply is written: later the databases hold other texts."""
+        """Find the origin of an accepted token. Ask while its reply is written: later the databases hold other
+        texts."""
         if match.slot < 0:
             return Origin(chance=chance)
         found = Origin(SLOT_NAMES[match.slot], match.length, chance)

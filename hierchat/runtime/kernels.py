@@ -1,9 +1,9 @@
-"""Compile kernels in processes beside this one, while it fetches and converts a model.
+"""Compile kernels in processes beside this one, while it fetches and converts a model: the compiler holds Python's
+lock.
 
-The compiler holds Python's lock, so a thread would not do. What is compiled lies in the cache folder, where this
-process finds it. Where a process cannot be started, or ends early, kernels are compiled at their first use. The
-engine's are needed first: the first replies are written without drafts while those for drafting are still being
-compiled."""
+What is compiled lies in the cache folder, where this process finds it. Where a process cannot be started, or ends
+early, kernels are compiled at their first use. The engine's are needed first: the first replies are written without
+drafts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,8 +36,6 @@ EVERY = 0.25
 """Seconds between two looks at how far it is."""
 ENGINE, DRAFTING = "engine", "drafting"
 PARTS = (ENGINE, DRAFTING)
-GENTLE = 10
-"""Niceness of compiling what is not waited for."""
 
 
 class Compiling:
@@ -49,7 +47,7 @@ class Compiling:
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
             return
         for part in parts:
-            if not _is_there(part):
+            if not (is_compiled() if part == ENGINE else is_drafting_compiled()):
                 with suppress(OSError):
                     self._running[part] = _start(part, gently=part in gently)
 
@@ -66,7 +64,6 @@ class Compiling:
             _end(process)
 
     def __contains__(self, part: str) -> bool:
-        """Whether a part is being compiled."""
         return part in self._running and self._running[part].poll() is None
 
     @contextmanager
@@ -99,10 +96,6 @@ def draft_once(drafter: Drafter) -> None:
     drafter.observe([3, 1], np.array([top, top]))
 
 
-def _is_there(part: str) -> bool:
-    return is_compiled() if part == ENGINE else is_drafting_compiled()
-
-
 def is_drafting_compiled() -> bool:
     """Tell whether the code of what drafts lies on disk."""
     return drafting_kernel.has("grow.grow") and drafting_kernel.has("grow.teach")
@@ -130,31 +123,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _compile_engine() -> None:
-    """Run a forward over a tiny model: kernels know no sizes. How its weights are packed belongs to each model."""
-    from hierchat.engine.cpu.trial import trial_runner
-
-    trial_runner(threads=1).team.close()
-
-
-def _compile_drafting() -> None:
-    """Sort, then draft: sorting is needed as soon as a model's tokens are known."""
-    source = Source()
-    source.index.extend([[1, 2, 3, 1, 2], [2, 3]])
-    source.add([1, 2, 3])
-    draft_once(Drafter([source], Acceptance(), LatencyCurve(), None, Successors()))
-
-
-_WORK: dict[str, Callable[[], None]] = {ENGINE: _compile_engine, DRAFTING: _compile_drafting}
-
-
 def main(part: str, *how: str) -> int:
     """Compile a part; ends early when its input does."""
     if how and hasattr(os, "nice"):
-        os.nice(GENTLE)
+        os.nice(10)
     threading.Thread(target=_end_with_input, daemon=True).start()
     with suppress(KeyboardInterrupt):
-        _WORK[part]()
+        if part == ENGINE:  # a forward over a tiny model: kernels know no sizes
+            from hierchat.engine.cpu.trial import trial_runner
+
+            trial_runner(threads=1).team.close()
+        else:  # sorting is needed as soon as a model's tokens are known
+            source = Source()
+            source.index.extend([[1, 2, 3, 1, 2], [2, 3]])
+            source.add([1, 2, 3])
+            draft_once(Drafter([source], Acceptance(), LatencyCurve(), None, Successors()))
     return 0
 
 

@@ -22,8 +22,9 @@ from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.loaded_model import LoadedModel
 from hierchat.models.load.tokenizer_files import read_known, same_tokens
 from hierchat.models.progress import BrokenFileError, ModelError, Report, silent
-from hierchat.runtime.costs import Costs, machine_name, measure_costs
+from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.store import StoreError
+from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 
 SAMPLES, SAMPLE = 4, 96
@@ -50,42 +51,51 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedLevel:
+    """A draft model that can be used."""
+
+    name: str
+    sequence: CachedSequence
+    latency: LatencyCurve
+    key: tuple[str, str] = ("", "")
+    """Model and machine that costs are kept under."""
+    original: CachedSequence | None = None
+    """The target's sequence, where this is a rounded copy and can take over what that has read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Levels:
     """Draft models from the smallest up, and what is known of them together with the target."""
 
-    sequences: tuple[CachedSequence, ...]
-    latencies: tuple[LatencyCurve, ...]
+    models: tuple[LoadedLevel, ...]
     hierarchy: Hierarchy
     left_out: tuple[LeftOut, ...] = ()
-    originals: tuple[CachedSequence | None, ...] = ()
-    """By draft model: the target's sequence, where it is a rounded copy and can take over what that has read."""
-    keys: tuple[tuple[str, str], ...] = ()
-    """Model and machine of each draft model and, last, of the hierarchy: what costs are kept under."""
+    key: tuple[str, str] | None = None
+    """Model and machine that the hierarchy is kept under; None: nothing is kept."""
     users: dict[str, int | None] = field(default_factory=dict)
     """By draft model, whose text its slots hold."""
 
-    def keep(self, costs: Costs) -> None:
-        """For the next start; nothing of what `only` made. Where they cannot be written, they are learned again."""
-        states = [*(latency.state() for latency in self.latencies), self.hierarchy.state()]
-        with suppress(StoreError):
-            for key, state in zip(self.keys, states, strict=False):
-                costs.keep_latency(*key, state)
+    @property
+    def sequences(self) -> tuple[CachedSequence, ...]:
+        return tuple(model.sequence for model in self.models)
 
-    def only(self, names: Sequence[str], *, retrieval: bool = False) -> Levels:
-        """Some of the draft models, in the state after loading. `retrieval`: with the databases. Raises
+    def keep(self, costs: LearnedValues) -> None:
+        """Keep costs for the next start; nothing of what `only` made. What cannot be written is learned again."""
+        if self.key:
+            with suppress(StoreError):
+                for model in self.models:
+                    costs.keep_latency(*model.key, model.latency.state())
+                costs.keep_latency(*self.key, self.hierarchy.state())
+
+    def only(self, names: Sequence[str] | None = None, *, retrieval: bool = False) -> Levels:
+        """Return some of the draft models, or all, in the state after loading. `retrieval`: with the databases. Raises
         KeyError."""
         known = self.hierarchy.names[:-1]
-        if unknown := [name for name in names if name not in known]:
+        if unknown := [name for name in names or () if name not in known]:
             raise KeyError(unknown[0])
-        kept = [level for level, name in enumerate(known) if name in names]
-        return Levels(
-            tuple(self.sequences[level] for level in kept),
-            tuple(self.latencies[level] for level in kept),
-            self.hierarchy.only(kept, retrieval=retrieval),
-            self.left_out,
-            tuple(self.originals[level] for level in kept) if self.originals else (),
-            users=self.users,
-        )
+        kept = [level for level, name in enumerate(known) if names is None or name in names]
+        models = tuple(self.models[level] for level in kept)
+        return Levels(models, self.hierarchy.only(kept, retrieval=retrieval), self.left_out, users=self.users)
 
 
 def load_levels(
@@ -95,84 +105,61 @@ def load_levels(
     statistics: Sequence[Statistics],
     catalogue: Catalogue,
     report: Report = silent,
-    costs: Costs | None = None,
+    costs: LearnedValues | None = None,
 ) -> Levels:
-    """Loads what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
+    """Load what may draft for a model: smaller ones of its family that are on this machine, and a copy of itself in
     lower precision. Nothing is fetched; what cannot be had is left out with the reason."""
     from hierchat.engine.backends import make_runner
     from hierchat.models.load.load_model import load
 
-    found: list[_Found] = []
-    left_out: list[LeftOut] = []
     target_ms = engine.latency.step_ms(0)[0]
     beside = "cpu" if loaded.device.startswith("cpu") else None  # also where a GPU was given up
-    for name, candidate, backend in _candidates(entry, loaded, catalogue):
-        # A local entry raises an error that says what it lacks.
-        if not _is_local(candidate) and not status(candidate).present:
+
+    def load_level(name: str, candidate: ModelEntry, backend: Backend | None) -> LoadedLevel:
+        source = candidate.source
+        local = source.folder or (source.gguf and source.gguf.path)  # raises an error that says what it lacks
+        if not local and not status(candidate).present:
             get = f"python -m hierchat models get {candidate.name}"
-            left_out.append(LeftOut(name, f"not on this machine; `{get}` fetches it"))
-            continue
+            raise UnsupportedModel(f"not on this machine; `{get}` fetches it")
+        length = min(candidate.context_length or loaded.context_length, loaded.context_length)
+        draft = load(candidate.model_copy(update={"context_length": length}), beside, report, backend)
+        if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
+            raise UnsupportedModel(f"other tokens: {reason}")
+        runner = make_runner(draft, report)
+        if not runner.drafts:
+            raise UnsupportedModel(_RUNNING)
+        sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
+        latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
+        measure_costs(latency, sequence, *key, costs)
+        if (ms := latency.step_ms(0)[0]) >= target_ms:
+            slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
+            raise UnsupportedModel(f"no faster than the model itself: {slow}")
+        copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
+        return LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None)
+
+    found, left_out = list[LoadedLevel](), list[LeftOut]()
+    for name, candidate, backend in _candidates(entry, loaded, catalogue):
         try:
-            shorter = replace_context(candidate, loaded.context_length)
-            draft = load(shorter, beside, report, backend)
-            if reason := same_tokens(loaded.tokenizer, draft.tokenizer):
-                left_out.append(LeftOut(name, f"other tokens: {reason}"))
-                continue
-            runner = make_runner(draft, report)
-            if not runner.drafts:
-                left_out.append(LeftOut(name, _RUNNING))
-                continue
-            sequence = _over_all_tokens(runner.open(), candidate, draft, engine.runner.vocabulary)
+            found.append(load_level(name, candidate, backend))
         except (ModelError, UnsupportedModel, MemoryError) as error:
             left_out.append(LeftOut(name, str(error) or "memory ran out"))
-            continue
-        latency = LatencyCurve()
-        key = (draft.model_key, machine_name(draft))
-        measure_costs(latency, sequence, *key, costs)
-        ms = latency.step_ms(0)[0]
-        if ms >= target_ms:
-            slow = (
-                f"no faster than the model itself: {ms:.1f} ms each time it runs, the model {target_ms:.1f}"
-            )
-            left_out.append(LeftOut(name, slow))
-            continue
-        found.append(_Found(ms, name, sequence, latency, key))
-    found.sort(key=lambda one: one.ms)
+    found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
-    models = [*(one.sequence for one in found), engine.sequence]
-    latencies = tuple(one.latency for one in found)
-    hierarchy = Hierarchy(names, [*latencies, engine.latency])
+    hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency])
     own_key = (loaded.model_key, f"{machine_name(loaded)} under it {' '.join(names[:-1])}")
     with suppress(StoreError, ValueError):  # learned again
         if costs and found and (state := costs.latency(*own_key)):
             hierarchy.restore(state)
     if found and not hierarchy.priors:  # it takes seconds
+        models = [*(one.sequence for one in found), engine.sequence]
         hierarchy.priors = agreement(models, samples(statistics, loaded))
-    keys = (*(one.key for one in found), own_key)
-    originals = tuple(_original(entry, engine.sequence, one) for one in found)
-    return Levels(tuple(models[:-1]), latencies, hierarchy, tuple(left_out), originals, keys)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A draft model that can be used; `ms`: of its forward over one position."""
-
-    ms: float
-    name: str
-    sequence: CachedSequence
-    latency: LatencyCurve
-    key: tuple[str, str]
-
-
-def _is_local(entry: ModelEntry) -> bool:
-    source = entry.source
-    return bool(source.folder or (source.gguf and source.gguf.path))
+    return Levels(tuple(found), hierarchy, tuple(left_out), own_key)
 
 
 def _over_all_tokens(
     sequence: CachedSequence, entry: ModelEntry, loaded: LoadedModel, vocabulary: int
 ) -> CachedSequence:
-    """A draft model over all of the target's tokens; it may have some of them, or pad to another number. Raises
+    """Spread a draft model over all of the target's tokens; it may have some of them, or pad to another number. Raises
     BrokenFileError."""
     known = read_known(entry.source.folder.path) if entry.source.folder else None
     if known is not None:
@@ -187,15 +174,9 @@ def _over_all_tokens(
     return FewerTokens(sequence, np.arange(min(sequence.vocabulary, vocabulary)), vocabulary, others=0)
 
 
-def _original(entry: ModelEntry, sequence: CachedSequence, found: _Found) -> CachedSequence | None:
-    copied = found.name.startswith(f"{entry.name}:")
-    return sequence if copied and found.sequence.adopt(sequence, ()) else None
-
-
 def _candidates(
     entry: ModelEntry, loaded: LoadedModel, catalogue: Catalogue
 ) -> list[tuple[str, ModelEntry, Backend | None]]:
-    """What may draft: a name for the page, the model, and what computes it."""
     found: list[tuple[str, ModelEntry, Backend | None]] = [
         (name, catalogue.entry(name), None) for name in entry.drafts
     ]
@@ -207,15 +188,8 @@ def _candidates(
     return found
 
 
-def replace_context(entry: ModelEntry, context_length: int) -> ModelEntry:
-    """The entry with room for no more than the target has."""
-    return entry.model_copy(
-        update={"context_length": min(entry.context_length or context_length, context_length)}
-    )
-
-
 def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[int]]:
-    """Texts to compare models over: some of those that draft, where there are any."""
+    """Choose texts to compare models over: some of those that draft, where there are any."""
     if not statistics:
         tokens: list[int] = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
         return [tokens[:SAMPLE]]
@@ -231,7 +205,7 @@ def samples(statistics: Sequence[Statistics], loaded: LoadedModel) -> list[list[
 def agreement(
     models: Sequence[CachedSequence], texts: Sequence[Sequence[int]]
 ) -> dict[tuple[int, int], float]:
-    """How often two models have the same top token, over these texts: by their numbers, the lower one first."""
+    """Measure how often two models have the same top token over these texts: by their numbers, the lower one first."""
     choices = [np.concatenate([_likeliest(model, text) for text in texts]) for model in models]
     return {
         (low, high): float((choices[low] == choices[high]).mean())

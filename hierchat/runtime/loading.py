@@ -7,23 +7,26 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from hierchat.config import Reasoning
-from hierchat.drafting.proposer import installed_proposers
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.drafting.proposer import Proposer, installed_proposers
+from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
-from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, OpenAI
+from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
+from hierchat.models.load.add import chosen
 from hierchat.models.load.check import by_engine
 from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedError, silent
-from hierchat.runtime.costs import Costs, machine_name, measure_costs
+from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
 from hierchat.runtime.thinking import ThinkingFormat
+from hierchat.store.history import LearnedValues
 
 if TYPE_CHECKING:
     from hierchat.runtime.kernels import Compiling
@@ -31,12 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a model is loaded, and what is to draft for it."""
+    """How a model is loaded, and what is to draft for it; None for the best backend and device of this machine."""
 
     backend: Backend | None = None
-    """None for the best that this machine has."""
     device: str | None = None
-    """None for the best one."""
     implementation: str | None = None
     """The only one of engine/backends.py that is tried; by default the first that works, and the processor where a GPU
     has none."""
@@ -50,8 +51,8 @@ class LoadOptions:
     """Whether texts that ship are tokenised first, where they are not yet; else they are left out."""
     catalogue: Catalogue | None = None
     """Where its draft models stand; None for none."""
-    costs: Costs | None = None
-    """Where an earlier run's are."""
+    costs: LearnedValues | None = None
+    """Where an earlier run's costs are."""
 
 
 def load_served_model(
@@ -62,8 +63,7 @@ def load_served_model(
 ) -> ServedModel:
     """Fetch and load a model, and measure its plain decoding. `measuring` is called when that begins.
 
-    Raises a ModelError, or a CorpusError about the corpus of `options`.
-    """
+    Raises a ModelError, or a CorpusError about the corpus of `options`."""
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
@@ -139,7 +139,6 @@ def load_served_model(
 
 
 def _prepare_drafting(served: ServedModel, compiling: Compiling) -> None:
-    """Wait for what drafts, and let the model's next reply be drafted."""
     from hierchat.runtime.drafters import warm_up
     from hierchat.runtime.kernels import DRAFTING
 
@@ -150,30 +149,15 @@ def _prepare_drafting(served: ServedModel, compiling: Compiling) -> None:
 
 
 def require_template(name: str, tokenizer: Any) -> None:
-    """Raises UnsupportedError where the model's chat template cannot be used."""
+    """Raise UnsupportedError where the model's chat template cannot be used."""
     try:
         ChatTemplate(tokenizer, name).require_usable()
     except TemplateStopped as error:
         raise UnsupportedError(str(error)) from error
 
 
-# A model that a server elsewhere computes, ready to answer.
-
-
 UNKNOWN_CONTEXT = 1_000_000
 """Where no server tells how much it holds: nothing is left out, and it refuses what is too long."""
-
-
-class ThinkingElsewhere(ThinkingFormat):
-    """Of a server's model, whose template is not here: what its kind of server can be asked."""
-
-    def __init__(self, tokenizer: TextTokens, model: RemoteModel) -> None:
-        super().__init__(tokenizer)
-        self._offered = choices(model.owner, model.name)
-
-    @property
-    def choices(self) -> tuple[Reasoning, ...]:
-        return self._offered
 
 
 class TextPrompts(PromptBuilder):
@@ -182,9 +166,8 @@ class TextPrompts(PromptBuilder):
     knows_tokens = False
 
     def __init__(self, model: RemoteModel, context_length: int, system_prompt: str | None = None) -> None:
-        tokens = TextTokens()
-        super().__init__(tokens, context_length, system_prompt)
-        self.thinking = ThinkingElsewhere(tokens, model)
+        super().__init__(TextTokens(), context_length, system_prompt)
+        self.thinking = ThinkingFormat(self.tokenizer, choices(model.owner, model.name))
 
     def build(
         self,
@@ -193,7 +176,7 @@ class TextPrompts(PromptBuilder):
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        return super().build(_texts(messages), room)
+        return super().build([replace(message, tokens=()) for message in messages], room)
 
     def whole(
         self,
@@ -202,21 +185,18 @@ class TextPrompts(PromptBuilder):
         tools: Tools = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        return super().whole(_texts(messages))
+        return super().whole([replace(message, tokens=()) for message in messages])
 
     def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         # Many templates insist on question and reply in turn, and a server's error names no way out.
         return super()._encode(joined(chat), tools, arguments)
 
 
-def _texts(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
-    return [replace(message, tokens=()) for message in messages]
-
-
 def load_remote(entry: ModelEntry) -> ServedModel:
-    """Raises ServerError where the server, its model or the drafter in it cannot be had."""
+    """Make a model that a server computes ready to answer. Raises ServerError where the server, its model or the
+    drafter in it cannot be had."""
     assert entry.engine
-    said: OpenAI = entry.engine.openai
+    said = entry.engine.openai
     server = OpenAIClient.of_catalogue(said)
     model = server.model(said.model)
     context = entry.context_length or model.context
@@ -232,3 +212,54 @@ def load_remote(entry: ModelEntry) -> ServedModel:
     return ServedModel(
         entry.name, f"remote:{server.host}/{model.name}", engine, prompts, vanilla_ms=None, note=note
     )
+
+
+class StandaloneModel:
+    """A model for scripts, without a database, and what drafts for it: its own context, what it wrote before, texts
+    that ship, its draft models, and proposers of other packages."""
+
+    def __init__(self, served: ServedModel) -> None:
+        from hierchat.runtime.drafters import Memory
+
+        self._served = served
+        self._memory = Memory()
+
+    @property
+    def engine(self) -> Engine:
+        return self._served.engine
+
+    def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:
+        """Return the tokens of a question, or of a conversation as pairs of role and text.
+
+        Raises MessageTooLong where it does not fit the context."""
+        pairs = [("user", messages)] if isinstance(messages, str) else messages
+        said = [PromptMessage(role, text) for role, text in pairs]
+        return self._served.prompts.whole(said, self._served.end_ids).ids
+
+    def drafter(self, settings: GenerationSettings) -> Proposer:
+        """Return what drafts one reply under these settings; it drafts nothing where that does not pay."""
+        from hierchat.runtime.drafters import reply_drafter
+
+        return reply_drafter(self._served, self._memory, settings, Event())
+
+    def learn(self, reply: Sequence[int]) -> None:
+        """Let the tokens of a reply draft later ones."""
+        self._memory.history[0].add(reply)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, without control tokens."""
+        return str(self._served.prompts.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def load(
+    model: str | None = None, backend: Backend | None = None, report: Report = silent
+) -> StandaloneModel:
+    """Load a model: a name of the catalogue, which is fetched first if need be, a folder, or a GGUF file.
+
+    `model` None takes the catalogue's default, `backend` None the fastest that this machine has. Raises ModelError."""
+    if backend is not None and backend not in get_args(Backend):
+        raise ValueError(f"{backend!r} is no backend. There are: {', '.join(get_args(Backend))}.")
+    name = chosen(model, read_catalogue()) if model else None
+    catalogue = read_catalogue()  # a file or folder may have joined it
+    options = LoadOptions(backend, catalogue=catalogue)
+    return StandaloneModel(load_served_model(catalogue.entry(name), options, report))

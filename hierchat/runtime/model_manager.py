@@ -1,5 +1,4 @@
-"""All models that there are, as the page shows them: what of them is here, whether they fit, how fast they are, what
-drafts for them; and what can be done with them."""
+"""All models, as the page shows them, and what can be done with them."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import best_device, held_memory
@@ -22,6 +21,7 @@ from hierchat.models.runnable import Step
 from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth
 from hierchat.runtime.downloads import Bring, Download, Downloads, HubSearch, Judged, Search
 from hierchat.runtime.model_slot import CANCELLABLE, ModelSlot
+from hierchat.store.figures import ReplyFigures
 
 State = Literal["here", "partly", "absent"]
 TINY = 400_000_000
@@ -79,18 +79,10 @@ Advice = tuple[str, ModelRow]
 """A tiny model's name, and the one to use instead."""
 
 
-class Speeds(Protocol):
-    """Where figures of replies are kept: a Store."""
-
-    def speeds(self, user_id: int) -> Mapping[str, tuple[float, int]]:
-        """By model: tokens a second of its last replies, and of how many."""
-        ...
-
-
 class ModelManager:
-    """Over one slot. What changes the disk or the catalogue raises ModelErrors, whose text is for the user."""
+    """Manages models over one slot. What changes the disk or the catalogue raises ModelErrors for the user."""
 
-    def __init__(self, slot: ModelSlot, speeds: Speeds, bring: Bring | None = None) -> None:
+    def __init__(self, slot: ModelSlot, speeds: ReplyFigures, bring: Bring | None = None) -> None:
         self._slot = slot
         self._speeds = speeds
         self._device = best_device()
@@ -99,20 +91,22 @@ class ModelManager:
         self._measuring = threading.Lock()
         self._looking = threading.Lock()
         self._advice: dict[tuple[str, ...], Advice | None] = {}
-        """By the loaded model, those that are here, and how fast memory is read."""
+        """Advice by the loaded model, those that are here, and how fast memory is read."""
         self._refused: dict[tuple[str, int], str] = {}
         """Why a model cannot be computed at all, empty where it can, by the entry and the bytes that are here."""
 
     @property
     def names(self) -> list[str]:
         """Models that can be chosen: those that are here, the default first, and the one that is loaded or comes."""
-        status = self._slot.status
-        present = status.name if status.phase not in ("none", "failed") else ""
+        entry = self._slot.catalogue.entry
         return [
-            name
-            for name in self._slot.names
-            if name == present or is_fetched(self._slot.catalogue.entry(name), self._device)
+            name for name in self._slot.names if name == self._coming or is_fetched(entry(name), self._device)
         ]
+
+    @property
+    def _coming(self) -> str:
+        status = self._slot.status
+        return status.name if status.phase not in ("none", "failed") else ""
 
     @property
     def busy(self) -> bool:
@@ -121,27 +115,25 @@ class ModelManager:
         return computing or self.downloads.busy or self.hub.busy
 
     def rows(self, user_id: int) -> list[ModelRow]:
-        """All models, those that are here first, then the smaller before the larger."""
+        """List all models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
         rows = [self._row(entry, own, speeds, bandwidth) for entry in self._slot.catalogue.models.values()]
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
-        """The largest one that suits this machine: the same one tomorrow, and for every user. None while that is being
-        measured."""
-        return max(
-            (row for row in rows if row.suits), key=lambda row: (row.parameters or 0, row.name), default=None
-        )
+        """Choose the largest one that suits this machine: the same one tomorrow, and for every user. None while that is
+        being measured."""
+        suiting = (row for row in rows if row.suits)
+        return max(suiting, key=lambda row: (row.parameters or 0, row.name), default=None)
 
     @property
     def unmeasured(self) -> bool:
-        """Whether it is not known yet how fast models will be here."""
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def better(self) -> Advice | None:
-        """What to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens many
-        files: None until that is done."""
+        """Advise what to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens
+        many files: None until that is done."""
         name = self._slot.model.name if self._slot.model else ""
         entry = self._slot.catalogue.models.get(name)
         if not entry or not entry.size or entry.size.parameters >= TINY:
@@ -166,11 +158,10 @@ class ModelManager:
 
     @property
     def failures(self) -> Failures:
-        """What went wrong and is still told."""
         return self.hub.failed, self.downloads.failed
 
     def forget_failures(self, seen: Failures) -> None:
-        """Tell no more of what went wrong, as far as it is still the same."""
+        """Show no more of what went wrong, as far as it is still the same."""
         search, downloads = seen
         if search and self.hub.now is search:
             self.hub.leave_look() if search.phase == "done" else self.hub.leave()
@@ -179,7 +170,7 @@ class ModelManager:
                 self.downloads.forget(download.name)
 
     def measure(self) -> None:
-        """How fast memory is read: in the background, when no reply is being written."""
+        """Measure how fast memory is read, in the background, when no reply is being written."""
         if self._measuring.acquire(blocking=False):
             threading.Thread(target=self._measure, name="bandwidth", daemon=True).start()
 
@@ -192,7 +183,7 @@ class ModelManager:
             self._measuring.release()
 
     def download(self, name: str) -> None:
-        """Begin, or go on."""
+        """Begin a download, or go on."""
         self.downloads.start(self._slot.catalogue.entry(name))
 
     def stop(self, name: str) -> None:
@@ -200,7 +191,7 @@ class ModelManager:
         self.downloads.stop(name)
 
     def load(self, name: str) -> None:
-        """Have it answer from now on. Raises ModelError where it is not here: nothing is fetched by choosing it."""
+        """Have a model answer from now on. Raises ModelError where it is not here: choosing it fetches nothing."""
         if not is_fetched(self._slot.catalogue.entry(name), self._device):
             raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
         self.downloads.forget(name)  # what went wrong before it was here
@@ -217,11 +208,11 @@ class ModelManager:
         self._slot.eject()
 
     def frees(self, name: str) -> int:
-        """Bytes that removing it frees."""
+        """Return the bytes that removing a model frees."""
         return bring.removable(self._slot.catalogue.entry(name), self._device)
 
     def remove(self, name: str) -> None:
-        """Take it off the disk; one that the user added leaves the catalogue, too."""
+        """Take a model off the disk; one that the user added leaves the catalogue, too."""
         entry = self._slot.catalogue.entry(name)
         if (download := self.downloads.of(name)) and download.under_way:
             raise ModelError(f"{name} is being fetched. Stop that first.")
@@ -239,15 +230,15 @@ class ModelManager:
             self._slot.catalogue = read_catalogue()
 
     def add(self, said: str) -> tuple[str, bool]:
-        """A name on the hub, a folder or a GGUF file, into the user's models.yaml; its name there, and whether it is
-        new."""
+        """Add a name on the hub, a folder or a GGUF file to the user's models.yaml. Returns its name there, and whether
+        it is new."""
         name, new = add(said, self._slot.catalogue)
         self._slot.catalogue = read_catalogue()
         return name, new
 
     def add_and_load(self) -> str:
-        """What was looked at on the hub, into the user's models.yaml; then it is fetched, and answers when it is here.
-        Its name there. Raises ModelError."""
+        """Add what was looked at on the hub to the user's models.yaml; then it is fetched, and answers when it is here.
+        Returns its name there. Raises ModelError."""
         look = self.hub.now.look if self.hub.now else None
         if look is None or look.described is None or look.judged is None or look.judged.fit.verdict == "no":
             raise ModelError("Choose a model that was found first.")
@@ -259,23 +250,25 @@ class ModelManager:
         return name
 
     def name_of(self, described: Described) -> str:
-        """The name under which the catalogue has it; empty where it has not."""
+        """Return the name under which the catalogue has it; empty where it has not."""
         return self._slot.catalogue.name_of(described.entry.source)
 
     def _judged(self, described: Described) -> Judged:
-        """What it would do here, by what the hub tells of it."""
         entry, backend = described.entry, self._slot.backend
         weights = described.weights
         if weights and described.step != "kernels" and entry.size:
             weights = FLOAT_BYTES * entry.size.parameters  # transformers unpacks it
-        held = held_memory(self._device) if self._slot.model else 0
         return Judged(
-            fit(entry, self._device, backend, held, weights),
+            fit(entry, self._device, backend, self._held, weights),
             expected_speed(entry, self._device, kept_bandwidth(), backend, weights),
         )
 
+    @property
+    def _held(self) -> int:
+        return held_memory(self._device) if self._slot.model else 0
+
     def let_draft(self, name: str, draft: str, wanted: bool) -> None:
-        """Whether one model drafts for another one, from its next load on: noted in the user's models.yaml."""
+        """Note in the user's models.yaml whether one model drafts for another one, from its next load on."""
         catalogue = self._slot.catalogue
         entry = catalogue.entry(name)
         drafts = [one for one in entry.drafts if one != draft]
@@ -287,10 +280,9 @@ class ModelManager:
         self._slot.catalogue = read_catalogue()
 
     def _uses(self, name: str) -> bool:
-        served, status = self._slot.model, self._slot.status
+        served = self._slot.model
         levels = served.levels.hierarchy.names if served and served.levels else []
-        coming = status.name if status.phase not in ("none", "failed") else ""
-        return name in (coming, *levels, served.name if served else "")
+        return name in (self._coming, *levels, served.name if served else "")
 
     def _row(
         self,
@@ -329,24 +321,23 @@ class ModelManager:
         )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
-        """Files are looked at once for each state of them; free memory, each time."""
+        """Look at files once for each state of them, at free memory each time."""
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
             self._refused[key] = refusal(entry, self._device, self._slot.backend)
         if self._refused[key]:
             return Fit("no", self._refused[key])
-        held = held_memory(self._device) if self._slot.model else 0
-        return fit(entry, self._device, self._slot.backend, held)
+        return fit(entry, self._device, self._slot.backend, self._held)
 
     def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
-        """Not by free memory, nor by speeds of replies: both change from hour to hour, and from user to user."""
+        """Judge neither by free memory nor by speeds of replies: both change with the hour and the user."""
         if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
             return False
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
         return on_gpu or bool(expected and expected.per_second >= FAST)
 
     def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
-        """Those that are in use or chosen for it, then smaller ones that are here, with the reason why they cannot."""
+        """List models that are in use or chosen to draft, then smaller ones that are here, with why they cannot."""
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
         if served and served.name == entry.name and served.levels:
@@ -355,18 +346,15 @@ class ModelManager:
                 why = "in use" if chosen in (True, None) else "in use until this model is loaded again"
                 said[name] = Draft(name, True, why, chosen)
             for one in served.levels.left_out:
-                said[one.name] = Draft(
-                    one.name, False, one.reason, True if one.name in entry.drafts else None
-                )
+                said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
         for name in entry.drafts:
             here = is_fetched(catalogue.entry(name), self._device)
             why = "drafts when this model is loaded" if here else "not on this machine yet"
             said.setdefault(name, Draft(name, True, why, True))
         tokens, here = known_tokens(entry), is_fetched(entry, self._device)
         for other in catalogue.models.values():
-            if other.name == entry.name or other.name in said or not _smaller(other, entry):
-                continue
-            if not is_fetched(other, self._device):
+            smaller = 0 < _parameters(other) < _parameters(entry)
+            if other.name in said or not smaller or not is_fetched(other, self._device):
                 continue
             others = known_tokens(other)
             if tokens and others:
@@ -375,9 +363,8 @@ class ModelManager:
                 said[other.name] = Draft(other.name, same, why, False if same else None)
             elif here:
                 unknown = entry.name if others else other.name
-                said[other.name] = Draft(
-                    other.name, False, f"its tokens are compared once {unknown} was loaded"
-                )
+                why = f"its tokens are compared once {unknown} was loaded"
+                said[other.name] = Draft(other.name, False, why)
         return tuple(said.values())
 
 
@@ -388,7 +375,3 @@ def _maker(source: ModelSource) -> str:
 
 def _parameters(entry: ModelEntry) -> int:
     return entry.size.parameters if entry.size else 0
-
-
-def _smaller(one: ModelEntry, other: ModelEntry) -> bool:
-    return bool(one.size and other.size and one.size.parameters < other.size.parameters)

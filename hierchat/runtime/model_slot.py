@@ -20,25 +20,13 @@ from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.loaded_model import makers_sampling
 from hierchat.models.load.tokenizer_files import read_tokenizer
-from hierchat.models.progress import ModelError, Progress, Report, silent
-from hierchat.runtime.costs import Costs
-from hierchat.runtime.loading import LoadOptions, load_served_model, require_template
+from hierchat.models.progress import ModelError, Phase, Progress, Report, silent
+from hierchat.runtime.loading import LoadOptions, load_remote, load_served_model, require_template
 from hierchat.runtime.served_model import ServedModel
+from hierchat.store.history import LearnedValues
+from hierchat.texts.corpora import kept_seed, seed, seed_files, statistics
 
-SlotPhase = Literal[
-    "none",
-    "waiting",
-    "leaving",
-    "downloading",
-    "converting",
-    "loading",
-    "compiling",
-    "reading",
-    "sorting",
-    "measuring",
-    "ready",
-    "failed",
-]
+SlotPhase = Literal["none", "waiting", "leaving", "measuring", "ready", "failed"] | Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +38,8 @@ class SlotStatus:
     done: int = 0
     total: int | None = None
     message: str = ""
-    """What went wrong in phase "failed"; in "ready", why another model that was asked for did not come, or
-    why it does not run on the fastest engine."""
+    """What went wrong in phase "failed"; in "ready", why another model did not come, or why it is not at its
+    fastest."""
     exact: bool | None = field(default=None, compare=False)
     """In "ready": whether the model passed its self-test, so that drafts cannot change a token."""
     drafts: bool = True
@@ -61,13 +49,13 @@ class SlotStatus:
 
 
 CANCELLABLE = ("waiting", "leaving")
-"""Phases in which the named model waits for replies in progress: to be loaded, or to be ejected."""
+"""Phases in which loading or ejecting waits for replies in progress."""
 PLACES = 8
 """Replies that a model writes at once, where memory allows it."""
 
 Loader = Callable[[str, Report], ServedModel]
 Preparation = Callable[[str, Report], None]
-"""What is done of loading while another model still answers. Raises a ModelError where it is in vain."""
+"""Does what loading needs while another model still answers. Raises a ModelError where that is in vain."""
 
 
 class _Overtaken(Exception):
@@ -85,7 +73,7 @@ class ModelSlot:
         backend: Backend | None = None,
         prepare: Preparation | None = None,
         added: Mapping[str, ModelEntry] | None = None,
-        costs: Costs | None = None,
+        costs: LearnedValues | None = None,
     ) -> None:
         """`added`: models that stand in no file; `costs`: where what steps cost is kept from run to run."""
         self._added = added or {}
@@ -101,7 +89,7 @@ class ModelSlot:
         self._report = report
         self._costs = costs
         self._load = load or self._load_model
-        self._prepare = prepare or (_nothing if load else self._prepare_model)
+        self._prepare = prepare or (self._prepare_model if load is None else lambda name, report: None)
         self._starting = threading.Lock()
         self._shipped = threading.Lock()
         self._asked = 0
@@ -118,7 +106,6 @@ class ModelSlot:
 
     @property
     def names(self) -> list[str]:
-        """Models to chat with, the default first."""
         offered = [name for name, entry in self.catalogue.models.items() if not entry.draft_only]
         return sorted(offered, key=lambda name: name != self.catalogue.default)
 
@@ -138,8 +125,6 @@ class ModelSlot:
 
     def read_texts(self) -> None:
         """Have the corpora that are stored now draft from the next reply on. Waits for the reply in progress."""
-        from hierchat.texts.corpora import statistics
-
         with self.scheduler.turn(first=True):
             served = self.model
             if served and served.is_local:
@@ -148,7 +133,6 @@ class ModelSlot:
 
     def _read_shipped(self, served: ServedModel) -> None:
         """Have the texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
-        from hierchat.texts.corpora import seed, seed_files
 
         def report(progress: Progress) -> None:
             if self.model is None or self.model.engine is not served.engine:
@@ -182,12 +166,12 @@ class ModelSlot:
             self.status = _ready(served, "")
 
     def hush(self) -> None:
-        """Say no more why another model did not come."""
+        """Clear the message why another model did not come."""
         if self.status.phase == "ready":
             self.status = replace(self.status, message="")
 
     def _keep(self, asked: int) -> None:
-        with self._starting:  # what was cancelled may have said once more that it waits
+        with self._starting:  # what was cancelled may have set its phase once more
             if asked == self._asked and self.model:
                 self.status = _ready(self.model, "")
 
@@ -212,7 +196,7 @@ class ModelSlot:
                 self._exchange(name, require_wanted)
 
     def _require_latest(self, asked: int) -> None:
-        """Raises _Overtaken where something else was asked for later."""
+        """Raise _Overtaken where something else was asked for later."""
         if asked != self._asked:
             raise _Overtaken
 
@@ -220,7 +204,7 @@ class ModelSlot:
     def _turn(
         self, name: str, phase: Literal["waiting", "leaving"], require_wanted: Callable[[], None]
     ) -> Iterator[None]:
-        """Hold the engine alone; `phase` tells of the model of that name while replies in progress keep it."""
+        """Hold the engine alone; the named model has `phase` while replies are in progress."""
         ticket = self.scheduler.join(first=True)
         try:
             while not ticket.take():
@@ -246,8 +230,8 @@ class ModelSlot:
     def _trouble(
         self, name: str, work: Callable[[str, Report], None], require_wanted: Callable[[], None] | None = None
     ) -> str | None:
-        """Do a part of loading a model, or say why it could not be done. A download ends where `require_wanted`
-        raises _Overtaken, which passes through."""
+        """Do a part of loading a model, and return why it could not be done, if so. A download ends where
+        `require_wanted` raises _Overtaken, which passes through."""
 
         def report(progress: Progress) -> None:
             if progress.phase == "downloading" and require_wanted:
@@ -274,16 +258,10 @@ class ModelSlot:
         self.model = served = self._load(name, report)
         self.scheduler.places = served.engine.places
         self.status = _ready(served, trouble)
-        if served.is_local and self._lacks_shipped(served):
-            threading.Thread(
-                target=self._read_shipped, args=(served,), name="texts that ship", daemon=True
-            ).start()
-
-    def _lacks_shipped(self, served: ServedModel) -> bool:
-        from hierchat.texts.corpora import kept_seed, seed_files
-
-        files = seed_files(self.catalogue.entry(served.name))
-        return bool(files) and kept_seed(files, served.prompts.tokenizer) is None
+        files = seed_files(self.catalogue.entry(name)) if served.is_local else []
+        if files and kept_seed(files, served.prompts.tokenizer) is None:
+            shipped = threading.Thread(target=self._read_shipped, args=[served], name="texts", daemon=True)
+            shipped.start()
 
     def _prepare_model(self, name: str, report: Report) -> None:
         entry, device = self.catalogue.entry(name), best_device()
@@ -296,23 +274,16 @@ class ModelSlot:
         def measuring() -> None:
             self.status = SlotStatus(name, "measuring", message="measuring plain decoding")
 
-        if self.catalogue.entry(name).engine:
-            from hierchat.runtime.loading import load_remote
-
-            return load_remote(self.catalogue.entry(name))
+        entry, catalogue = self.catalogue.entry(name), self.catalogue
+        if entry.engine:
+            return load_remote(entry)
         options = LoadOptions(
-            self.backend,
-            stored=True,
-            places=PLACES,
-            costs=self._costs,
-            catalogue=self.catalogue,
-            waits=False,
+            self.backend, stored=True, places=PLACES, costs=self._costs, catalogue=catalogue, waits=False
         )
-        return load_served_model(self.catalogue.entry(name), options, report, measuring)
+        return load_served_model(entry, options, report, measuring)
 
 
 def _ready(served: ServedModel, trouble: str) -> SlotStatus:
-    """`trouble`: why another model did not come."""
     return SlotStatus(
         served.name,
         "ready",
@@ -321,7 +292,3 @@ def _ready(served: ServedModel, trouble: str) -> SlotStatus:
         drafts=served.drafts,
         resamples=isinstance(served.engine, LearnsElsewhere),
     )
-
-
-def _nothing(name: str, report: Report) -> None:
-    pass

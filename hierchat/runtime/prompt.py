@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, groupby, takewhile
@@ -33,8 +34,8 @@ GUESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """One message. A reply brings the tokens that the model wrote, where it wrote them itself; its text begins with
-    what it thought (reasoning.py)."""
+    """One message. A reply brings the tokens that the model wrote, if it did; its text begins with what it thought
+    (reasoning.py)."""
 
     role: str
     text: str
@@ -64,21 +65,17 @@ class MessageTooLong(PromptError):
 
 
 class PromptBuilder:
-    """Knows one model's tokenizer and context window.
+    """Builds prompts for one model's tokenizer and context window.
 
-    Replies enter as the tokens that were written, not as their text tokenised again, so that the key-value slots of
-    earlier turns stay valid. What a user types as a control token is plain text.
+    Replies enter as the tokens that were written, so that the key-value slots of earlier turns stay valid. What a user
+    types as a control token is plain text.
     """
 
     knows_tokens = True
     """Whether its tokens are the model's own."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        context_length: int,
-        system_prompt: str | None = None,
-        model: str = "this model",
+        self, tokenizer: Any, context_length: int, system_prompt: str | None = None, model: str = "this model"
     ) -> None:
         """`model`: its name, for errors."""
         self.tokenizer = tokenizer
@@ -149,26 +146,24 @@ class PromptBuilder:
         tools: Tools = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        """All of it. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
-        if self._far_longer(messages, self.context_length):
-            raise self._far_too_long()
+        """Render all of a conversation. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
+        self._require_short(messages)
         ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
         return Prompt(ids, thinking=self.thinking.opened(ids))
 
     def require_room(self, ids: Sequence[int]) -> None:
-        """Raises MessageTooLong where a prompt leaves no room for a reply."""
+        """Raise MessageTooLong where a prompt leaves no room for a reply."""
         if len(ids) >= self.context_length:
             raise self._no_room(f"{len(ids):,}")
 
     def require_short(self, *texts: str) -> None:
-        """Look at what is to be a prompt before it is tokenised whole. Raises MessageTooLong where it is far beyond the
-        context."""
-        if self._far_longer([PromptMessage("user", text) for text in texts], self.context_length):
-            raise self._far_too_long()
+        """Raise MessageTooLong where a prompt is far beyond the context, before it is tokenised whole."""
+        self._require_short([PromptMessage("user", text) for text in texts])
 
-    def _far_too_long(self) -> MessageTooLong:
-        return self._no_room(f"more than {2 * self.context_length:,}")
+    def _require_short(self, messages: Sequence[PromptMessage]) -> None:
+        if self._far_longer(messages, self.context_length):
+            raise self._no_room(f"more than {2 * self.context_length:,}")
 
     def _no_room(self, tokens: str) -> MessageTooLong:
         return MessageTooLong(
@@ -179,15 +174,8 @@ class PromptBuilder:
     @cached_property
     def takes_tools(self) -> bool:
         """Whether the template tells the model what it may call."""
-        tool = {
-            "type": "function",
-            "function": {"name": MARK, "description": "", "parameters": {"type": "object"}},
-        }
-        try:
-            chat = [{"role": "user", "content": "?"}]
-            return MARK in self.template.text(chat, [tool])
-        except PromptError:
-            return False
+        function = {"name": MARK, "description": "", "parameters": {"type": "object"}}
+        return self._shows_mark([], [{"type": "function", "function": function}])
 
     def _limit(self, room: int) -> int:
         return self.context_length - min(room, self.context_length // 4)
@@ -233,12 +221,12 @@ class PromptBuilder:
         return high, found
 
     def _shown(self, message: PromptMessage) -> str:
-        """The text of a message without what the template leaves out of it."""
+        """Return the text of a message without what the template leaves out of it."""
         whole = message.role != "assistant" or self.thinking.keeps
         return message.text if whole else split_reasoning(message.text).answer
 
     def _far_longer(self, said: Sequence[PromptMessage], limit: int) -> bool:
-        """Whether messages are so much longer than `limit` tokens that they need not be rendered."""
+        """Tell whether messages are so much longer than `limit` tokens that they need not be rendered."""
         texts = [self._shown(message) for message in said]
         if sum(map(_size, texts)) <= MOST_BYTES * limit:
             return False
@@ -250,12 +238,10 @@ class PromptBuilder:
         too long, about."""
         if self._far_longer(system, self.context_length):
             return 2 * self.context_length
-        return len(self._render([*system, PromptMessage("user", MARK)], end_ids, reasoning=reasoning)) - len(
-            self._mark
-        )
+        ids = self._render([*system, PromptMessage("user", MARK)], end_ids, reasoning=reasoning)
+        return len(ids) - len(self._mark)
 
     def _too_long(self, texts: Sequence[str], room: int) -> MessageTooLong:
-        """The error of a message that has no place in `room` tokens."""
         if room <= 0:
             return MessageTooLong(
                 "The system prompt leaves no room for a message. Shorten it, or choose a model that remembers more."
@@ -280,9 +266,7 @@ class PromptBuilder:
         arguments = self.thinking.arguments(reasoning)
         written = [self.thinking.as_written(message.text, message.tokens) for message in said]
         spliced = [message for message, its in zip(said, written, strict=True) if its]
-        marked = [
-            self._message(message, MARK if its else None) for message, its in zip(said, written, strict=True)
-        ]
+        marked = [self._message(one, MARK if its else None) for one, its in zip(said, written, strict=True)]
         ids = self._template(marked, tools, arguments)
         places = _find(ids, self._mark)
         if len(places) != len(spliced):  # the user wrote the mark, or the template changes replies
@@ -298,9 +282,11 @@ class PromptBuilder:
         return out + ids[read:]
 
     def _message(self, message: PromptMessage, text: str | None = None) -> dict[str, Any]:
-        """As the template takes it, `text` in its place. What was thought goes where the template looks for it: it
-        knows what of it the model is to see again."""
-        said = {"role": message.role, "content": message.text if text is None else text} | _calls(message)
+        """Write a message as the template takes it, `text` in its place. What was thought goes where the template looks
+        for it: it knows what of it the model is to see again."""
+        said: dict[str, Any] = {"role": message.role, "content": message.text if text is None else text}
+        if message.calls:
+            said["tool_calls"] = [{"type": "function", "function": dict(call)} for call in message.calls]
         if message.role != "assistant" or text is not None:
             return said
         parts = split_reasoning(message.text)
@@ -327,9 +313,11 @@ class PromptBuilder:
     @cached_property
     def _takes_system(self) -> bool:
         """Whether the template has a place for a system prompt. Some refuse one, others leave it out."""
-        chat = [{"role": "system", "content": MARK}, {"role": "user", "content": "?"}]
+        return self._shows_mark([{"role": "system", "content": MARK}], [])
+
+    def _shows_mark(self, before: Chat, tools: Tools) -> bool:
         try:
-            return MARK in self.template.text(chat)
+            return MARK in self.template.text([*before, {"role": "user", "content": "?"}], tools)
         except PromptError:
             return False
 
@@ -337,13 +325,7 @@ class PromptBuilder:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
-def _calls(message: PromptMessage) -> dict[str, Any]:
-    calls = [{"type": "function", "function": dict(call)} for call in message.calls]
-    return {"tool_calls": calls} if calls else {}
-
-
 def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
-    """Each user message with what follows it."""
     turns: list[list[PromptMessage]] = []
     for message in messages:
         if message.role == "user" or not turns:
@@ -353,7 +335,6 @@ def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
 
 
 def _told_in_question(chat: Chat) -> Chat:
-    """System messages as the beginning of the first question."""
     told = [message["content"] for message in chat if message["role"] == "system"]
     rest = [dict(message) for message in chat if message["role"] != "system"]
     question = next((message for message in rest if message["role"] == "user"), None)
@@ -365,7 +346,7 @@ def _told_in_question(chat: Chat) -> Chat:
 
 
 def joined(chat: Chat) -> Chat:
-    """Messages of one role in a row as one, from the first question on."""
+    """Join messages of one role in a row, and leave out what stands before the first question."""
     rows: Chat = [
         {"role": role, "content": "\n\n".join(message["content"] for message in row)}
         for role, row in groupby(chat, key=itemgetter("role"))
@@ -378,16 +359,14 @@ def joined(chat: Chat) -> Chat:
 def _find(ids: list[int], mark: list[int]) -> list[int]:
     places: list[int] = []
     at = 0
-    while True:
-        try:
+    with suppress(ValueError):  # there is no more
+        while True:
             at = ids.index(mark[0], at)
-        except ValueError:
-            return places
-        if ids[at : at + len(mark)] == mark:
-            places.append(at)
-            at += len(mark)
-        else:
+            if ids[at : at + len(mark)] == mark:
+                places.append(at)
+                at += len(mark) - 1
             at += 1
+    return places
 
 
 def _longer(ids: list[int] | None, limit: int) -> bool:
@@ -399,7 +378,7 @@ def _size(text: str) -> int:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A text in pieces of about PIECE characters, cut before white space where there is some."""
+    """Cut a text into pieces of about PIECE characters, before white space where there is some."""
     at = 0
     while len(text) - at > PIECE:
         space = max(text.rfind(one, at + PIECE // 2, at + PIECE) for one in "\n ")

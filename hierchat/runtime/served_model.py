@@ -1,4 +1,4 @@
-"""A model ready to answer, with all that drafts for it."""
+"""A model ready to answer, and what was learned from its replies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.successors import Successors
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
-from hierchat.runtime.costs import Costs, keep_costs
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.store import Store, StoreError
+from hierchat.store.history import LearnedValues
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
@@ -26,15 +26,9 @@ if TYPE_CHECKING:
     from hierchat.runtime.levels import Levels
 
 
-def _set() -> threading.Event:
-    event = threading.Event()
-    event.set()
-    return event
-
-
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model ready to answer."""
+    """A model ready to answer, with all that drafts for it."""
 
     name: str
     model_key: str
@@ -52,29 +46,29 @@ class ServedModel:
     machine: str = ""
     """Names the machine and the backend whose costs are kept; empty: they are not."""
     proposers: tuple[Callable[[], Proposer], ...] = ()
-    """What drafts beside the databases and draft models: made anew for each reply."""
+    """Makers of what else drafts a reply."""
     implementation: str = ""
-    """The one of engine/backends.py that computes it."""
+    """Entry of engine/backends.py that computes it."""
     activations: str = ""
     """What our kernels multiply weights by, int8 or int16; empty where other code computes it."""
-    drafting_ready: threading.Event = field(default_factory=_set)
+    drafting_ready: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Set once what drafts is compiled: before, replies are written without drafts."""
 
-    def keep_costs(self, costs: Costs) -> None:
-        """What steps cost, for the next start."""
+    def keep_costs(self, costs: LearnedValues) -> None:
+        """Keep what steps cost for the next start, which is a little slower where the store cannot be written."""
         if self.machine and self.is_local:
-            keep_costs(self.local.latency, self.model_key, self.machine, costs)
+            with suppress(StoreError):
+                costs.keep_latency(self.model_key, self.machine, self.local.latency.state())
             if self.levels:
                 self.levels.keep(costs)
 
     def without_user_documents(self) -> ServedModel:
-        """As others than the owner have it: texts that were added on this machine do not draft, since a draft tells
-        what stands in them. Those that ship do."""
+        """Leave out texts that were added on this machine, for others than the owner: a draft tells what they say."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Tokens that end a reply; none where the engine elsewhere knows them."""
+        """The tokens that end a reply; none where the engine elsewhere knows them."""
         return self.local.end_ids if self.is_local else frozenset()
 
     @property
@@ -84,7 +78,6 @@ class ServedModel:
 
     @property
     def drafts_now(self) -> bool:
-        """Whether the next reply can be drafted."""
         return self.drafts and self.drafting_ready.is_set()
 
     @property
@@ -106,9 +99,6 @@ class NotLocal(ValueError):
     """Something was asked of a model that only the engine on this machine can do."""
 
 
-# What was learned from replies, kept from reply to reply and from run to run. It changes their speed alone.
-
-
 SAVE_SECONDS = 30.0
 MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
@@ -119,23 +109,21 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class LearnedState:
-    """Of one user and model. Learners change it while a reply is written."""
+    """What was learned of one user and model. Learners change it while a reply is written."""
 
     deletions: int
-    """Of this user's conversations before it: after one more, the state is dropped."""
+    """Deletions of this user's conversations before it: after one more, the state is dropped."""
     acceptance: Acceptance = field(default_factory=Acceptance)
     successors: Successors = field(default_factory=Successors)
     levels: dict[str, Acceptance] = field(default_factory=dict)
-    """The same as `acceptance` for the databases below each draft model, by its name."""
+    """Acceptance of the databases below each draft model, by its name."""
 
 
 class Learned:
-    """The states of one store's users.
+    """The states of one store's users. Call `save` while no reply goes on.
 
     What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
     store within the deletion, here at the next reply. It is never written back.
-
-    Call `save` while no reply goes on.
     """
 
     def __init__(self, store: Store) -> None:
@@ -146,7 +134,7 @@ class Learned:
         self._lock = threading.Lock()
 
     def held(self, user_id: int, model_key: str) -> LearnedState:
-        """The state to learn in during the next reply."""
+        """Return the state to learn in during the next reply."""
         key = (user_id, model_key)
         with self._lock:
             deletions = self._store.users.deletions(user_id)
@@ -161,7 +149,7 @@ class Learned:
         return state
 
     def forget(self, user_id: int) -> None:
-        """All of a user's, who is gone from the store."""
+        """Drop all of a user's, who is gone from the store."""
         with self._lock:
             for key in [key for key in self._held if key[0] == user_id]:
                 del self._held[key]
@@ -169,14 +157,11 @@ class Learned:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write down what was learned."""
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(self, *, now: bool = False) -> bool:
-        """Write down what was learned, at most every SAVE_SECONDS; whether it did. `now`: before the program ends.
-
-        Never raises for a store that cannot be written: what is not kept is learned again.
-        """
+        """Write down what was learned, at most every SAVE_SECONDS; returns whether it did. `now`: before the program
+        ends. What cannot be written is learned again."""
         with self._lock:
             if not now and not self.due:
                 return False
@@ -213,20 +198,22 @@ class Learned:
                 self._store.learned.keep(*key, kind, value, deletions=state.deletions)
 
 
+def _set(event: threading.Event) -> threading.Event:
+    event.set()
+    return event
+
+
 def _levels_to_bytes(levels: Mapping[str, Acceptance]) -> bytes:
-    return json.dumps(
-        {name: base64.b64encode(one.to_bytes()).decode() for name, one in levels.items()}
-    ).encode()
+    stored = {name: base64.b64encode(one.to_bytes()).decode() for name, one in levels.items()}
+    return json.dumps(stored).encode()
 
 
 def _levels_from_bytes(data: bytes) -> dict[str, Acceptance]:
-    """Raises ValueError."""
     return {name: Acceptance.from_bytes(base64.b64decode(one)) for name, one in json.loads(data).items()}
 
 
 def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:
-    """What acceptance models counted of their estimates, of one model or of all, as it was written down last. Nothing
-    else of it is learned."""
+    """Add up what acceptance models counted of their estimates, of one model or of all, as it was saved last."""
     found = Acceptance()
     for key, value in store.learned.by_model(user_id, ACCEPTANCE).items():
         if model_key in (None, key):

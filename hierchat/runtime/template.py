@@ -20,9 +20,9 @@ from hierchat.runtime.template_program import READY, Answer, most_bytes
 Chat = list[dict[str, Any]]
 """Messages as templates take them."""
 SECONDS, PATIENCE_SECONDS = 5, 60
-"""For one request: of the processor, where the system counts these, and in all."""
-_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
-"""Where templates look for the thought of an earlier reply: each finds it where it looks."""
+"""Time of one request: of the processor, where the system counts that, and in all."""
+THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Where templates look for the thought of an earlier reply."""
 _LONGEST_REASON = 200
 
 
@@ -41,25 +41,24 @@ class TemplateStopped(PromptError):
 class ChatTemplate:
     """Renders as transformers' apply_chat_template does, with the same text and tokens.
 
-    A tokenizer without a template stands for one elsewhere, and writes messages in its own way.
-    """
+    A tokenizer without a template stands for one elsewhere, and writes messages in its own way."""
 
     def __init__(self, tokenizer: Any, model: str = "this model") -> None:
         self._tokenizer = tokenizer
         self._model = model
         self._control: dict[str, re.Pattern[str]] = {}
-        """What finds control tokens in texts, by template."""
+        """Patterns of control tokens, by template."""
 
     def text(self, chat: Chat, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> str:
-        """The prompt as text. Raises TemplateRefused, TemplateStopped."""
+        """Render the prompt as text. Raises TemplateRefused, TemplateStopped."""
         if not self._tokenizer.chat_template:
             return str(self._tokenizer.apply_chat_template(chat, tokenize=False))
         given = [{key: value for key, value in message.items() if value is not None} for message in chat]
         return self._render(self._named(tools), given, list(tools), variables)
 
     def ids(self, chat: Chat, tools: Sequence[Mapping[str, Any]] = (), **variables: Any) -> list[int]:
-        """The prompt's tokens. A control token in a message, tool or variable is plain text. Raises TemplateRefused,
-        TemplateStopped."""
+        """Render the prompt's tokens. A control token in a message, tool or variable is plain text. Raises
+        TemplateRefused, TemplateStopped."""
         if not self._tokenizer.chat_template:
             return list(self._tokenizer.apply_chat_template(chat)["input_ids"])
         from transformers.utils.chat_template_utils import mark_control_tokens
@@ -69,17 +68,15 @@ class ChatTemplate:
         given = [{key: value for key, value in message.items() if value is not None} for message in chat]
         marked, said, more = (mark_control_tokens(one, control) for one in (given, list(tools), variables))
         text = self._render(template, marked, said, more)
-        return list(
-            self._tokenizer(text, add_special_tokens=False, sanitize_control_tokens=True)["input_ids"]
-        )
+        made = self._tokenizer(text, add_special_tokens=False, sanitize_control_tokens=True)
+        return list(made["input_ids"])
 
     def require_usable(self) -> None:
-        """Raises TemplateStopped where it cannot even render one question."""
+        """Raise TemplateStopped where it cannot even render one question."""
         with suppress(TemplateRefused):  # it may want other messages
             self.ids([{"role": "user", "content": "?"}], add_generation_prompt=True)
 
     def _named(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """A tokenizer may have one template for tools, and one for the rest."""
         try:
             return str(self._tokenizer.get_chat_template(tools=list(tools) or None))
         except ValueError as error:
@@ -99,21 +96,16 @@ class ChatTemplate:
         return self._asked({"template": template, "variables": given})
 
     def _control_tokens(self, template: str) -> re.Pattern[str]:
-        """As transformers finds them: special tokens, and of others those that the template writes or the tokenizer
-        names."""
+        """Find control tokens as transformers does: special tokens, and of others those that the template writes or the
+        tokenizer names."""
         if template not in self._control:
             named = self._tokenizer.chat_control_tokens
             written = self._asked({"template": template}) if named is None else ""
-            found = [
-                token.content
-                for token in self._tokenizer.added_tokens_decoder.values()
-                if token.special
-                or (
-                    token.content in named
-                    if named is not None
-                    else token.content in written and not token.content.isspace()
-                )
-            ]
+            found = []
+            for token in self._tokenizer.added_tokens_decoder.values():
+                text = token.content
+                used = text in named if named is not None else text in written and not text.isspace()
+                found += [text] if token.special or used else []
             found.sort(key=len, reverse=True)
             self._control[template] = re.compile("|".join(map(re.escape, found)) or "(?!)")
         return self._control[template]
@@ -125,25 +117,22 @@ class ChatTemplate:
         ((kind, reason),) = answer.items()
         reason = " ".join(reason.split())[:_LONGEST_REASON].rstrip(".")
         its = f"The chat template of {self._model}"
-        then = "Choose another model, or another file of this one."
         if kind == "refused":
             raise TemplateRefused(
                 f"{its} does not take this chat: {reason}. Begin a new chat, or choose another model."
             )
-        if kind == "broken":
-            raise TemplateStopped(f"{its} cannot be read: {reason}. {then}")
-        if kind == "unsafe":
-            raise TemplateStopped(
-                f"{its} was stopped, for it reaches for what is not its own: {reason}. {then}"
-            )
-        took = {"text": "wrote too much text", "memory": "took too much memory"}.get(
-            reason, f"computed for more than {SECONDS} seconds"
-        )
-        raise TemplateStopped(f"{its} was stopped, for it {took}. {then}")
+        took = {"text": "wrote too much text", "memory": "took too much memory"}
+        why = {
+            "broken": f"cannot be read: {reason}",
+            "unsafe": f"was stopped, for it reaches for what is not its own: {reason}",
+            "too_much": f"was stopped, for it {took.get(reason, f'computed for more than {SECONDS} seconds')}",
+        }
+        raise TemplateStopped(f"{its} {why[kind]}. Choose another model, or another file of this one.")
 
 
 def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
-    thought = next((message[key] for key in _THOUGHTS if message.get(key) is not None), None)
+    """Put the thought of an earlier reply wherever a template may look for it."""
+    thought = next((message[key] for key in THOUGHT_FIELDS if message.get(key) is not None), None)
     return message if thought is None else {"thinking": thought, **message, "reasoning_content": thought}
 
 
@@ -156,12 +145,11 @@ class _TemplateProcess:
         atexit.register(self.close)
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
-        """One request at a time."""
+        """Have one request answered at a time."""
         line = json.dumps(request).encode() + b"\n"
-        with self._lock:
-            answer = self._exchange(line)
         try:
-            found: Answer = json.loads(answer)
+            with self._lock:
+                found: Answer = json.loads(self._exchange(line))
         except ValueError:  # it was ended at a bound, in the middle or before
             return {"too_much": "time"}
         return found

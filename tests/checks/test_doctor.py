@@ -149,7 +149,7 @@ def test_the_log_gives_kinds_alone(tmp_path: Path) -> None:
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from hierchat.checks import doctor as module
 
-    known = module._version
-    monkeypatch.setattr(module, "_version", lambda name: None if name == "gradio" else known(name))
+    known = module.version_of
+    monkeypatch.setattr(module, "version_of", lambda name: None if name == "gradio" else known(name))
     (missing,) = [one for one in versions() if one.text.startswith("gradio: missing")]
     assert missing.advice.startswith("Install it")

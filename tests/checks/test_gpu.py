@@ -163,16 +163,6 @@ def test_a_failure_or_another_word_is_an_exit_status(
     assert len(attempt_records()) == 1
 
 
-def test_where_two_rows_may_differ_another_word_is_told_alone() -> None:
-    inexact = {**FOUND, "exact": False, "verify": {"tokens": 9, "mismatches": 1}}
-    assert gpu.try_gpu(None, "cpu", tried({"slots": inexact, "plain": UNDRAFTED}, [])) == 0
-
-
-def test_an_unknown_model_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.try_gpu("nobody", "cpu", tried({}, [])) == 1
-    assert "nobody" in capsys.readouterr().err
-
-
 def test_each_way_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nobody" in gpu.in_process("nobody", "slots", "cpu")["failed"]
     monkeypatch.setattr(gpu, "EACH_S", 0.001)

@@ -17,12 +17,10 @@ from hierchat.checks.questions import (
     SPARE,
     Question,
     RequestError,
-    length_by,
     questions_of,
     read_questions,
     spread,
 )
-from tests.testing.tiny_chat import tokenizer
 
 ROWS = [{"question": 0, "reply": [1, 2, 3]}, {"question": 1, "reply": [4]}]
 
@@ -73,19 +71,6 @@ def test_long_texts_fill_the_context_and_no_more(most: int) -> None:
     assert len(questions) == len(LONG)
     for question in questions:
         assert most - 2 * SPARE <= words(question.turns[0]) <= most
-
-
-def test_sizes_are_categories() -> None:
-    questions = questions_of("long-context", words, 8_000, (700, 2_000))
-    assert [question.number for question in questions] == list(range(2 * len(LONG)))
-    for size in (700, 2_000):
-        texts = [question.turns[0] for question in questions if question.category == f"long-context-{size}"]
-        assert len(texts) == len(LONG)
-        assert all(size - 2 * SPARE <= words(text) <= size for text in texts)
-
-
-def test_a_tokenizer_counts() -> None:
-    assert length_by(tokenizer())("a b") == len(tokenizer()("a b", add_special_tokens=False)["input_ids"]) > 0
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from hierchat.drafting.growing.kernel_arrays import (
     PROMPTS,
     SEED,
     Databases,
+    Lookup,
     Places,
-    make_places,
+    make_growth,
 )
 from hierchat.drafting.source import Context, Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.successors import TOP, Successors, find_pair
 
 texts = st.lists(st.integers(0, 2), max_size=80) | st.builds(
     lambda part, times: (part * times)[:100], st.lists(st.integers(0, 2), max_size=6), st.integers(2, 50)
@@ -49,10 +50,20 @@ class World:
         known = known or self.databases()
         tail = list(self.context[-TAIL:])
         text = np.array([*tail, *path], np.int32)
-        places = make_places(len(known.runs))
+        places = make_growth(len(known.runs)).places
         for place in range(len(path) + 1):
-            look(known, places, place, -1 if anew else place - 1, text, len(tail) + place)
+            look(Lookup(known, places, place, text[: len(tail) + place]), -1 if anew else place - 1)
         return places
+
+
+def followers(table: Successors, *tokens: int) -> list[int]:
+    """What stands in a table behind one token or two."""
+    if len(tokens) == 2:
+        slot = find_pair(table.pair_keys, *tokens)
+        row = table.pairs[slot] if slot >= 0 else np.empty(0, np.int32)
+    else:
+        row = table.single[tokens[0]] if tokens[0] < len(table.single) else np.empty(0, np.int32)
+    return row[row >= 0].tolist()
 
 
 def at_the_edge(values: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -14,6 +14,8 @@ from hierchat.drafting.acceptance import SHAPES, Acceptance, fitted
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 
+SIZE = sum(part.size for part in (fitted().score, fitted().none, Acceptance().curve, Acceptance().matches))
+
 
 def taught(lessons: int = 30) -> Acceptance:
     acceptance = Acceptance()
@@ -62,7 +64,7 @@ def test_damage_is_found(data: st.DataObject) -> None:
         Acceptance.from_bytes(bytes(damaged))
 
 
-@pytest.mark.parametrize("learned", [np.zeros(3), np.full(Acceptance()._learned().size, np.nan)])
+@pytest.mark.parametrize("learned", [np.zeros(3), np.full(SIZE, np.nan)])
 def test_numbers_that_cannot_be_are_refused(learned: np.ndarray) -> None:
     header = module._HEADER
     payload = zlib.compress(learned.astype("<f8").tobytes())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.drafting.acceptance import FORGET, RATE, Acceptance
+from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.acceptance_model import LEAST, learn, score
 from hierchat.drafting.growing.kernel_arrays import (
@@ -39,6 +39,8 @@ from hierchat.drafting.source import Source
 from tests.drafting.databases import World, source, worlds
 
 Floats = NDArray[np.float64]
+NONE = np.zeros(SLOTS, np.float32)
+"""No slot was right of late."""
 
 
 def scored(world: World, model: AcceptanceModel, recent: float = 0.3) -> Places:
@@ -135,7 +137,7 @@ def test_chances_are_what_numpy_says(world: World, recent: float, seed: int) -> 
 @pytest.mark.parametrize("token", [3, 7, 99])
 def test_a_lesson_goes_down_the_slope_of_the_loss(token: int) -> None:
     acceptance = Acceptance()
-    model, prior = acceptance.model, acceptance.prior
+    model = acceptance.model
     places = scored(example(), model)
     assert len(chances(places)) == 4
     right = ([*chances(places), 99] if token == 99 else list(chances(places))).index(token)
@@ -145,9 +147,8 @@ def test_a_lesson_goes_down_the_slope_of_the_loss(token: int) -> None:
         return float(-plainly(places, model, before + step * (np.arange(before.size) == at))[right])
 
     slope = [(loss(at, 1e-4) - loss(at, -1e-4)) / 2e-4 for at in range(before.size)]
-    assert learn(places, 0, model, prior, token, np.float32(1), np.float32(0)) == (
-        right if token != 99 else -1
-    )
+    lessons = acceptance.lessons(NONE)._replace(rate=np.float32(1), forget=np.float32(0))
+    assert learn(places, 0, lessons, token) == (right if token != 99 else -1)
     moved = np.concatenate([model.score, model.none]) - before
     # Errors below LEAST are not worth a lesson
     np.testing.assert_allclose(moved, -np.array(slope), rtol=1e-3, atol=10 * float(LEAST))
@@ -160,30 +161,17 @@ def test_what_is_not_taught_again_is_forgotten() -> None:
     acceptance = Acceptance()
     model, prior = acceptance.model, acceptance.prior
     places = scored(example(), model)
+    lessons = acceptance.lessons(NONE)
     for _ in range(50):
-        learn(places, 0, model, prior, 3, RATE, FORGET)
+        learn(places, 0, lessons, 3)
     far = np.abs(model.score - prior.score).max()
     for _ in range(3500):
-        learn(places, 0, model, prior, 3, np.float32(0), FORGET)
+        learn(places, 0, lessons._replace(rate=np.float32(0)), 3)
     assert np.abs(model.score - prior.score).max() == pytest.approx(far / 2, rel=0.05)
     for _ in range(100):
-        learn(places, 0, model, prior, 3, np.float32(0), np.float32(0.1))
+        learn(places, 0, lessons._replace(rate=np.float32(0), forget=np.float32(0.1)), 3)
     np.testing.assert_allclose(model.score, prior.score, atol=1e-4)
     np.testing.assert_allclose(model.none, prior.none, atol=1e-4)
-
-
-def test_who_lies_loses_trust_and_who_is_right_gains_it() -> None:
-    """History names 3, the corpus 8."""
-    world = World([1, 2], [source(HISTORY, [[1, 2, 3]]), source(CORPUS, [[1, 2, 8]])])
-    acceptance = Acceptance()
-    before = chances(scored(world, acceptance.model))
-    for _ in range(300):
-        places = scored(world, acceptance.model)
-        assert sum(chances(places).values()) <= 1 + 1e-6
-        learn(places, 0, acceptance.model, acceptance.prior, 8, RATE, FORGET)
-    after = chances(scored(world, acceptance.model))
-    assert after[3] < before[3] / 3
-    assert after[8] > max(2 / 3, before[8])
 
 
 def test_estimates_come_close_to_how_often_they_are_right() -> None:
@@ -207,10 +195,3 @@ def test_estimates_come_close_to_how_often_they_are_right() -> None:
         assert number == 1500
         assert share == pytest.approx(often, abs=0.03)
         assert estimated == pytest.approx(share, abs=0.07)
-
-
-def test_hidden_units_take_part() -> None:
-    """Otherwise the reimplementation above would show nothing of them."""
-    places = scored(example(), Acceptance().model)
-    assert (places.hidden[0, : places.candidates[0]] > 0).any()
-    assert (places.none[0] > 0).any()

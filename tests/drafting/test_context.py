@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,23 +29,6 @@ def test_chains_through_all_occurrences(parts: list[list[int]]) -> None:
     for part in parts[1:]:
         context.append(part)
     check(context, [token for part in parts for token in part])
-
-
-def test_it_grows_beyond_its_first_room() -> None:
-    text = np.random.default_rng(0).integers(0, 50, 20_000).tolist()
-    context = Context()
-    room = context._tokens.size
-    for at in range(0, len(text), 777):
-        context.append(text[at : at + 777])
-    assert len(text) > 4 * room
-    check(context, text)
-
-
-def test_ids_above_all_seen_so_far() -> None:
-    context = Context([3])
-    for token in (4, 1000, 999, 5, 200_000):
-        context.append([token])
-    check(context, [3, 4, 1000, 999, 5, 200_000])
 
 
 def test_a_negative_id_is_refused() -> None:

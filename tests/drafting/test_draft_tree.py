@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Match, best_chain, divided
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match, best_chain, divided
 
 steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
     lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]
@@ -65,24 +65,6 @@ def test_a_token_is_never_worth_more_than_a_plain_step(noted: list[tuple[int, in
         assert 0.0 < cost.token_ms <= 5.0
 
 
-def test_costs_follow_the_context() -> None:
-    class Rising:
-        def step_ms(self, context: int) -> list[float]:
-            return [5.0, 6.0 + context]
-
-    cost = DraftCost(Rising())
-    assert cost.extra.tolist() == [0.0, 1.0]
-    cost.look(5)
-    assert cost.extra.tolist() == [0.0, 6.0]
-
-
-def test_a_fixed_width_is_free_up_to_there() -> None:
-    cost = DraftCost(FreeRows(4))
-    assert cost.most == 3
-    assert cost.extra.tolist() == [0.0] * 4
-    assert DraftCost(FreeRows(1)).most == 0
-
-
 def linear(row_ms: float) -> DraftCost:
     """Rows of equal cost beside a step of 10 ms."""
     return DraftCost(Steps([10.0 + row_ms * rows for rows in range(24)]))
@@ -124,14 +106,6 @@ def test_no_path_pays_better(tree: DraftTree, row_ms: float, most: int) -> None:
     assert chain.parents == tuple(range(-1, len(chain) - 1))
     assert chain.probabilities == tuple(tree.probabilities[node] for node in mine)
     assert [match.position for match in chain.matches] == mine
-
-
-def test_a_chain_may_leave_the_likeliest_first_token() -> None:
-    """The first token of the left path is likelier, the right path goes on."""
-    tree = DraftTree((0, 1, 2, 3), (-1, -1, 1, 2), ("x",) * 4, (0.5, 0.4, 0.38, 0.36))
-    assert best_chain(tree, linear(0.1), 8).tokens == (1, 2, 3)
-    assert best_chain(tree, linear(0.1), 1).tokens == (0,)
-    assert best_chain(tree, linear(20.0), 8).tokens == ()
 
 
 @given(

@@ -20,6 +20,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.drafting.suffix_index import BREAK
+from tests.drafting.databases import followers
 from tests.drafting.test_draft_tree import Steps
 
 texts = st.lists(st.integers(0, 2), max_size=30)
@@ -51,14 +52,6 @@ def test_width_and_limit_are_kept(
         drafter.observe(observed)
 
 
-def test_a_fixed_width_is_filled_whatever_it_costs() -> None:
-    drafter = Drafter(latency=Steps([5.0, 500.0]), width=8)
-    drafter.begin(np.random.default_rng(0).integers(0, 3, 200).tolist())
-    for _ in range(20):
-        assert len(drafter.propose()) == 7
-        drafter.observe([2])
-
-
 def test_costs_decide_how_much_is_drafted() -> None:
     def drafted(rise: float) -> int:
         drafter = Drafter(latency=Steps([5.0 + rise * rows for rows in range(32)]))
@@ -76,18 +69,6 @@ def test_without_room_or_text_nothing_is_proposed() -> None:
     assert drafter.propose().tokens == (1, 2)
 
 
-def test_every_node_names_its_source() -> None:
-    drafter = Drafter([Source.of([[1, 2, 5]], CORPUS), Source.of([[1, 2, 4]])])
-    drafter.begin([1, 2, 3, 1, 2])
-    tree = drafter.propose()
-    first = {
-        token: source
-        for token, parent, source in zip(tree.tokens, tree.parents, tree.sources, strict=True)
-        if parent < 0
-    }
-    assert first == {3: "context", 4: "history", 5: "statistics"}
-
-
 def test_the_target_teaches_its_successors() -> None:
     table = Successors()
     top = np.arange(2 * TOP, dtype=np.int32).reshape(2, TOP) + 20
@@ -95,8 +76,8 @@ def test_the_target_teaches_its_successors() -> None:
     assert (drafter.top, Drafter().top) == (TOP, 0)
     drafter.begin([4, 5])
     drafter.observe([6, 7], top)
-    assert table.after(5) == table.after_pair(4, 5) == top[0].tolist()
-    assert table.after(6) == table.after_pair(5, 6) == top[1].tolist()
+    assert followers(table, 5) == followers(table, 4, 5) == top[0].tolist()
+    assert followers(table, 6) == followers(table, 5, 6) == top[1].tolist()
     drafter.begin([4, 5])
     tree = drafter.propose()
     assert tree.tokens[0] == top[0, 0]
@@ -117,14 +98,6 @@ def test_what_was_found_likely_is_of_this_chat_where_its_words_stand_here() -> N
     elsewhere = Drafter(successors=table, width=3)
     elsewhere.begin([4, 5])
     assert set(elsewhere.propose().sources) == {"history"}
-
-
-def test_the_first_token_of_all_has_successors() -> None:
-    table = Successors()
-    drafter = Drafter(successors=table)
-    drafter.begin([5])
-    drafter.observe([6], np.full((1, TOP), 3, np.int32))
-    assert table.after(5) == [3] * TOP
 
 
 def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place() -> None:

@@ -29,7 +29,6 @@ from hierchat.drafting.growing.kernel_arrays import (
     NODES,
     OCCURRENCES,
     POPULATION,
-    PROMPTS,
     RECENT,
     SAMPLE,
     SAMPLED,
@@ -43,10 +42,9 @@ from hierchat.drafting.growing.kernel_arrays import (
     VOTES,
     Places,
 )
-from hierchat.drafting.growing.suffix_sort import suffix_order
 from hierchat.drafting.source import Source
-from hierchat.drafting.suffix_index import SuffixIndex
-from tests.drafting.databases import World, at_the_edge, source, worlds
+from hierchat.drafting.suffix_index import SuffixIndex, suffix_order
+from tests.drafting.databases import World, at_the_edge, followers, source, worlds
 
 Row = tuple[NDArray[np.float32], dict[int, NDArray[np.float32]]]
 
@@ -138,8 +136,8 @@ class Plain:
             self.count(slot, [token for token in sampled if token != BREAK], suffix, len(population))
 
     def look_up(self, world: World) -> None:
-        pair = world.successors.after_pair(*self.text[-2:]) if len(self.text) > 1 else []
-        single = world.successors.after(self.text[-1])
+        pair = followers(world.successors, *self.text[-2:]) if len(self.text) > 1 else []
+        single = followers(world.successors, self.text[-1])
         self.known[SUCCESSORS, :2] = bool(pair), bool(single)
         for rank, token in enumerate(pair):
             self.of(token)[SUCCESSORS, :2] = 1, np.log(1 + rank)
@@ -176,34 +174,12 @@ def test_it_is_what_a_plain_search_finds(world: World, path: list[int], times: i
     all_as_defined(world, (path * times)[:40])
 
 
-def test_behind_a_match_of_full_length_that_occurs_often() -> None:
-    world = World([0, *[1] * 29], [source(HISTORY, [[1] * 60, [0, *[1] * 60]])])
-    all_as_defined(world, [1] * 5)
-    assert row(world.along([1] * 5), 5)[1][1][HISTORY, SAMPLED] > CLOSE
-
-
-def test_runs_and_sources_of_a_slot_are_counted_together() -> None:
-    first, second = source(HISTORY, [[7] * 50, [1, 2, 3]]), source(HISTORY, [[1, 2, 4]])
-    assert len(first.runs()) == 2
-    known, seen = row(World([1, 2], [first, second]).along([]), 0)
-    assert known[HISTORY, OCCURRENCES] == 2
-    assert [seen[token][HISTORY, NEWEST] for token in (3, 4)] == [0, 1]
-
-
 @pytest.mark.parametrize("ending", [[], [BREAK]])
 def test_nothing_is_read_beyond_the_log(ending: list[int]) -> None:
     """The occurrence behind 0 is looked at to its end, the others go on."""
     log = np.array([*[*range(1, 8), BREAK] * 20, 0, 1, 2, 3, 4, *ending], np.int32)
     index = SuffixIndex.from_sorted(at_the_edge(log), at_the_edge(suffix_order(log)))
     all_as_defined(World([7, 0, 1, 2], [Source(HISTORY, index)]), [3, 4, 5, 6, 7])
-
-
-def test_nothing_is_known() -> None:
-    """Empty sources, and ids that no table reaches."""
-    world = World([7], [Source(HISTORY), source(PROMPTS, [[]]), source(CORPUS, [[], []])])
-    places = world.along([2**31 - 1, 5])
-    assert not places.candidates.any()
-    assert not places.known[:, :, :RECENT].any()
 
 
 def test_no_more_candidates_than_there_is_room_for() -> None:

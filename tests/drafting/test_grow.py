@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierchat.drafting.acceptance import chosen, fitted
-from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.acceptance_model import score
 from hierchat.drafting.growing.grow import TAIL, grow
@@ -27,8 +26,9 @@ from hierchat.drafting.growing.kernel_arrays import (
     SLOTS,
     SOURCES,
     SUCCESSORS,
-    make_places,
-    make_tree,
+    Prices,
+    Scorer,
+    make_growth,
 )
 from tests.drafting.databases import World, source, worlds
 
@@ -54,23 +54,11 @@ def grown(
 ) -> list[Node]:
     """Of all rows free and a token worth a millisecond, unless costs are given."""
     known = world.databases()
-    tree = make_tree()
-    considered = np.full(NODES + 1, -2)
-    size, looked = grow(
-        known,
-        make_places(len(known.runs)),
-        fitted(),
-        chosen(None).noise,
-        RECENTLY,
-        known.tokens[-TAIL:],
-        limit,
-        np.array(extra),
-        np.array(onward),
-        1.0,
-        lookup,
-        tree,
-        considered,
-    )
+    growth = make_growth(len(known.runs))
+    tree = growth.tree
+    scorer = Scorer(fitted(), chosen(None).noise, RECENTLY)
+    prices = Prices(limit, np.array(extra, float), np.array(onward, float), 1.0, lookup)
+    size, looked = grow(known, growth, scorer, prices, known.tokens[-TAIL:])
     assert 0 <= size <= limit
     assert 1 <= looked <= limit + 1
     nodes: list[Node] = []
@@ -158,18 +146,6 @@ def test_what_does_not_pay_is_not_drafted() -> None:
     assert grown(busy(), NODES, [rows * cost for rows in range(NODES + 1)], [cost] * NODES) == free[:9]
 
 
-def test_a_group_of_rows_is_filled_or_left() -> None:
-    """Eight rows cost as much as one: worth it for eight nodes, not for the next."""
-    free = grown(busy(), NODES)
-    cost = sum(node.chance for node in free[:8]) * 0.99
-    extra = [-(-rows // 8) * cost for rows in range(NODES + 1)]
-    onward = [
-        min((extra[more] - extra[rows]) / (more - rows) for more in range(rows + 1, NODES + 1))
-        for rows in range(NODES)
-    ]
-    assert grown(busy(), NODES, extra, onward) == free[:8]
-
-
 def test_others_are_asked_only_where_it_can_pay() -> None:
     history = [source(HISTORY, [[1, 2, 9]])]
     silent, speaking = World([1, 2], history), World([1, 2, 3, 1, 2], history)
@@ -177,29 +153,3 @@ def test_others_are_asked_only_where_it_can_pay() -> None:
     assert {node.slot for node in grown(speaking, 1, lookup=10.0)} == {CONTEXT}
     assert {node.path for node in grown(speaking, 12, lookup=0.0)} >= {(3,), (9,)}
     assert (9,) not in {node.path for node in grown(speaking, 12, lookup=10.0)}
-
-
-def accepted(tree: DraftTree, reply: Sequence[int]) -> int:
-    """How many tokens of the reply the tree holds from its root on."""
-    node, count = -1, 0
-    for token in reply:
-        for i, (child, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
-            if (child, parent) == (token, node):
-                node, count = i, count + 1
-                break
-        else:
-            break
-    return count
-
-
-def test_a_long_quotation_is_copied_in_few_steps() -> None:
-    random = np.random.default_rng(3)
-    quoted = random.permutation(5000)[:200].tolist()
-    drafter = Drafter(width=32)
-    drafter.begin([*random.integers(0, 5000, 300).tolist(), *quoted, 7, 8, 9, *quoted[:3]])
-    at = steps = 3
-    while at < len(quoted):
-        count = accepted(drafter.propose(), quoted[at:]) + 1
-        drafter.observe(quoted[at : at + count])
-        at, steps = at + count, steps + 1
-    assert steps - 3 <= 10

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
-from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, matched, merge
+from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, merge, path_of
 
 FREE = np.zeros(64)
 
@@ -108,14 +108,15 @@ def test_what_is_kept_are_the_likeliest_that_pay(
     assert all(-1 <= parent < node for node, parent in enumerate(tree.parents))
 
 
-def test_a_node_has_the_source_that_believed_in_it_most() -> None:
-    tree = merge([chain(1, 2, source="a", chance=0.5), chain(1, 3, source="b")], FREE, 1.0, 9)
-    assert dict(zip(tree.tokens, tree.sources, strict=True)) == {1: "b", 3: "b", 2: "a"}
-
-
-def test_matched() -> None:
+def test_the_path_that_tokens_begin_with() -> None:
     tree = merge([chain(1, 2, 3), chain(1, 4, 5)], FREE, 1.0, 9)
-    assert [matched(tree, tokens) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])] == [3, 2, 1, 0, 0]
+    assert [len(path_of(tree, tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])] == [
+        3,
+        2,
+        1,
+        0,
+        0,
+    ]
 
 
 def test_each_is_told_what_it_asked_for() -> None:
@@ -146,13 +147,6 @@ def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always(
     assert right.asked == steps
     assert TRIALS <= wrong.asked <= TRIALS + 4
     assert 9 not in joint.propose().tokens  # its chances were found out
-
-
-def test_without_others_the_tree_is_the_first_ones() -> None:
-    first = Told(chain(1, 2, chance=0.01))
-    joint = JointDrafter(first, [Told(DraftTree())], DraftCost(Costly()))
-    joint.begin([1])
-    assert joint.propose().tokens == (1, 2)
 
 
 def test_a_merged_node_tells_what_its_likelier_draft_was_found_by() -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.growing.evidence import occurrences
-from hierchat.drafting.growing.suffix_sort import DEPTH, merged, suffix_order
-from hierchat.drafting.suffix_index import BREAK, Arrays, SuffixIndex
+from hierchat.drafting.suffix_index import BREAK, DEPTH, Arrays, SuffixIndex, merged, suffix_order
 
 UNHURRIED = settings(deadline=None, max_examples=60)
 """The first example may have to wait for the compiler."""
@@ -157,11 +156,6 @@ def test_there_are_few_runs() -> None:
     assert all(older >= suffix_index.RATIO * newer for older, newer in pairwise(lengths))
 
 
-def test_ten_million_tokens_fit_into_little_memory() -> None:
-    """By computing: the room for them is reserved, not touched."""
-    assert SuffixIndex(10_000_000).nbytes / 10_000_000 <= 24
-
-
 def test_stored_runs_are_taken_as_they_are() -> None:
     log = array([1, 2, BREAK, 2, 1, BREAK, 2, 2, BREAK])
     runs = [(3, suffix_order(log[:3])), (3, suffix_order(log[3:6]))]
@@ -190,11 +184,10 @@ def after(index: SuffixIndex, ending: Sequence[int]) -> list[int]:
     with index.lock:
         log, order, starts, sizes = index.arrays
         for start, size in zip(starts, sizes, strict=True):
-            run = order[start : start + size]
-            low, high = occurrences(
-                log.ctypes.data, log.size, run.ctypes.data, size, text, text.size, text.size
-            )
-            found += [int(log[position + text.size]) for position in run[low:high]]
+            part = order[start : start + size]
+            run = np.array([0, log.ctypes.data, log.size, part.ctypes.data, size])
+            low, high = occurrences(run, 0, size, text, 0)
+            found += [int(log[position + text.size]) for position in part[low:high]]
     return found
 
 
@@ -257,12 +250,3 @@ def test_too_little_memory_leaves_more_runs(
     index.append([1, 2, 9])
     index.wait()
     check(index)
-
-
-def test_a_closed_index_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suffix_index, "AT_ONCE", 0)
-    index = SuffixIndex()
-    index.close()
-    index.append([1, 2, 3])
-    index.wait()
-    assert index.arrays.sizes.tolist() == [0]

@@ -28,26 +28,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 QUESTIONS = (
     "Name five trees that grow in the north.",
-    "How do I boil an egg so that the yolk stays soft?",
     "Write a Python function that reverses a string.",
-    "Now write the same function in JavaScript.",
-    "What is a lighthouse for?",
     "Count from one to twenty in words.",
-    "Explain to a child why the sky is blue.",
+    "Now write the same function in JavaScript.",
     "List the months of the year.",
-    "List the months of the year in reverse.",
     "Write a polite note that cancels a dinner.",
-    "What should I pack for a day by the sea?",
+    "List the months of the year in reverse.",
     "Give me a recipe for pancakes.",
     "Repeat this sentence three times: the ferry leaves at noon.",
-    "Translate 'good morning, my friend' into French and Spanish.",
     "What is the difference between a list and a tuple in Python?",
     "Write an HTML table with two rows of three cells.",
-    "Say in one sentence what a glacier is.",
-    "Write a short poem about an old bicycle.",
-    "How many minutes are there in a week? Show the steps.",
     "Make a JSON object for a book with title, author and year.",
-    "Suggest three names for a grey cat.",
 )
 TOKENS = 64
 
@@ -107,15 +98,15 @@ def test_speculative_is_vanilla_token_for_token(chat: Chat, temperature: float, 
 
 
 def test_a_question_that_was_asked_before_is_drafted_from_history(chat: Chat) -> None:
-    vanilla, _ = chat.answer(QUESTIONS[2], settings(0.8))
-    again, drafted = chat.answer(QUESTIONS[2], settings(0.8), Drafter([Source.of([vanilla])]))
+    vanilla, _ = chat.answer(QUESTIONS[1], settings(0.8))
+    again, drafted = chat.answer(QUESTIONS[1], settings(0.8), Drafter([Source.of([vanilla])]))
     assert again == vanilla
     assert drafted > len(vanilla) / 2
 
 
 def test_the_fastest_plain_decoding_differs_at_most_in_a_tie(chat: Chat) -> None:
     """The baseline of every speed-up does not pad: bits may differ, choices only where two logits are equal."""
-    for question in QUESTIONS[: 10 if chat.engine.backend == "blocks" else 4]:
+    for question in QUESTIONS[: 6 if chat.engine.backend == "blocks" else 4]:
         padded, _ = chat.answer(question, settings(0))
         unpadded, _ = chat.answer(question, settings(0), padded=False)
         pairs = enumerate(zip(padded, unpadded, strict=False))

@@ -18,8 +18,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
 from hierchat.engine.latency import LatencyCurve
-from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
-from hierchat.hierarchy.level import Ending
+from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
 from tests.testing.tiny import CONTEXT, block_model, tiny_model

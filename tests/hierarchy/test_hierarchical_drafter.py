@@ -34,7 +34,7 @@ PLANS = [
     for levels in combinations(range(3), count)
     for retrieval in (True, False)
 ]
-FEW = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FEW = settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
 def wanted(kind: str, tokens: int = 24, seed: int = 3) -> GenerationSettings:
@@ -238,18 +238,6 @@ def test_a_branch_must_pay_for_its_row() -> None:
     assert paths(merge(chain(1, 2), branch, 0.5, [0.1], 1.0, 10)) == {(1,), (1, 2), (5,), (5, 6)}
     assert paths(merge(chain(1, 2), branch, 0.99, [0.1], 1.0, 10)) == {(1,), (1, 2)}
     assert paths(merge(chain(1, 2), branch, 0.5, [1.2], 1.0, 10)) == {(1,), (1, 2)}
-
-
-def test_beyond_the_end_of_the_chain() -> None:
-    longer = tree((1, -1, 0.9), (2, 0, 0.9), (3, 1, 0.8), (4, 2, 0.7))
-    merged = merge(chain(1, 2), longer, 0.9, [0.1], 1.0, 10)
-    assert (1, 2, 3, 4) in paths(merged)
-
-
-def test_no_tree() -> None:
-    merged = merge(chain(1, 2), tree(), 0.5, [0.1], 1.0, 10)
-    assert (merged.tokens, merged.parents) == ((1, 2), (-1, 0))
-    assert merged.probabilities == (0.5, 0.25)
 
 
 @st.composite

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Event
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.drafting.draft_tree import DraftTree
-from hierchat.hierarchy.level import Ending, Level, Provenance
+from hierchat.hierarchy.hierarchical_drafter import Ending, Level
+from hierchat.hierarchy.plan import Provenance
 
 END = 0
 
@@ -123,23 +123,6 @@ def test_a_block_is_as_long_as_asked_for_and_says_how_its_tokens_came_about() ->
     assert watches[1].looks == [(["kept", "kept", "bonus", "kept", "kept", "bonus"], 4)]
 
 
-def test_a_wrong_draft_is_corrected() -> None:
-    levels, watches = stack([60, 0], [1, 3])
-    levels[-1].begin([5, 6])
-    for _ in range(20):
-        levels[-1].observe(levels[-1].propose().tokens)
-    kinds = {kind for looked, _ in watches[1].looks for kind in looked}
-    assert kinds == {"kept", "corrected", "bonus"}
-    assert any(not bonus for _, bonus in watches[1].runs)
-
-
-def test_what_was_committed_without_a_block_is_followed() -> None:
-    levels, _ = stack([0, 3], [2, 4])
-    levels[-1].begin([5, 6])
-    levels[-1].follow(2, [7, 8, 9])
-    assert [level.model.length for level in levels] == [5, 5]
-
-
 def test_a_block_ends_with_the_reply() -> None:
     class Finite(Scripted):
         def choice(self, text: Sequence[int]) -> int:
@@ -170,23 +153,3 @@ def test_stops() -> None:
     assert all(isinstance(level.model, Scripted) and level.model.forwards == 0 for level in levels)
 
 
-def test_sources_of_the_databases_stay() -> None:
-    class Databases:
-        top = 0
-
-        def begin(self, prompt: Sequence[int]) -> None:
-            self.text = list(prompt)
-
-        def propose(self, limit: int | None = None) -> DraftTree:
-            first = Scripted("t", 0).choice(self.text)
-            return DraftTree((first, 22), (-1, -1), ("history", "context"), (0.9, 0.1))
-
-        def observe(self, tokens: Sequence[int], top: np.ndarray | None = None) -> None:
-            self.text += tokens
-
-        def follow(self, length: int, tokens: Sequence[int]) -> None:
-            self.text = [*self.text[:length], *tokens]
-
-    level = Level(Scripted("m", 0), Databases(), 4, Watch(), Ending({END}, Event()))
-    level.begin([5, 6])
-    assert level.propose().sources == ("history", "m", "history", "m")

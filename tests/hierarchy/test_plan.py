@@ -18,7 +18,6 @@ from hierchat.hierarchy.plan import (
     best_plan,
     by_recurrence,
     by_renewal,
-    gain,
     shortest_paths,
 )
 
@@ -123,22 +122,7 @@ def test_known_figures(
     assert by_renewal(stack, plan) == pytest.approx(renewal, abs=0.005)
 
 
-def test_gain() -> None:
-    assert gain(0.0, 5) == 1.0
-    assert gain(1.0, 5) == 6.0
-    assert gain(0.5, 2) == 1.75
-
-
-def test_one_draft_model_is_the_same_in_both_forms() -> None:
-    """Blocks of a level without drafts are exactly as long as asked for."""
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        stack = random_stack(rng, 2)
-        for plan in all_plans(stack, 6):
-            assert by_renewal(stack, plan) == pytest.approx(by_recurrence(stack, plan))
-
-
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_agrees_with_monte_carlo(seed: int) -> None:
     rng = np.random.default_rng(seed)
     levels = 2 + seed % 4
@@ -147,12 +131,6 @@ def test_agrees_with_monte_carlo(seed: int) -> None:
     simulated, error = Simulation(stack, plan, rng).ms_per_token(3000)
     assert abs(by_renewal(stack, plan) - simulated) < 4 * error
     assert error < 0.05 * simulated
-
-
-def test_perfect_drafts_are_all_kept() -> None:
-    stack = flat([1.0, 2.0, 10.0], [1.0, 1.0])
-    # 2 drafts and one more make 3 at level 1; two of those make 6, and the target adds one.
-    assert by_renewal(stack, Plan((0, 1, 2), (2, 4))) == pytest.approx((2 * (2 * 1.0 + 2.0) + 10.0) / 7)
 
 
 def test_beyond_the_last_known_width_rows_cost_on() -> None:
@@ -210,23 +188,3 @@ def test_a_useless_level_is_never_chosen() -> None:
         useless = [list(row) for row in stack.acceptance]
         useless[1] = [TokenAcceptance.of(0.0)] * 4
         assert 1 not in best_plan(replace(stack, acceptance=useless)).plan.levels
-
-
-def test_a_free_level_never_hurts() -> None:
-    rng = np.random.default_rng(11)
-    for _ in range(60):
-        stack = random_stack(rng, 3)
-        acceptance = [
-            [TokenAcceptance.of(float(rng.uniform(0.0, 0.95))) for _ in range(4)],
-            *([TokenAcceptance.of(0.0), *row] for row in stack.acceptance),
-        ]
-        more = LevelStack([[0.0, 0.0], *stack.forward_ms], acceptance)
-        assert shortest_paths(more)[0].ms <= shortest_paths(stack)[0].ms + 1e-9
-        assert best_plan(more).ms <= best_plan(stack).ms * 1.001
-
-
-def test_a_stack_pays_where_the_middle_level_is_cheap_in_width() -> None:
-    """Retrieval, a draft, a target: the example of docs/architecture.md."""
-    found = best_plan(flat([0.02, 2.0, 25.0], [0.35, 0.75]))
-    assert found.plan.levels == (0, 1, 2)
-    assert found.ms < 10.0

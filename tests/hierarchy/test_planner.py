@@ -15,7 +15,6 @@ from hierchat.hierarchy.planner import (
     Learner,
     RetrievalEstimate,
     bucket,
-    likely_run,
 )
 from tests.hierarchy import stacks
 
@@ -56,14 +55,6 @@ def test_agreement_tells_kinds_apart() -> None:
     assert found.corrected < found.overall < found.kept
 
 
-def test_agreement_forgets() -> None:
-    one = Agreement(0.5)
-    for right in (1, 0):
-        for _ in range(6000):
-            one.note(["bonus"], right)
-    assert one.acceptance().overall < 0.05
-
-
 def test_grounded_needs_some_forwards() -> None:
     one = RetrievalEstimate()
     for number in range(39):
@@ -76,11 +67,6 @@ def test_grounded_needs_some_forwards() -> None:
     assert found.brings.tokens == pytest.approx(2.0, abs=0.05)
     assert found.ms == pytest.approx(3.0, abs=0.1)
     assert (found.brings.corrected + found.brings.bonus).sum() == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("tokens", [1.0, 1.5, 3.0])
-def test_likely_run_brings_what_it_is_asked_for(tokens: float) -> None:
-    assert likely_run(tokens).tokens == pytest.approx(tokens, rel=1e-3)
 
 
 def test_a_draft_model_comes_into_the_plan_as_it_agrees_and_goes_again() -> None:
@@ -137,15 +123,6 @@ def test_contexts_are_told_apart() -> None:
     assert known.found(0).plan.levels == (0, 1)
     assert known.retrieval_estimate(0, 5000).retrieval_level() is not None
     assert known.retrieval_estimate(0, 0).retrieval_level() is None
-
-
-def test_measured_milliseconds_are_those_of_the_plan() -> None:
-    known, plan = stacks.hierarchy(1), Plan((0, 1), (4,))
-    assert known.measured_ms(plan) is None
-    for _ in range(50):
-        known.step(plan, 4, 20.0)
-        known.step(Plan((1,)), 1, 90.0)
-    assert known.measured_ms(plan) == pytest.approx(5.0)
 
 
 def test_why_a_model_is_left_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.service import ChatService
-from hierchat.drafting.growing.suffix_sort import BREAK, suffix_order
+from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.engine.batching import SequencePool
 from hierchat.store import Store
 from hierchat.texts.build import Statistics

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -22,11 +20,14 @@ from hierchat.page.panels.models_view import models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
+from tests.testing.architectures import write_gguf
 from tests.testing.browser import Chat
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.fake_service import FakeService, SlotStatus
 from tests.testing.fake_shelf import row
 from tests.testing.raw import ask
+from tests.testing.tiny_chat import model as tiny
+from tests.testing.tiny_chat import tokenizer
 
 NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
@@ -219,7 +220,7 @@ def listed(repo: str, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     with FakeHub({}) as server:
-        body = _head(tmp_path / "t.gguf")
+        body = write_gguf(tiny(), tmp_path / "t.gguf", tokenizer()).read_bytes()
         server.files = {"t-Q4_K_M.gguf": body, "t-Q8_0.gguf": body + bytes(10_000), f"{MARKUP}.gguf": b""}
         server.found = [
             listed(REPO),
@@ -231,22 +232,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         yield server
         server.answering.set()
         server.shutdown()
-
-
-def _head(path: Path) -> bytes:
-    """A file of one tensor, whose head says that it is a small Llama."""
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(1)
-    writer.add_context_length(256)
-    writer.add_embedding_length(64)
-    writer.add_feed_forward_length(128)
-    writer.add_head_count(4)
-    writer.add_tensor("token_embd.weight", np.zeros((16, 64), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path.read_bytes()
 
 
 def found(chat: Chat, repo: str) -> Locator:

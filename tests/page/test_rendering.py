@@ -31,49 +31,23 @@ from hierchat.runtime.levels import LeftOut
 from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 
+SETTINGS = GenerationSettings(temperature=0.7, top_p=0.9, stop=("END",)).model_dump(mode="json")
 FIGURES = Figures(
-    tokens=1214,
-    seconds=3.5,
-    first_token_seconds=0.21,
-    tokens_per_second=61.04,
-    tokens_per_forward=2.4,
-    acceptance_rate=0.5,
-    acceptance={"history": 0.43, "context": 0.62, "statistics": 0.2},
-    forwards=506,
-    draft_ms=0.114,
-    forward_ms=24.1,
-    verify_ms=0.21,
-    prompt_tokens=1200,
-    prompt_read=300,
-    read_seconds=0.5,
-    total_seconds=23.0,
-    waited_seconds=17.0,
-    finish="stop",
-    stop_string="END",
-    seed=7,
-    plan=(("tiny:blocks", 6),),
-    written=Written(
-        "SmolLM2 135M",
-        7,
-        GenerationSettings(temperature=0.7, top_p=0.9, stop=("END",)).model_dump(mode="json"),
-        True,
-    ),
-    speedup=2.312,
-    baseline_tokens_per_second=26.4,
-    baseline="measured",
-    shares={"target": 0.41, "history": 0.22, "context": 0.31, "statistics": 0.06},
-)
+    tokens=1214, seconds=3.5, first_token_seconds=0.21, tokens_per_second=61.04, tokens_per_forward=2.4,
+    acceptance_rate=0.5, acceptance={"history": 0.43, "context": 0.62, "statistics": 0.2}, forwards=506,
+    draft_ms=0.114, forward_ms=24.1, verify_ms=0.21, prompt_tokens=1200, prompt_read=300, read_seconds=0.5,
+    total_seconds=23.0, waited_seconds=17.0, finish="stop", stop_string="END", seed=7, plan=(("tiny:blocks", 6),),
+    written=Written("SmolLM2 135M", 7, SETTINGS, True), speedup=2.312, baseline_tokens_per_second=26.4,
+    baseline="measured", shares={"target": 0.41, "history": 0.22, "context": 0.31, "statistics": 0.06},
+)  # fmt: skip
+AWAY = LeftOut("tiny & small", "not on this machine; `python -m hierchat models get tiny` fetches it")
+LEVELS = (LevelView("smollm2-135m:blocks", 12), LevelView("smollm2-135m", None))
+PLAN = PlanView(LEVELS, retrieval=True, expected_ms=5.43, measured_ms=5.61, left_out=(AWAY,))
 
 
-PLAN = PlanView(
-    levels=(LevelView("smollm2-135m:blocks", 12), LevelView("smollm2-135m", None)),
-    retrieval=True,
-    expected_ms=5.43,
-    measured_ms=5.61,
-    left_out=(
-        LeftOut("tiny & small", "not on this machine; `python -m hierchat models get tiny` fetches it"),
-    ),
-)
+THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
+ANSWER = "Good morning! What can I do for you?"
+THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
 
 
 def visible(markup: str) -> str:
@@ -119,6 +93,9 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
 def test_the_line_of_figures(changed: dict[str, Any], line: str) -> None:
     figures = replace(FIGURES, **changed)
     assert visible(figures_line(figures)) == line
+    assert (
+        visible(figures_line(Figures(), "stopped before the first word")) == "stopped before the first word"
+    )
     poor = "without drafts" not in line and figures.speedup is not None
     assert ("too little measured to rely on" in visible(details(figures))) is poor
 
@@ -127,12 +104,6 @@ def test_headings_of_a_reply_come_below_its_message_and_skip_no_level() -> None:
     drawn = below_message(render("### low\n# high\n###### lowest\n## two\n\ntext `<h1>`"))
     assert re.findall(r'<h(\d) aria-level="(\d)"', drawn) == [("3", "3"), ("1", "3"), ("6", "4"), ("2", "4")]
     assert "&lt;h1&gt;" in drawn
-
-
-def test_figures_without_tokens_show_no_numbers() -> None:
-    assert (
-        visible(figures_line(Figures(), "stopped before the first word")) == "stopped before the first word"
-    )
 
 
 def test_details_name_every_measured_figure() -> None:
@@ -211,6 +182,12 @@ def test_marked_words_are_escaped_and_keep_every_character() -> None:
     bare = re.sub(r'<span class="hc-run [^>]*>(.*?)</span>', r"\1", drawn.split("<ul")[0], flags=re.S)
     assert html.unescape(bare) == html.unescape(f'<div class="hc-text hc-marked">{render(text)}</div>')
     assert "tiny &lt;model&gt;" in drawn
+    runs = [SourceRun(THOUGHTFUL[at : at + 7], "context") for at in range(0, len(THOUGHTFUL), 7)]
+    shown = marked(runs, THOUGHTFUL, 4.2, 7)
+    fold, answer = shown.split("</details>")
+    assert "data-run=" in fold
+    assert re.sub(r"<[^>]*>", "", answer).startswith(ANSWER)
+    assert re.sub(r"<[^>]*>", "", shown).count("Good morning!") == 1
 
 
 def test_conversations_are_grouped_by_local_day() -> None:
@@ -434,11 +411,6 @@ def test_the_plan_from_the_target_down() -> None:
     assert "earlier texts" not in shown
 
 
-THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
-ANSWER = "Good morning! What can I do for you?"
-THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
-
-
 def test_a_thought_is_folded_above_the_answer() -> None:
     shown = reply_text.drawn(THOUGHTFUL, 4.2, 7)
     fold, answer = shown.split("</details>")
@@ -462,16 +434,6 @@ def test_nothing_in_a_thought_can_press_a_button() -> None:
     assert "<button" not in shown
     assert shown.count("</details>") == 1
     assert "<b>" not in shown
-
-
-def test_runs_are_marked_in_thought_and_answer() -> None:
-    runs = [SourceRun(THOUGHTFUL[at : at + 7], "context") for at in range(0, len(THOUGHTFUL), 7)]
-    shown = marked(runs, THOUGHTFUL, 4.2, 7)
-    fold, answer = shown.split("</details>")
-    assert "data-run=" in fold
-    text = re.sub(r"<[^>]*>", "", answer)
-    assert text.startswith(ANSWER)
-    assert re.sub(r"<[^>]*>", "", shown).count("Good morning!") == 1
 
 
 def test_a_call_of_a_tool_is_shown_as_one() -> None:

@@ -41,9 +41,10 @@ NAMED = ("no chats yet", "chat settings", "an editor", "a comparison")
 """Views in which no name stands twice but in SHARED."""
 SHARED = {
     "Copy", "Edit", "Again", "Sources", "Details", "Fork: continue in a new chat", "You", "Reply",
-    "Where the words came from",
+    "Where the words came from", "Task", "the manual",
 }  # fmt: skip
-"""Names that stand once in every message, told apart by it."""
+"""Names that stand once in every message, told apart by it; the last two are of RICH."""
+LANGUAGE = ("html-lang-valid", "valid-lang")
 SPOKEN = """([known, theirs]) => {
   const told = ['aria-label', 'title', 'placeholder', 'alt', 'aria-description', 'data-said'];
   const found = [];
@@ -75,6 +76,7 @@ THEIRS = ", ".join((
     "style", ".hc-model > h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
     # What lower layers say, or said when it was stored.
     ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict", ".hc-results .hc-quiet",
+    ".hc-snippet", ".hc-error",
     ".hc-against", ".hc-result .hc-facts", ".hc-difference h3", ".hc-both th", ".hc-chart li", ".hc-chart svg",
 ))  # fmt: skip
 """Texts of users and models, names, what Gradio says."""
@@ -254,7 +256,7 @@ def test_every_view(
     service.script = Script()
     with service.store.connection.write() as db:
         db.execute("DELETE FROM conversations")
-    spoken = {pseudo.Pseudo().gettext(name) for name in SHARED} if code == pseudo.CODE else SHARED
+    shared = SHARED | {pseudo.Pseudo().gettext(name) for name in SHARED}
     shots = os.environ.get("HIERCHAT_SHOTS") if code == "en" else None
     found: list[str] = []
     with driving.visiting(chromium, address, width, 800 if width > 768 else 844, dark) as chat:
@@ -262,8 +264,8 @@ def test_every_view(
         speak(chat, code)
         for view in views(chat, service):
             # The language that is made up has no code of its own.
-            look = [one for one in serious(chat) if code == "en" or not one.startswith("html-lang-valid")]
-            look += badly_named(chat, spoken) if view in NAMED else ()
+            look = [one for one in serious(chat) if code == "en" or not one.startswith(LANGUAGE)]
+            look += badly_named(chat, shared) if view in NAMED else ()
             look += chat.page.evaluate(SPOKEN, [KNOWN, THEIRS]) if code == pseudo.CODE else ()
             too_wide = chat.page.evaluate("document.documentElement.scrollWidth - innerWidth")
             look += [f"{too_wide} px too wide"] if too_wide > 0 else ()

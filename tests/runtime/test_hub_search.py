@@ -6,12 +6,10 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.models.progress import ModelError
 from hierchat.runtime.costs import REACHED
@@ -84,18 +82,6 @@ def test_found_looked_at_added_fetched_and_loaded(hub: FakeHub, manager: ModelMa
     wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
     assert manager._slot.status.name == name
     assert next(row for row in manager.rows(1) if row.name == name).state == "here"
-
-
-def test_what_is_stopped_while_it_is_fetched_is_not_loaded(hub: FakeHub, manager: ModelManager) -> None:
-    manager.hub.search("tiny")
-    answered(manager.hub)
-    looked(manager.hub)
-    hub.answering.clear()
-    name = manager.add_and_load()
-    manager.stop(name)
-    hub.answering.set()
-    wait(lambda: not manager.busy)
-    assert manager._slot.status.phase == "none"
 
 
 def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
@@ -208,13 +194,3 @@ def test_a_slow_hub_is_waited_for_left_and_not_asked_without_end(hub: FakeHub) -
     assert search.now is None  # what nobody waits for any more is not shown
     search.search("again")
     assert answered(search).words == "again"
-
-
-def test_what_nobody_expected_is_a_sentence(hub: FakeHub) -> None:
-    def judge(described: Described) -> Any:
-        raise RuntimeError("unexpected")
-
-    search = HubSearch(judge)
-    search.search("tiny")
-    answered(search)
-    assert "Something went wrong" in looked(search).message

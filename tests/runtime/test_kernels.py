@@ -12,10 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from hierchat.drafting.growing.suffix_sort import ordered, suffix_order
-from hierchat.engine.cpu.trial import trial_product, trial_runner
+from hierchat.drafting.suffix_index import ordered, suffix_order
 from hierchat.jit import Kernels
-from hierchat.models.formats.layouts import LAYOUTS
 from hierchat.models.progress import Progress
 from hierchat.runtime import kernels
 from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling
@@ -29,7 +27,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """What is started, as if nothing were compiled and there were two cores; it does what `script` says."""
     found: list[subprocess.Popen[bytes]] = []
     monkeypatch.setattr(kernels, "cores", lambda: 2)
-    monkeypatch.setattr(kernels, "_is_there", lambda part: False)
+    monkeypatch.setattr(kernels, "is_compiled", lambda: False)
+    monkeypatch.setattr(kernels, "is_drafting_compiled", lambda: False)
     monkeypatch.setattr(kernels, "LEAST_MEMORY", 0)
     popen = subprocess.Popen
 
@@ -86,23 +85,10 @@ def test_a_report_that_raises_ends_it(started: list[subprocess.Popen[bytes]]) ->
     assert started[1].poll() is not None
 
 
-def test_a_process_that_cannot_start(
+def test_one_core_compiles_by_itself(
     started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError
-
-    monkeypatch.setattr(kernels.subprocess, "Popen", fail)
-    compiling = Compiling()
-    compiling.wait(ENGINE, lambda progress: None)
-    compiling.close()
-
-
-@pytest.mark.parametrize("cores", [1])
-def test_one_core_compiles_by_itself(
-    started: list[subprocess.Popen[bytes]], cores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "cores", lambda: cores)
+    monkeypatch.setattr(kernels, "cores", lambda: 1)
     Compiling().close()
     assert not started
 
@@ -148,12 +134,3 @@ def test_what_cannot_be_written_is_sorted_by_the_same_code() -> None:
     tokens.flags.writeable = False
     assert suffix_order(tokens).tolist() == expected
     assert len(ordered.signatures) == known  # type: ignore[attr-defined]
-
-
-def test_the_tiny_model_passes() -> None:
-    runner = trial_runner()
-    assert runner.exact
-    for name in LAYOUTS:
-        error, same = trial_product(name)
-        assert same
-        assert error < 2e-5

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hierchat.runtime import template
-from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from hierchat.runtime.template import ChatTemplate, PromptError, TemplateRefused, TemplateStopped
 from tests.testing import thinkers
 from tests.testing.thinkers import thinker
@@ -113,11 +112,6 @@ LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% en
 TEN_GIGABYTES = "{{ messages[0].content * 10000000000 }}"
 HOSTILE = {
     "loops": (LOOPS, "it computed for more than 1 seconds"),
-    "loops where it is compiled": ("{{ 9 ** (9 ** 9) }}", "it computed for more than 1 seconds"),
-    "loops, only in later messages": (
-        f"{{% if messages | length > 1 %}}{LOOPS}{{% endif %}}",
-        "it computed for more than 1 seconds",
-    ),
     "writes 10 GB": (TEN_GIGABYTES, "it took too much memory"),
     "writes 10 GB where it is compiled": ("{{ 'x' * 10000000000 }}", "it took too much memory"),
     "writes 10 MB": ("{{ messages[0].content * 10000000 }}", "it wrote too much text"),
@@ -137,15 +131,14 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_stopped_and_named(name: str, one_second: None) -> None:
     text, why = HOSTILE[name]
-    prompts = PromptBuilder(with_template(text), 10_000, model="evil-1b")
-    said = [PromptMessage("user", "a"), PromptMessage("assistant", "b"), PromptMessage("user", "c")]
+    said = [{"role": role, "content": "a"} for role in ("user", "assistant", "user")]
     with pytest.raises(TemplateStopped) as caught:
-        prompts.build(said, 10)
+        ChatTemplate(with_template(text), "evil-1b").text(said)
     error = str(caught.value)
     assert error.startswith("The chat template of evil-1b ")
     assert why in error
     assert error.endswith("Choose another model, or another file of this one.")
-    assert PromptBuilder(tokenizer(), 10_000).build(said, 10).ids  # others go on
+    assert ChatTemplate(tokenizer()).text(said)  # others go on
 
 
 def test_what_a_template_refuses_is_said_in_its_words() -> None:
@@ -175,18 +168,6 @@ def test_a_process_that_something_else_ended_is_started_again() -> None:
     os.kill(process.pid, signal.SIGTERM)
     process.wait()
     assert made.text(CHATS[0]) == before
-
-
-def test_long_chats_are_rendered_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    rendered = []
-    prompts = PromptBuilder(tokenizer(), 300)
-    real = prompts.template.ids
-    monkeypatch.setattr(
-        prompts.template, "ids", lambda *args, **more: rendered.append(1) or real(*args, **more)
-    )
-    said = [PromptMessage("user", f"message {at}") for at in range(400)]
-    assert prompts.build(said, 10).dropped_turns > 350
-    assert len(rendered) <= 11
 
 
 def test_the_process_opens_no_files_and_starts_no_program() -> None:

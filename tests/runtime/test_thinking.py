@@ -95,24 +95,6 @@ def test_a_template_that_keeps_thoughts_keeps_the_tokens() -> None:
     assert tokens in [tuple(ids[at : at + len(tokens)]) for at in range(len(ids))]
 
 
-def test_replies_without_a_thought_stay_as_they_were_written() -> None:
-    for template in (QWEN3, DEEPSEEK, GRANITE):
-        made = thinker(template)
-        letters = tuple(token for letter in "What" for token in ids_of(made, letter))
-        said = [
-            PromptMessage("user", "one"),
-            PromptMessage("assistant", "What", (*letters, END)),
-            PromptMessage("user", "two"),
-        ]
-        ids = PromptBuilder(made, 10_000).build(said, 10, {END}).ids
-        assert letters in [tuple(ids[at : at + len(letters)]) for at in range(len(ids))]
-
-
-def test_a_thought_that_was_cut_leaves_nothing() -> None:
-    said = prompt(QWEN3, *talk(QWEN3, "<think>\nThe user asks."))
-    assert "The user asks." not in said
-
-
 def test_gpt_oss_gets_its_own_marks_once() -> None:
     made = thinker(GPT_OSS)
     thought = "<|channel|>analysis<|message|>The user asks.<|end|>"
@@ -138,14 +120,6 @@ def test_gpt_oss_calls_a_function() -> None:
     assert (
         split_reasoning(text).answer == '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
     )
-
-
-def test_marks_of_gemma() -> None:
-    made = thinker(GEMMA4)
-    text = ThinkingFormat(made).text(
-        ids_of(made, "<|channel>thought\nThe user asks.<channel|>Thank you.<turn|>")
-    )
-    assert text == REPLY
 
 
 @pytest.mark.parametrize("template", [QWEN3, GPT_OSS, GEMMA4])

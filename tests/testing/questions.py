@@ -11,7 +11,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.levels import Levels
+from hierchat.runtime.levels import Levels, LoadedLevel
 from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 from tests.testing.tiny_chat import END
@@ -31,7 +31,8 @@ def with_draft_models() -> ServedModel:
     served.engine.latency = LatencyCurve()
     served.engine.latency.note(1, 0, 1.0)
     hierarchy = Hierarchy(NAMES, [*latencies, served.engine.latency], {(1, 2): 0.99})
-    return replace(served, levels=Levels(targets, latencies, hierarchy))
+    models = tuple(map(LoadedLevel, NAMES, targets, latencies))
+    return replace(served, levels=Levels(models, hierarchy))
 
 
 def questions(count: int, turns: int = 1, group: str = "qa") -> list[Question]:

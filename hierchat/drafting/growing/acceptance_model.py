@@ -1,9 +1,8 @@
 """How likely each candidate is to be accepted, given all the evidence; and what is learned from what followed.
 
-A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax, so
-that siblings never sum above 1. Below it stands a small hidden layer, fitted beforehand, which combines the evidence of
-several sources. The regression goes on learning from every place where it is known what followed, drafted or not. It
-drifts back to what was fitted, so that old lessons fade.
+A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax. Below
+it stands a small hidden layer, fitted beforehand. The regression goes on learning from every place where it is known
+what followed, drafted or not, and drifts back to what was fitted.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.gumbel_noise import gumbel
 from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     COUNT,
@@ -34,6 +32,50 @@ from hierchat.drafting.growing.kernel_arrays import (
 
 LEAST = np.float32(1e-3)
 ONE = np.float32(1.0)
+
+LUCKY = 2.0
+"""Noise from which on a token that was seen once in a sample is a candidate by that alone: one token in eight."""
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _12 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(12)
+_MEMBER = np.uint64(63)
+
+
+@kernel
+def _hash(key, counter):  # type: ignore[no-untyped-def]
+    bits = np.uint64(counter) * _GAMMA + np.uint64(key)
+    bits = (bits ^ (bits >> _30)) * _FIRST
+    bits = (bits ^ (bits >> _27)) * _SECOND
+    return bits ^ (bits >> _31)
+
+
+@kernel
+def _log(bits):  # type: ignore[no-untyped-def]
+    return np.log((np.float64(bits >> _12) + 0.5) * 2.0**-52)
+
+
+@kernel
+def reply_key(seed):  # type: ignore[no-untyped-def]
+    """Return what all noise of a seed begins with."""
+    return _hash(_GAMMA, seed)
+
+
+@kernel
+def place_key(reply, position):  # type: ignore[no-untyped-def]
+    """Return the key of all noise at a position. 0 stands for no noise, and never comes out."""
+    return _hash(reply, position)
+
+
+@kernel
+def gumbel(key, token):  # type: ignore[no-untyped-def]
+    """Draw the noise of one token: the numbers of engine/sampling/gumbel.py, which the sampler will use."""
+    token = np.int64(token)
+    bits = _hash(key, 2 * (token >> 15 << 9 | token & 511))
+    arrival = -_log(bits) / 64.0
+    if bits & _MEMBER != np.uint64(token >> 9 & 63):
+        arrival -= _log(_hash(key, 2 * token + 1))
+    return np.float32(-np.log(arrival))
 
 
 @kernel
@@ -155,8 +197,9 @@ def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def learn(places, place, model, prior, token, rate, forget):  # type: ignore[no-untyped-def]
-    """`token` followed at row `place`. Returns the candidate that it was, or -1."""
+def learn(places, place, lessons, token):  # type: ignore[no-untyped-def]
+    """Learn that `token` followed at row `place`. Returns the candidate that it was, or -1."""
+    model, prior, rate, forget = lessons.model, lessons.prior, lessons.rate, lessons.forget
     right = -1
     count = places.candidates[place]
     none = np.float32(1.0)

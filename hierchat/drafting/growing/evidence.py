@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.gumbel_noise import LUCKY, gumbel
+from hierchat.drafting.growing.acceptance_model import LUCKY, gumbel
 from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     BREAK,
@@ -45,8 +45,6 @@ from hierchat.drafting.growing.kernel_arrays import (
 )
 from hierchat.drafting.successors import find_pair
 
-# Where a suffix of the text occurs in a sorted run.
-
 
 @intrinsic
 def peek(typing: Any, address: Any, index: Any) -> Any:
@@ -60,58 +58,40 @@ def peek(typing: Any, address: Any, index: Any) -> Any:
 
 
 @kernel
-def compare(tokens, length, position, text, end, size):  # type: ignore[no-untyped-def]
-    """Sign of the order of what stands at `position` and the last `size` tokens of text[:end]."""
-    for i in range(size):
-        at = position + i
-        token = peek(tokens, at) if at < length else BREAK
-        wanted = text[end - size + i]
-        if token != wanted:
-            return -1 if token < wanted else 1
+def token_at(run, position):  # type: ignore[no-untyped-def]
+    """Return the token at a position of a run's log; BREAK behind its end."""
+    return peek(run[RUN_TOKENS], position) if position < run[RUN_LENGTH] else BREAK
+
+
+@kernel
+def compare(run, position, suffix, known):  # type: ignore[no-untyped-def]
+    """Return the sign of the order of what stands at `position` and a suffix, whose first `known` tokens are equal."""
+    log, length = run[RUN_TOKENS], run[RUN_LENGTH]
+    for i in range(known, len(suffix)):
+        token = peek(log, position + i) if position + i < length else BREAK
+        if token != suffix[i]:
+            return -1 if token < suffix[i] else 1
     return 0
 
 
 @kernel
-def occurrences(tokens, length, order, count, text, end, size):  # type: ignore[no-untyped-def]
-    """The range of the order whose suffixes begin with the last `size` tokens of text[:end]."""
-    low, high = 0, count
-    above = count
+def occurrences(run, low, high, suffix, known):  # type: ignore[no-untyped-def]
+    """Return the part of a run's order from `low` to `high` that begins with a suffix; `known` tokens of it do."""
+    order = run[RUN_ORDER]
+    end = high
     while low < high:
         middle = (low + high) // 2
-        sign = compare(tokens, length, peek(order, middle), text, end, size)
+        sign = compare(run, peek(order, middle), suffix, known)
         if sign < 0:
             low = middle + 1
         else:
             high = middle
             if sign > 0:
-                above = middle
-    first = low
-    high = above
-    while low < high:
-        middle = (low + high) // 2
-        if compare(tokens, length, peek(order, middle), text, end, size) > 0:
-            high = middle
-        else:
-            low = middle + 1
-    return first, low
-
-
-@kernel
-def narrowed(tokens, length, order, low, high, offset, token):  # type: ignore[no-untyped-def]
-    """The part of a range whose suffixes go on with `token` after `offset` tokens."""
-    end = high
-    while low < high:
-        middle = (low + high) // 2
-        at = peek(order, middle) + offset
-        if (peek(tokens, at) if at < length else BREAK) < token:
-            low = middle + 1
-        else:
-            high = middle
+                end = middle
     first, high = low, end
     while low < high:
         middle = (low + high) // 2
-        at = peek(order, middle) + offset
-        if (peek(tokens, at) if at < length else BREAK) > token:
+        if compare(run, peek(order, middle), suffix, known) > 0:
             high = middle
         else:
             low = middle + 1
@@ -119,13 +99,15 @@ def narrowed(tokens, length, order, low, high, offset, token):  # type: ignore[n
 
 
 @kernel
-def matched(tokens, place, text, end, known):  # type: ignore[no-untyped-def]
-    """How many tokens before `place` in the log equal the last ones of text[:end]; `known` do."""
+def matched(run, position, text, known):  # type: ignore[no-untyped-def]
+    """Count the tokens before `position` in a run's log that equal the last ones of `text`; `known` do."""
     size = known
-    while size < MAX_MATCH and size < end and size < place:
-        token = text[end - 1 - size]
-        if token == BREAK or peek(tokens, place - 1 - size) != token:
-            break
+    while (
+        size < MAX_MATCH
+        and size < len(text)
+        and size < position
+        and peek(run[RUN_TOKENS], position - 1 - size) == text[len(text) - 1 - size]
+    ):
         size += 1
     return size
 
@@ -135,49 +117,48 @@ MOST_VOTES = 7
 
 
 @kernel
-def look(databases, places, place, parent, text, end):  # type: ignore[no-untyped-def]
-    """Fill row `place`: the next token of text[:end], whose last token was appended to row `parent`'s text (-1: none).
-
-    The tail of the context and the path stand in `text`.
-    """
-    look_near(databases, places, place, text, end)
-    look_far(databases, places, place, parent, text, end)
+def look(at, parent):  # type: ignore[no-untyped-def]
+    """Fill a row with the next tokens of a text, whose last token was appended to row `parent`'s text (-1: none)."""
+    look_near(at)
+    look_far(at, parent)
 
 
 @kernel
-def look_near(databases, places, place, text, end):  # type: ignore[no-untyped-def]
-    """Begin row `place` with the evidence of the context."""
+def look_near(at):  # type: ignore[no-untyped-def]
+    """Begin a row with the evidence of the context."""
+    places, place = at.places, at.place
     places.candidates[place] = 0
     places.known[place, :, :RECENT] = 0.0
     places.suffix[place] = 0
     places.close[place] = 0
-    _look_back(databases, places, place, text, end)
+    _look_back(at)
 
 
 @kernel
-def look_far(databases, places, place, parent, text, end):  # type: ignore[no-untyped-def]
+def look_far(at, parent):  # type: ignore[no-untyped-def]
     """Add the evidence of all other databases."""
+    runs = at.databases.runs
     for slot in range(1, SLOTS):
         if slot == SUCCESSORS:
-            _look_up(databases, places, place, text, end)
+            _look_up(at)
             continue
         some = False
-        for run in range(len(databases.runs)):
-            if databases.runs[run, RUN_SLOT] == slot:
+        for run in range(len(runs)):
+            if runs[run, RUN_SLOT] == slot:
                 some = True
         if some:
-            _find(databases.runs, places, place, parent, slot, text, end)
-            _add_followers(databases.runs, places, place, slot)
+            _find(at, parent, slot)
+            _add_followers(at, slot)
 
 
 @kernel
-def _candidate(places, place, token):  # type: ignore[no-untyped-def]
-    """The row of a token; -1 where there is no room."""
+def _candidate(places, place, token, new):  # type: ignore[no-untyped-def]
+    """Return the row of a token; -1 where it has none, and is not to get a `new` one or there is no room."""
     count = places.candidates[place]
     for i in range(count):
         if places.tokens[place, i] == token:
             return i
-    if count == CANDIDATES:
+    if count == CANDIDATES or not new:
         return -1
     places.tokens[place, count] = token
     places.seen[place, count] = 0.0
@@ -186,14 +167,15 @@ def _candidate(places, place, token):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add_occurrence(places, place, slot, token, length, first):  # type: ignore[no-untyped-def]
-    """One occurrence of the suffix, followed by a token."""
+def _add_occurrence(at, slot, token, length, first):  # type: ignore[no-untyped-def]
+    """Count one occurrence of the suffix, followed by a token."""
+    places, place = at.places, at.place
     known = places.known[place, slot]
     vote = np.float32(2.0 ** (min(length, MOST_VOTES) - 1))
     known[OCCURRENCES] += 1
     known[ALL_VOTES] += vote
     known[LONGEST] = max(known[LONGEST], length)
-    i = _candidate(places, place, token)
+    i = _candidate(places, place, token, True)
     if i >= 0:
         seen = places.seen[place, i, slot]
         seen[LENGTH] = max(seen[LENGTH], length)
@@ -204,72 +186,69 @@ def _add_occurrence(places, place, slot, token, length, first):  # type: ignore[
 
 
 @kernel
-def _count(places, place, slot, sampled, counts, number, total, suffix, population):  # type: ignore[no-untyped-def]
-    """Tokens that follow the shorter suffix, `counts` times of `total` looked at. A token that was seen once is no
-    candidate by that alone, but by its noise."""
+def _count(at, slot, follow, suffix, population):  # type: ignore[no-untyped-def]
+    """Count the tokens that follow the shorter suffix. A token that was seen once is no candidate by that alone, but by
+    its noise."""
+    places, place = at.places, at.place
+    sampled = np.empty(len(follow), np.int32)
+    counts = np.empty(len(follow), np.int64)
+    number = total = 0
+    for token in follow:
+        if token == BREAK:
+            continue
+        total += 1
+        j = 0
+        while j < number and sampled[j] != token:
+            j += 1
+        if j == number:
+            sampled[j], counts[j] = token, 0
+            number += 1
+        counts[j] += 1
+    if total == 0:
+        return
     known = places.known[place, slot]
     key = places.keys[place]
     known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
     for j in range(number):
-        if counts[j] > 1 or (key != 0 and gumbel(key, sampled[j]) > LUCKY):
-            i = _candidate(places, place, np.int64(sampled[j]))
-        else:
-            i = -1
-            for c in range(places.candidates[place]):
-                if places.tokens[place, c] == sampled[j]:
-                    i = c
+        new = counts[j] > 1 or (key != 0 and gumbel(key, sampled[j]) > LUCKY)
+        i = _candidate(places, place, np.int64(sampled[j]), new)
         if i >= 0:
             places.seen[place, i, slot, SAMPLED] = counts[j]
 
 
 @kernel
-def _tally(sampled, counts, number, token):  # type: ignore[no-untyped-def]
-    for j in range(number):
-        if sampled[j] == token:
-            counts[j] += 1
-            return number
-    sampled[number] = token
-    counts[number] = 1
-    return number + 1
-
-
-@kernel
-def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-def]
-    """The context: all occurrences of the last token, newest first, up to VISITS."""
-    last = text[end - 1]
-    at = databases.newest[last] if last < len(databases.newest) else -1
+def _look_back(at):  # type: ignore[no-untyped-def]
+    """Look at the last token's occurrences in the context, newest first, up to VISITS."""
+    databases, places, place, text = at.databases, at.places, at.place, at.text
+    last = text[len(text) - 1]
+    before = databases.newest[last] if last < len(databases.newest) else -1
     follow = np.empty(VISITS, np.int32)
     lengths = np.empty(VISITS, np.int64)
     ends = np.empty(VISITS, np.int64)
-    sampled = np.empty(VISITS, np.int32)
-    counts = np.empty(VISITS, np.int64)
-    number = total = longest = 0
-    context = len(databases.previous)
+    total = longest = 0
     for _ in range(VISITS):
-        if at < 0:
+        if before < 0:
             break
-        token = databases.tokens[at + 1] if at + 1 < context else BREAK
-        if token != BREAK:
+        if before + 1 < len(databases.previous):
             length = 1
             while (
                 length < MAX_MATCH
-                and length < end
-                and at >= length
-                and databases.tokens[at - length] == text[end - 1 - length]
+                and length < len(text)
+                and before >= length
+                and databases.tokens[before - length] == text[len(text) - 1 - length]
             ):
                 length += 1
-            follow[total] = token
+            follow[total] = databases.tokens[before + 1]
             lengths[total] = length
-            ends[total] = at + 1
+            ends[total] = before + 1
             longest = max(longest, length)
-            number = _tally(sampled, counts, number, token)
             total += 1
-        at = databases.previous[at]
+        before = databases.previous[before]
     kept = 0
     for length in range(longest, 0, -1):
         for i in range(total):
             if lengths[i] == length and kept < CLOSE:
-                _add_occurrence(places, place, CONTEXT, np.int64(follow[i]), length, kept == 0)
+                _add_occurrence(at, CONTEXT, np.int64(follow[i]), length, kept == 0)
                 places.close_run[place, CONTEXT, kept] = -1
                 places.close_end[place, CONTEXT, kept] = ends[i]
                 places.close_length[place, CONTEXT, kept] = length
@@ -277,79 +256,49 @@ def _look_back(databases, places, place, text, end):  # type: ignore[no-untyped-
         if kept == CLOSE:
             break
     places.close[place, CONTEXT] = kept
-    if total:
-        _count(places, place, CONTEXT, sampled, counts, number, total, 1, total)
+    _count(at, CONTEXT, follow[:total], 1, total)
 
 
 @kernel
-def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-untyped-def]
-    """The suffix to sample and the occurrences to look at, in all runs of a slot."""
-    close = 0
-    suffix = 0
-    rows = len(runs)
-    low = np.zeros(rows, np.int64)
-    high = np.zeros(rows, np.int64)
+def _find(at, parent, slot):  # type: ignore[no-untyped-def]
+    """Find the suffix to sample and the occurrences to look at, in all runs of a slot."""
+    runs, places, place, text = at.databases.runs, at.places, at.place, at.text
+    close = suffix = 0
+    bounds = np.zeros((len(runs), 2), np.int64)
     if parent >= 0 and 0 < places.suffix[parent, slot] < MAX_MATCH - 1:
         # One longer than the parent's: within its occurrences
         size = places.suffix[parent, slot]
-        total = 0
-        for run in range(rows):
-            if runs[run, RUN_SLOT] == slot:
-                low[run], high[run] = narrowed(
-                    runs[run, RUN_TOKENS],
-                    runs[run, RUN_LENGTH],
-                    runs[run, RUN_ORDER],
-                    places.low[parent, run],
-                    places.high[parent, run],
-                    size,
-                    text[end - 1],
-                )
-                total += high[run] - low[run]
-        if total > CLOSE:
+        if _search(at, parent, slot, size + 1, bounds) > CLOSE:
             suffix = size + 1
-            for run in range(rows):
-                if runs[run, RUN_SLOT] == slot:
-                    places.low[place, run], places.high[place, run] = low[run], high[run]
             # What the parent looked at and goes on with this token
             for j in range(places.close[parent, slot]):
-                run = places.close_run[parent, slot, j]
-                next_place = places.close_end[parent, slot, j]
-                if (
-                    next_place < runs[run, RUN_LENGTH]
-                    and peek(runs[run, RUN_TOKENS], next_place) == text[end - 1]
-                ):
+                run, end = places.close_run[parent, slot, j], places.close_end[parent, slot, j]
+                if token_at(runs[run], end) == text[len(text) - 1]:
                     places.close_run[place, slot, close] = run
-                    places.close_end[place, slot, close] = next_place + 1
+                    places.close_end[place, slot, close] = end + 1
                     places.close_length[place, slot, close] = min(
                         places.close_length[parent, slot, j] + 1, MAX_MATCH
                     )
                     close += 1
         else:
-            close = _take(runs, places, place, slot, low, high, size + 1, text, end)
-            while size > 0:
-                if _search(runs, slot, text, end, size, low, high) > CLOSE:
-                    break
-                close = _take(runs, places, place, slot, low, high, size, text, end)
+            close = _take(at, slot, size + 1, bounds)
+            while size > 0 and _search(at, -1, slot, size, bounds) <= CLOSE:
+                close = _take(at, slot, size, bounds)
                 size -= 1
             suffix = size
-            for run in range(rows):
-                if runs[run, RUN_SLOT] == slot:
-                    places.low[place, run], places.high[place, run] = low[run], high[run]
+        _keep(at, slot, bounds)
     else:
         # Pairs first: mostly they are common enough, and the last token alone need not be searched.
-        size, rising = (2 if end > 1 and text[end - 2] != BREAK else 1), True
-        while 0 < size <= min(MAX_MATCH, end) and text[end - size] != BREAK:
-            total = _search(runs, slot, text, end, size, low, high)
-            if total > CLOSE:
+        size, rising = min(2, len(text)), True
+        while size <= min(MAX_MATCH, len(text)):
+            if _search(at, -1, slot, size, bounds) > CLOSE:
                 suffix = size
-                for run in range(rows):
-                    if runs[run, RUN_SLOT] == slot:
-                        places.low[place, run], places.high[place, run] = low[run], high[run]
+                _keep(at, slot, bounds)
                 if not rising:
                     break
                 size += 1
             else:
-                close = _take(runs, places, place, slot, low, high, size, text, end)
+                close = _take(at, slot, size, bounds)
                 if suffix or size == 1:
                     break
                 size, rising = 1, False
@@ -358,163 +307,136 @@ def _find(runs, places, place, parent, slot, text, end):  # type: ignore[no-unty
 
 
 @kernel
-def _search(runs, slot, text, end, size, low, high):  # type: ignore[no-untyped-def]
-    """Where the last `size` tokens occur in each run of a slot; how often in all."""
-    total = 0
+def _keep(at, slot, bounds):  # type: ignore[no-untyped-def]
+    for run in range(len(bounds)):
+        if at.databases.runs[run, RUN_SLOT] == slot:
+            at.places.bounds[at.place, run, 0] = bounds[run, 0]
+            at.places.bounds[at.place, run, 1] = bounds[run, 1]
+
+
+@kernel
+def _search(at, parent, slot, size, bounds):  # type: ignore[no-untyped-def]
+    """Find where the last `size` tokens occur in each run of a slot, and return how often in all. `parent`: the row
+    among whose occurrences, of one token fewer, they are; -1: anywhere."""
+    runs, total = at.databases.runs, 0
+    suffix = at.text[len(at.text) - size :]
     for run in range(len(runs)):
         if runs[run, RUN_SLOT] == slot:
-            low[run], high[run] = occurrences(
-                runs[run, RUN_TOKENS],
-                runs[run, RUN_LENGTH],
-                runs[run, RUN_ORDER],
-                runs[run, RUN_SIZE],
-                text,
-                end,
-                size,
-            )
-            total += high[run] - low[run]
+            low, high, known = 0, runs[run, RUN_SIZE], 0
+            if parent >= 0:
+                low, high = at.places.bounds[parent, run, 0], at.places.bounds[parent, run, 1]
+                known = size - 1
+            low, high = occurrences(runs[run], low, high, suffix, known)
+            bounds[run, 0], bounds[run, 1] = low, high
+            total += high - low
     return total
 
 
 @kernel
-def _take(runs, places, place, slot, low, high, size, text, end):  # type: ignore[no-untyped-def]
-    """Occurrences to be looked at one by one; how many there are."""
+def _take(at, slot, size, bounds):  # type: ignore[no-untyped-def]
+    runs, places, place = at.databases.runs, at.places, at.place
     close = 0
     for run in range(len(runs)):
         if runs[run, RUN_SLOT] == slot:
-            for i in range(low[run], high[run]):
+            for i in range(bounds[run, 0], bounds[run, 1]):
                 after = peek(runs[run, RUN_ORDER], i) + size
                 if close < CLOSE and after < runs[run, RUN_LENGTH]:
                     places.close_run[place, slot, close] = run
                     places.close_end[place, slot, close] = after
-                    places.close_length[place, slot, close] = matched(
-                        runs[run, RUN_TOKENS], after, text, end, size
-                    )
+                    places.close_length[place, slot, close] = matched(runs[run], after, at.text, size)
                     close += 1
     return close
 
 
 @kernel
-def _add_followers(runs, places, place, slot):  # type: ignore[no-untyped-def]
-    """Add what follows the occurrences that _find chose."""
+def _add_followers(at, slot):  # type: ignore[no-untyped-def]
+    runs, places, place = at.databases.runs, at.places, at.place
     newest_length = newest_run = newest_end = 0
     newest = -1
     for j in range(places.close[place, slot]):
         run, after = places.close_run[place, slot, j], places.close_end[place, slot, j]
-        token = peek(runs[run, RUN_TOKENS], after) if after < runs[run, RUN_LENGTH] else BREAK
+        token = token_at(runs[run], after)
         if token == BREAK:
             continue
         length = places.close_length[place, slot, j]
-        _add_occurrence(places, place, slot, token, length, False)
-        if length > newest_length or (
-            length == newest_length and (run > newest_run or (run == newest_run and after > newest_end))
-        ):
+        _add_occurrence(at, slot, token, length, False)
+        if (length, run, after) > (newest_length, newest_run, newest_end):
             newest, newest_length, newest_run, newest_end = token, length, run, after
     for i in range(places.candidates[place]):
         if newest >= 0 and places.tokens[place, i] == newest:
             places.seen[place, i, slot, NEWEST] = 1.0
-    suffix = places.suffix[place, slot]
-    if suffix == 0:
-        return
-    runs_of = np.empty(SAMPLES, np.int64)
-    ends = np.empty(SAMPLES, np.int64)
-    population = _spread(runs, places, place, slot, runs_of, ends)
-    sample = min(population, SAMPLES)
-    follow = np.empty(SAMPLES, np.int32)
-    for j in range(sample):
-        run = runs_of[j]
-        follow[j] = peek(runs[run, RUN_TOKENS], ends[j]) if ends[j] < runs[run, RUN_LENGTH] else BREAK
-    sampled = np.empty(SAMPLES, np.int32)
-    counts = np.empty(SAMPLES, np.int64)
-    number = total = 0
-    for j in range(sample):
-        if follow[j] != BREAK:
-            number = _tally(sampled, counts, number, np.int64(follow[j]))
-            total += 1
-    if total:
-        _count(places, place, slot, sampled, counts, number, total, suffix, population)
+    if places.suffix[place, slot] > 0:
+        _, _, follow, population = _spread(runs, places, place, slot)
+        _count(at, slot, follow, places.suffix[place, slot], population)
 
 
 @kernel
-def _spread(runs, places, place, slot, runs_of, ends):  # type: ignore[no-untyped-def]
-    """Evenly spread occurrences of the shorter suffix, SAMPLES at most: the run of each, and where its next token
-    stands. Returns how many occurrences there are in all."""
+def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
+    """Spread SAMPLES at most evenly over the occurrences of the shorter suffix: the run of each, where its next token
+    stands, and that token. Returns how many occurrences there are in all, too."""
     population = 0
     for run in range(len(runs)):
         if runs[run, RUN_SLOT] == slot:
-            population += places.high[place, run] - places.low[place, run]
+            population += places.bounds[place, run, 1] - places.bounds[place, run, 0]
     sample = min(population, SAMPLES)
+    runs_of = np.empty(sample, np.int64)
+    ends = np.empty(sample, np.int64)
+    follow = np.empty(sample, np.int32)
     before = run = 0
-    size = 0
     for j in range(sample):
         rank = (2 * j + 1) * population // (2 * sample)
         while True:
-            size = places.high[place, run] - places.low[place, run] if runs[run, RUN_SLOT] == slot else 0
+            size = 0
+            if runs[run, RUN_SLOT] == slot:
+                size = places.bounds[place, run, 1] - places.bounds[place, run, 0]
             if rank < before + size:
                 break
             before += size
             run += 1
-        runs_of[j], ends[j] = run, places.low[place, run] + rank - before
+        runs_of[j], ends[j] = run, places.bounds[place, run, 0] + rank - before
     # Each of these is far from the others in memory: asked for together, they are waited for once.
     for j in range(sample):
         ends[j] = peek(runs[runs_of[j], RUN_ORDER], ends[j]) + places.suffix[place, slot]
-    return population
+    for j in range(sample):
+        follow[j] = token_at(runs[runs_of[j]], ends[j])
+    return runs_of, ends, follow, population
 
 
 @kernel
-def trace(databases, places, place, slot, token):  # type: ignore[no-untyped-def]
-    """Where `token`, a candidate of row `place`, stands in a slot behind the longest match, the newest of several: how
-    many tokens match, the run (-1: the context), and its position there. Position -1: in no text, or not looked at.
+def trace(databases, places, place, slot, candidate):  # type: ignore[no-untyped-def]
+    """Find where a candidate stands in a slot behind the longest match, the newest of several: the run (-1: the
+    context), and its position there. Position -1: in no text, or not looked at.
 
     What it reads was read a moment ago to find the candidate."""
-    runs = databases.runs
-    if slot == SUCCESSORS:
-        seen = 0
-        for i in range(places.candidates[place]):
-            if places.tokens[place, i] == token:
-                seen = 2 if places.seen[place, i, slot, 0] > 0 else 1
-        return seen, -1, -1
+    runs, token = databases.runs, places.tokens[place, candidate]
     longest, in_run, position = 0, -1, -1
     for j in range(places.close[place, slot]):
         run, end = places.close_run[place, slot, j], places.close_end[place, slot, j]
         length = places.close_length[place, slot, j]
-        if run < 0:
-            following = databases.tokens[end]
-        else:
-            following = peek(runs[run, RUN_TOKENS], end) if end < runs[run, RUN_LENGTH] else BREAK
-        if following == token and (
-            length > longest or (length == longest and (run > in_run or (run == in_run and end > position)))
-        ):
+        following = databases.tokens[end] if run < 0 else token_at(runs[run], end)
+        if following == token and (length, run, end) > (longest, in_run, position):
             longest, in_run, position = length, run, end
-    if longest > 0:
-        return longest, in_run, position
-    if slot == CONTEXT:
-        return 1, -1, -1
-    if places.suffix[place, slot] == 0:
-        return 0, -1, -1
-    runs_of = np.empty(SAMPLES, np.int64)
-    ends = np.empty(SAMPLES, np.int64)
-    population = _spread(runs, places, place, slot, runs_of, ends)
-    for j in range(min(population, SAMPLES)):
-        run = runs_of[j]
-        following = peek(runs[run, RUN_TOKENS], ends[j]) if ends[j] < runs[run, RUN_LENGTH] else BREAK
-        if following == token:
-            return places.suffix[place, slot], run, ends[j]
-    return places.suffix[place, slot], -1, -1
+    if longest == 0 and slot != CONTEXT and places.suffix[place, slot] > 0:
+        runs_of, ends, follow, _ = _spread(runs, places, place, slot)
+        for j in range(len(follow)):
+            if follow[j] == token:
+                return runs_of[j], ends[j]
+    return in_run, position
 
 
 @kernel
-def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-def]
-    """The target's own likeliest next tokens when it last stood behind these two tokens, and behind this one."""
-    last = text[end - 1]
+def _look_up(at):  # type: ignore[no-untyped-def]
+    """Add the target's own likeliest next tokens when it last stood behind these two tokens, and behind this one."""
+    databases, places, place, text = at.databases, at.places, at.place, at.text
+    last = text[len(text) - 1]
     known = places.known[place, SUCCESSORS]
-    if end > 1 and len(databases.pair_keys):
-        at = find_pair(databases.pair_keys, text[end - 2], last)
-        if at >= 0:
+    if len(text) > 1 and len(databases.pair_keys):
+        pair = find_pair(databases.pair_keys, text[len(text) - 2], last)
+        if pair >= 0:
             known[0] = 1.0
             for rank in range(databases.pairs.shape[1]):
-                token = np.int64(databases.pairs[at, rank])
-                i = _candidate(places, place, token) if token >= 0 else -1
+                token = np.int64(databases.pairs[pair, rank])
+                i = _candidate(places, place, token, True) if token >= 0 else -1
                 if i >= 0:
                     places.seen[place, i, SUCCESSORS, 0] = 1.0
                     places.seen[place, i, SUCCESSORS, 1] = np.log(np.float32(1 + rank))
@@ -522,7 +444,7 @@ def _look_up(databases, places, place, text, end):  # type: ignore[no-untyped-de
         known[1] = 1.0
         for rank in range(databases.single.shape[1]):
             token = np.int64(databases.single[last, rank])
-            i = _candidate(places, place, token) if token >= 0 and rank < 4 else -1
+            i = _candidate(places, place, token, True) if token >= 0 and rank < 4 else -1
             if i >= 0:
                 places.seen[place, i, SUCCESSORS, 2] = 1.0
                 places.seen[place, i, SUCCESSORS, 3] = np.log(np.float32(1 + rank))

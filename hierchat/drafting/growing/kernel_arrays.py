@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class Databases(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """The nodes of a tree in the order in which they were chosen; parents -1: behind the committed text."""
+    """Nodes of a tree in the order in which they were chosen; parents -1: behind the committed text."""
 
     tokens: Tokens
     parents: Integers
@@ -83,27 +83,22 @@ class AcceptanceModel(NamedTuple):
     """What turns evidence into chances. A layer of HIDDEN units reads the evidence of all slots. A linear score reads
     the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
 
-    The hidden layers are fixed. `score` [HIDDEN + SLOTS * INPUTS + 1] and `none` [HIDDEN + 1] go on learning."""
+    The hidden layers are fixed. `score` and `none` go on learning."""
 
-    inputs: Floats
-    """[SLOTS * INPUTS, HIDDEN]"""
-    surroundings: Floats
-    """[SLOTS * KNOWN, HIDDEN]"""
-    bias: Floats
-    """[HIDDEN]"""
-    none_inputs: Floats
-    """[SLOTS * KNOWN, HIDDEN]"""
-    none_bias: Floats
-    """[HIDDEN]"""
-    score: Floats
-    none: Floats
+    inputs: Floats  # [SLOTS * INPUTS, HIDDEN]
+    surroundings: Floats  # [SLOTS * KNOWN, HIDDEN]
+    bias: Floats  # [HIDDEN]
+    none_inputs: Floats  # [SLOTS * KNOWN, HIDDEN]
+    none_bias: Floats  # [HIDDEN]
+    score: Floats  # [HIDDEN + SLOTS * INPUTS + 1]
+    none: Floats  # [HIDDEN + 1]
 
 
 class SamplingNoise(NamedTuple):
     """What a reply's settings say of how its tokens are chosen."""
 
     key: np.uint64
-    """noise.reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
+    """reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
     noise_weight: Floats
     """[HIDDEN + SLOTS * INPUTS + 1]: what the noise of a candidate is worth, by what the acceptance model reads of
     it."""
@@ -112,81 +107,118 @@ class SamplingNoise(NamedTuple):
 class Places(NamedTuple):
     """One row per place that was looked at: 0 is behind the committed text, i + 1 behind node i of the tree."""
 
-    candidates: Integers
-    """[places]: candidates"""
-    keys: NDArray[np.uint64]
-    """[places]: noise.place_key; 0: no noise is known"""
-    noise: Floats
-    """[places, CANDIDATES]: each one's noise, where there is a key"""
-    tokens: Tokens
-    """[places, CANDIDATES]"""
-    seen: Floats
-    """[places, CANDIDATES, SLOTS, SEEN]"""
-    known: Floats
-    """[places, SLOTS, KNOWN]"""
-    chances: Floats
-    """[places, CANDIDATES]"""
-    inputs: Floats
-    """[places, CANDIDATES, SLOTS * INPUTS]: what the acceptance model read,"""
-    hidden: Floats
-    """[places, CANDIDATES, HIDDEN]: and made of it"""
-    none: Floats
-    """[places, HIDDEN]"""
-    ranked: Integers
-    """[places, CANDIDATES]: the candidates from the likeliest on"""
-    suffix: Integers
-    """[places, SLOTS]: length of the suffix that is sampled"""
-    low: Integers
-    """[places, runs]: its occurrences in the order"""
-    high: Integers
-    close: Integers
-    """[places, SLOTS]: number of occurrences looked at one by one"""
-    close_run: Integers
-    """[places, SLOTS, CLOSE]"""
-    close_end: Integers
-    """[places, SLOTS, CLOSE]: where in the token log the next token stands"""
-    close_length: Integers
+    candidates: Integers  # [places]: how many
+    keys: NDArray[np.uint64]  # [places]: place_key; 0: no noise is known
+    noise: Floats  # [places, CANDIDATES], where there is a key
+    tokens: Tokens  # [places, CANDIDATES]
+    seen: Floats  # [places, CANDIDATES, SLOTS, SEEN]
+    known: Floats  # [places, SLOTS, KNOWN]
+    chances: Floats  # [places, CANDIDATES]
+    inputs: Floats  # [places, CANDIDATES, SLOTS * INPUTS]: what the acceptance model read
+    hidden: Floats  # [places, CANDIDATES, HIDDEN]: what it made of that
+    none: Floats  # [places, HIDDEN]
+    ranked: Integers  # [places, CANDIDATES]: the candidates from the likeliest on
+    suffix: Integers  # [places, SLOTS]: length of the suffix that is sampled
+    bounds: Integers  # [places, runs, 2]: its occurrences in each order, from and to
+    close: Integers  # [places, SLOTS]: number of occurrences looked at one by one
+    close_run: Integers  # [places, SLOTS, CLOSE]
+    close_end: Integers  # [places, SLOTS, CLOSE]: where in the token log the next token stands
+    close_length: Integers  # [places, SLOTS, CLOSE]
 
 
-def make_places(runs: int) -> Places:
-    """Room for one tree over so many runs."""
-    places, slots = NODES + 1, SLOTS
+class Lookup(NamedTuple):
+    """One place to be looked at: the row of `places` behind `text`, in which path and tail of the context stand."""
 
-    def integers(*shape: int) -> Integers:
-        return np.zeros((places, *shape), np.int64)
+    databases: Databases
+    places: Places
+    place: int
+    text: Tokens
 
-    return Places(
-        candidates=integers(),
-        keys=np.zeros(places, np.uint64),
-        noise=np.zeros((places, CANDIDATES), np.float32),
-        tokens=np.zeros((places, CANDIDATES), np.int32),
-        seen=np.zeros((places, CANDIDATES, slots, SEEN), np.float32),
-        known=np.zeros((places, slots, KNOWN), np.float32),
-        chances=np.zeros((places, CANDIDATES), np.float32),
-        inputs=np.zeros((places, CANDIDATES, slots * INPUTS), np.float32),
-        hidden=np.zeros((places, CANDIDATES, HIDDEN), np.float32),
-        none=np.zeros((places, HIDDEN), np.float32),
-        ranked=integers(CANDIDATES),
-        suffix=integers(slots),
-        low=integers(runs),
-        high=integers(runs),
-        close=integers(slots),
-        close_run=integers(slots, CLOSE),
-        close_end=integers(slots, CLOSE),
-        close_length=integers(slots, CLOSE),
+
+class Growth(NamedTuple):
+    """A tree that grows, with the places that were looked at for it."""
+
+    places: Places
+    tree: Tree
+    considered: Integers
+    """[NODES + 1]: the row of `places` behind the committed text and behind each node; -1: there was no lookup."""
+
+
+class Scorer(NamedTuple):
+    """What turns the evidence of a reply into chances."""
+
+    model: AcceptanceModel
+    noise: SamplingNoise
+    recent: Floats
+    """[SLOTS]: how often each slot's first choice was right of late."""
+
+
+class Prices(NamedTuple):
+    """What drafts cost and are worth (draft_tree.DraftCost)."""
+
+    most: int
+    """Nodes of the tree, at most."""
+    extra: NDArray[np.float64]
+    """[most + 1]: milliseconds that so many drafts add to a step."""
+    onward: NDArray[np.float64]
+    """[most]: the least that one more than so many can cost."""
+    token_ms: float
+    lookup_ms: float
+    """Milliseconds of a lookup in all databases: where the context leaves too little probability open to pay for it,
+    the others are not asked."""
+
+
+class Lessons(NamedTuple):
+    """What a reply's tokens change."""
+
+    model: AcceptanceModel
+    prior: AcceptanceModel
+    """What was fitted, to which the model drifts back."""
+    rate: np.float32
+    """How far a lesson moves the weights."""
+    forget: np.float32
+    """Part of the way back to the prior with each lesson."""
+    recent: Floats
+    recency: np.float32
+    """Weight of a token in `recent`."""
+    curve: NDArray[np.float64]
+    """[SLOTS, bins, 3]: see Acceptance.curve."""
+    matches: NDArray[np.float64]
+    """[SLOTS, MAX_MATCH + 1, 2]: see Acceptance.matches."""
+
+
+def make_growth(runs: int) -> Growth:
+    """Make room for one tree over so many runs."""
+
+    def zeros(kind: type[np.generic], *shape: int) -> NDArray[Any]:
+        return np.zeros((NODES + 1, *shape), kind)
+
+    places = Places(
+        candidates=zeros(np.int64),
+        keys=zeros(np.uint64),
+        noise=zeros(np.float32, CANDIDATES),
+        tokens=zeros(np.int32, CANDIDATES),
+        seen=zeros(np.float32, CANDIDATES, SLOTS, SEEN),
+        known=zeros(np.float32, SLOTS, KNOWN),
+        chances=zeros(np.float32, CANDIDATES),
+        inputs=zeros(np.float32, CANDIDATES, SLOTS * INPUTS),
+        hidden=zeros(np.float32, CANDIDATES, HIDDEN),
+        none=zeros(np.float32, HIDDEN),
+        ranked=zeros(np.int64, CANDIDATES),
+        suffix=zeros(np.int64, SLOTS),
+        bounds=zeros(np.int64, runs, 2),
+        close=zeros(np.int64, SLOTS),
+        close_run=zeros(np.int64, SLOTS, CLOSE),
+        close_end=zeros(np.int64, SLOTS, CLOSE),
+        close_length=zeros(np.int64, SLOTS, CLOSE),
     )
-
-
-def make_tree() -> Tree:
-    def integers() -> Integers:
-        return np.zeros(NODES, np.int64)
-
-    return Tree(
-        tokens=np.zeros(NODES, np.int32),
-        parents=integers(),
-        slots=integers(),
-        paths=np.zeros(NODES),
-        lengths=integers(),
-        runs=integers(),
-        positions=integers(),
+    tree = Tree(
+        tokens=zeros(np.int32),
+        parents=zeros(np.int64),
+        slots=zeros(np.int64),
+        paths=zeros(np.float64),
+        lengths=zeros(np.int64),
+        runs=zeros(np.int64),
+        positions=zeros(np.int64),
     )
+    return Growth(places, tree, considered=zeros(np.int64))

@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match, best_chain, divided
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
+from hierchat.drafting.proposer import Payoff
 from hierchat.drafting.vllm.drafter_settings import RequestOptions
 from hierchat.drafting.vllm.user_state import UserState
-
-# What a forward of vLLM costs by the rows of the whole batch, learned while it runs. The estimate of
-# engine/latency.py, which cannot be imported there, for forwards over hundreds of rows: what is estimated
-# are the milliseconds at some numbers of rows, and between them lie straight lines. Context is left out:
-# what it costs changes slowly, and the estimate follows.
-
 
 WIDEST = 512
 """Rows of a forward that are priced at most: beyond that nothing is drafted."""
@@ -41,7 +36,8 @@ REFRESH = 16
 
 
 class RowCosts:
-    """A drafting.cost.Latency."""
+    """A Latency of vLLM's forwards by the rows of the whole batch, learned while it runs: the estimate of
+    engine/latency.py, which cannot be imported there, at some numbers of rows, with straight lines between."""
 
     def __init__(self, widest: int = WIDEST) -> None:
         """`widest`: rows of the widest forward there will be."""
@@ -59,7 +55,7 @@ class RowCosts:
         self._changes = 0
 
     def note(self, rows: int, ms: float) -> None:
-        """A forward over so many rows took `ms`."""
+        """Note that a forward over so many rows took `ms`."""
         if not 0 < rows <= self._widest or ms < LEAST_MS:
             return
         at = self._weights(rows)
@@ -77,7 +73,8 @@ class RowCosts:
         self._changes += 1
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of date."""
+        """Return the milliseconds of a forward over 1, 2, ... rows; never falling. The same list until it is out of
+        date."""
         if not self._table or self._changes >= REFRESH:
             rows = np.arange(1, self._widest + 1)
             costs = np.interp(rows, self._knots, self._mean)
@@ -87,34 +84,25 @@ class RowCosts:
         return self._table
 
     def _weights(self, rows: int) -> NDArray[np.float64]:
-        """How much of each knot's cost a forward over `rows` has."""
+        """Return how much of each knot's cost a forward over `rows` has."""
         weights = np.zeros(self._knots.size)
         after = int(np.searchsorted(self._knots, rows))
-        if self._knots[after] == rows:
-            weights[after] = 1.0
-        else:
-            before, behind = self._knots[after - 1], self._knots[after]
+        weights[after] = 1.0
+        if (behind := self._knots[after]) != rows:
+            before = self._knots[after - 1]
             weights[after] = (rows - before) / (behind - before)
             weights[after - 1] = 1.0 - weights[after]
         return weights
 
     def _speed(self) -> NDArray[np.float64]:
-        """Covariance of a machine that is faster or slower at all it does."""
+        """Return the covariance of a machine that is faster or slower at all it does."""
         return np.outer(SPEED_SD**2 * self._mean, self._mean)
-
-
-# One request of vLLM: what was drafted for it, and what came of it.
 
 
 TARGET = "target"
 """The source of a token that no draft proposed; as engine/engine.py has it, which cannot be imported here."""
 NODES = 16
 """Nodes of the tree that a chain is chosen from. More found no better ones (docs/log.md)."""
-TRIALS = 4
-"""Forwards of a reply in which drafts are looked for in any case."""
-AGAIN = 32
-"""Forwards from one trial to the next where looking for them does not pay."""
-RATE = 0.1
 NO_DRAFTS = DraftTree()
 
 State = Literal["writing", "ended", "aborted", "forgotten"]
@@ -165,32 +153,30 @@ class TrackedReply:
         self._prompt = len(prompt)
         self._longest = longest
         self._tokens: list[int] = []
-        self._asked = self._silent = 0
-        self._brought = 1.0
+        self.payoff = Payoff()
         drafter.begin(prompt)
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and reply."""
         return self._prompt + len(self._tokens)
 
     @property
     def text(self) -> list[int]:
-        """What is kept of it: the reply, and before it the end of what it answers, by which it is found again."""
+        """The reply, and before it the end of what it answers, by which it is found again."""
         return self._lead + self._tokens
 
     def room(self, most: int) -> int:
-        """How many drafts the next forward may have, of `most`."""
-        left = self._longest - self.length - 1
+        """Count the drafts that the next forward may have, of `most`."""
+        bounds = [most, self._longest - self.length - 1]
         if self.asked.most_tokens is not None:
-            left = min(left, self.asked.most_tokens - len(self._tokens) - 1)
+            bounds.append(self.asked.most_tokens - len(self._tokens) - 1)
         if self.asked.most_drafts is not None:
-            left = min(left, self.asked.most_drafts)
-        return max(min(most, left), 0)
+            bounds.append(self.asked.most_drafts)
+        return max(min(bounds), 0)
 
     def propose(self, cost: DraftCost, most: int, vocabulary: int) -> DraftTree:
-        """The chain that pays best at the prices of a forward that all share. It ends before the first token that the
-        model does not have: prompts may hold such, for images."""
+        """Draft the chain that pays best at the prices of a forward that all share. It ends before the first token that
+        the model does not have: prompts may hold such, for images."""
         drafter = self.drafter
         drafter.acceptance = self.user.acceptance  # it may just have been read
         chain = best_chain(drafter.propose_beside(cost, NODES), cost, most)
@@ -199,24 +185,9 @@ class TrackedReply:
         self.drafted = True
         return self.draft
 
-    def pays(self, token_ms: float, took_ms: float) -> bool:
-        """Whether to look for drafts: what they brought of late against the milliseconds that looking takes."""
-        if self._asked < TRIALS or self._silent >= AGAIN:
-            return True
-        return self._brought * token_ms > took_ms
-
-    def rest(self) -> None:
-        """Nothing is drafted for the next forward."""
-        self.draft, self.drafted = NO_DRAFTS, False
-        self._silent += 1
-
-    def cut(self, drafts: int) -> None:
-        """Keep so many drafts of the chain: the others do not go through the forward."""
-        self.draft = self.draft.cut(drafts)
-
     def take(self, new: Sequence[int], draft_ms: float, forward_ms: float, together: int) -> None:
-        """A forward brought these tokens: those of the chain that were right, and one of the target's own. What stands
-        behind the end of the reply is cut."""
+        """Take the tokens that a forward brought: those of the chain that were right, and one of the target's own. What
+        stands behind the end of the reply is cut."""
         kept = self._up_to_end(new)
         chain = self.draft
         right = 0
@@ -237,21 +208,21 @@ class TrackedReply:
             )
         )
         if self.drafted:
-            self._brought += max(RATE, 1.0 / (self._asked + 1)) * (right - self._brought)
-            self._asked, self._silent = self._asked + 1, 0
+            self.payoff.asked, self.payoff.silent = self.payoff.asked + 1, 0
+            self.payoff.brought = self.payoff.moved(self.payoff.brought, right)
         self.drafter.learn(kept)
         self._tokens += kept
         self.draft, self.drafted = NO_DRAFTS, False
 
     def catch_up(self, missed: Sequence[int]) -> None:
-        """vLLM went on by these tokens, if any, without asking for drafts."""
+        """Take the tokens, if any, by which vLLM went on without asking for drafts."""
         if missed:
             self.draft, self.drafted = NO_DRAFTS, False
         for token in missed:
             self.take([token], 0.0, 0.0, 1)
 
     def _up_to_end(self, new: Sequence[int]) -> list[int]:
-        """The first tokens, to the one that ends the reply; sets `state` then."""
+        """Return the first tokens, to the one that ends the reply, and set `state` then."""
         kept: list[int] = []
         for token in new:
             kept.append(token)
@@ -266,13 +237,13 @@ class TrackedReply:
         return kept
 
     def to_json(self, first: int) -> dict[str, Any]:
-        """What the channel tells of it; of the steps those from `first` on."""
+        """Return what the channel reports; of the steps those from `first` on."""
         sources, proposed, accepted = Counter[str](), Counter[str](), Counter[str]()
         for step in self.steps:
             sources.update(step.sources)
             proposed.update(step.proposed)
             accepted.update(source for source in step.sources if source != TARGET)
-        behind = len(self.steps) - 1
+        later = [len(step.tokens) for step in self.steps[1:]]
         return {
             "state": self.state,
             "prompt_tokens": self._prompt,
@@ -280,9 +251,7 @@ class TrackedReply:
             "first": first,
             "next": max(first, len(self.steps)),
             "steps": [step.to_json() for step in self.steps[first:]],
-            "tokens_per_forward": sum(len(step.tokens) for step in self.steps[1:]) / behind
-            if behind > 0
-            else None,
+            "tokens_per_forward": sum(later) / len(later) if later else None,
             "sources": sources,
             "proposed": proposed,
             "accepted": accepted,
@@ -313,12 +282,12 @@ class Batch:
 
     @property
     def together(self) -> int:
-        """Replies that share it."""
         return len(self._under_way)
 
     def ended(self, replies: Sequence[TrackedReply | None], brought: int) -> float:
-        """The forward brought so many tokens to these replies; None: one that is new, or whose prompt is being read.
-        Call it before the replies take their tokens. Returns the milliseconds that it took, 0: not known."""
+        """Note that the forward brought so many tokens to these replies; None: one that is new, or whose prompt is
+        being read. Call it before the replies take their tokens. Returns the milliseconds that it took, 0: not
+        known."""
         under_way = {id(reply) for reply in self._under_way}
         known = [reply for reply in replies if reply is not None and id(reply) in under_way]
         if not self._left_at or not known:
@@ -331,15 +300,16 @@ class Batch:
         return ms
 
     def propose(self, replies: Sequence[TrackedReply], began: float) -> list[DraftTree]:
-        """A chain for each. `began`: when vLLM asked, of time.perf_counter."""
+        """Draft a chain for each. `began`: when vLLM asked, of time.perf_counter."""
         cost, roots = self._cost, len(replies)
         chains: list[DraftTree] = []
         if roots:
             cost.look(0, roots)
         for reply in replies:
             room = reply.room(self._most)
-            if not room or not cost.most or not reply.pays(cost.token_ms, self._took_ms):
-                reply.rest()
+            if not room or not cost.most or not reply.payoff.pays(cost.token_ms, self._took_ms):
+                reply.draft, reply.drafted = NO_DRAFTS, False
+                reply.payoff.silent += 1
                 chains.append(NO_DRAFTS)
                 continue
             asked = time.perf_counter()
@@ -347,7 +317,7 @@ class Batch:
             took = (time.perf_counter() - asked) * 1e3
             self._took_ms += BATCH_RATE * (min(took, 4 * self._took_ms) - self._took_ms)
         for reply, kept in zip(replies, divided(chains, cost), strict=True):
-            reply.cut(kept)
+            reply.draft = reply.draft.cut(kept)  # no more go through the forward
         self._under_way = list(replies)
         self._width = sum(1 + len(reply.draft) for reply in replies)
         self._left_at = time.perf_counter()

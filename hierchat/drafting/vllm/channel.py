@@ -1,8 +1,4 @@
-"""The side channel: one JSON object a line each way over the loopback device. docs/vllm.md has the methods.
-
-What vLLM's own protocol cannot carry: where each token of a reply came from, and that a user's texts are to be
-forgotten.
-"""
+"""The side channel: one JSON object a line each way over the loopback device. docs/vllm.md has the methods."""
 
 from __future__ import annotations
 
@@ -68,7 +64,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", port), _Connection)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """More connections than these are closed."""
+        """Close connections beyond CONNECTIONS."""
         return self.free.acquire(blocking=False)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -121,7 +117,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def text(asked: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    """A field that must be text. Raises ChannelRefusal."""
+    """Read a field that must be text. Raises ChannelRefusal."""
     value = asked.get(name)
     if not isinstance(value, str) or not (value or empty):
         raise ChannelRefusal("bad_request", f"The field {name} must be a text.")
@@ -129,7 +125,7 @@ def text(asked: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
 
 
 def number(asked: Mapping[str, Any], name: str) -> int:
-    """A field that may be a whole number, 0 where it is missing. Raises ChannelRefusal."""
+    """Read a field that may be a whole number, 0 where it is missing. Raises ChannelRefusal."""
     value = asked.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ChannelRefusal("bad_request", f"The field {name} must be a whole number, 0 or more.")

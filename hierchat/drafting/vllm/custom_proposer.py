@@ -1,7 +1,6 @@
 """What vLLM asks for drafts: `--speculative-config` names HierchatProposer as "custom_class".
 
-vLLM hands over no request ids, no parameters and no ends of requests. The worker class introduces its model runner,
-which has them.
+vLLM hands over no request ids, parameters or ends of requests: the worker class binds its model runner, which has them.
 """
 
 from __future__ import annotations
@@ -24,8 +23,13 @@ from hierchat.drafting.vllm import drafter_settings
 from hierchat.drafting.vllm.batch import Batch, RowCosts, TrackedReply
 from hierchat.drafting.vllm.channel import ChannelRefusal, ChannelServer, Method, number, text
 from hierchat.drafting.vllm.drafter_settings import asked
-from hierchat.drafting.vllm.user_state import UserState, UserStates, read_corpus
-from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
+from hierchat.drafting.vllm.user_state import (
+    UserState,
+    UserStateFile,
+    UserStateFileError,
+    UserStates,
+    read_corpus,
+)
 
 PROTOCOL = 1
 """Version of the channel's protocol."""
@@ -38,7 +42,7 @@ _log = logging.getLogger("vllm.hierchat")
 
 
 class HierchatProposer:
-    """The drafter of one engine. Of several tensor parallel workers one drafts: vLLM takes nobody else's drafts."""
+    """The drafter of one engine. Of several tensor parallel workers one drafts."""
 
     def __init__(self, vllm_config: Any) -> None:
         """Raises WrongVersion, DrafterSettingsError or UserStateFileError."""
@@ -65,7 +69,10 @@ class HierchatProposer:
         self._nobody = UserState("")
         """Without a history; how often drafts are right is learned for all such requests."""
         self._batch = Batch(self._costs, self._most, model.get_vocab_size())
-        self._warm_up()
+        drafter = Drafter([Source.of([[1, 2, 3, 1, 2], [2, 3]])])  # compiles what drafting needs
+        drafter.begin([1, 2, 3, 1, 2])
+        drafter.propose()
+        drafter.learn([3, 1])
         self._users = UserStates(
             UserStateFile(self._settings.file), self._settings.model, self._settings.most_tokens
         )
@@ -80,10 +87,10 @@ class HierchatProposer:
         _log.info("hierchat drafts: up to %d tokens a step, books in %s", self._most, self._settings.file)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
-        """vLLM calls it of every proposer. There is no model to load."""
+        """Load nothing: vLLM calls it of every proposer."""
 
     def bind(self, runner: Any) -> None:
-        """The worker's model runner, which knows the requests."""
+        """Take the worker's model runner, which knows the requests."""
         self._runner = runner
 
     def close(self) -> None:
@@ -101,7 +108,7 @@ class HierchatProposer:
         token_ids_cpu: NDArray[np.integer[Any]],
         slot_mappings: Any = None,
     ) -> list[list[int]]:
-        """A chain of drafts for each row. `sampled_token_ids`: what the forward brought to each row, nothing where a
+        """Draft a chain for each row. `sampled_token_ids`: what the forward brought to each row, nothing where a
         prompt is still being read. `token_ids_cpu` [rows, positions] holds `num_tokens_no_spec` [rows] tokens of each,
         what it brought included."""
         if not self._drafts:
@@ -154,8 +161,6 @@ class HierchatProposer:
             drafts[row] = list(draft.tokens)
         return drafts
 
-    # Replies
-
     def _begin(self, key: str, prompt: NDArray[np.integer[Any]]) -> TrackedReply:
         what = asked(key, self._runner.requests[key].sampling_params)
         user = self._users.begin(what.user) if what.user else self._nobody
@@ -172,8 +177,8 @@ class HierchatProposer:
         return reply
 
     def _end_those_gone(self) -> None:
-        """vLLM does not tell when a request ends: those that its runner holds no longer were aborted, since a reply
-        that ends by itself is known by its last token."""
+        """End replies that vLLM's runner holds no longer: they were aborted, since a reply that ends by itself is known
+        by its last token."""
         held = self._runner.requests if self._runner is not None else ()
         for key in [key for key in self._replies if key not in held]:
             self._end(key)
@@ -189,8 +194,6 @@ class HierchatProposer:
             self._remembered.pop((what.user, what.reply), None)
         if what.user:
             self._users.end(reply.user)
-
-    # The channel's methods
 
     def _hello(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return {
@@ -225,11 +228,8 @@ class HierchatProposer:
         wanted = None if replies is None else set(replies)
         with self._lock:
             self._end_those_gone()
-            names = {
-                name
-                for owner, name in self._remembered
-                if owner == user and (wanted is None or name in wanted)
-            }
+            mine = {name for owner, name in self._remembered if owner == user}
+            names = mine if wanted is None else mine & wanted
             for name in names:
                 if self._remembered[user, name] in self._replies.values():
                     self._remembered[user, name].state = "forgotten"
@@ -254,10 +254,3 @@ class HierchatProposer:
                 "step_ms": [round(ms, 3) for ms in self._costs.step_ms(0)],
                 "propose_ms": round(self._batch.mean_ms, 3),
             }
-
-    def _warm_up(self) -> None:
-        """One draft over a few tokens compiles what drafting needs."""
-        drafter = Drafter([Source.of([[1, 2, 3, 1, 2], [2, 3]])])
-        drafter.begin([1, 2, 3, 1, 2])
-        drafter.propose()
-        drafter.learn([3, 1])

@@ -1,4 +1,4 @@
-"""Settings of the drafter from environment variables: vLLM hands nothing else on to a proposer."""
+"""Settings of the drafter from environment variables, and of each request: vLLM hands nothing else on."""
 
 from __future__ import annotations
 
@@ -37,24 +37,20 @@ class DrafterSettings:
 
 
 def read(environment: Mapping[str, str], model: str, replica: int = 0) -> DrafterSettings:
-    """`model`: what vLLM calls it. `replica`: which one of data parallel ones; each has a port and a file of its own.
-    Raises DrafterSettingsError."""
+    """Read all settings. `model`: what vLLM calls it. `replica`: which one of data parallel ones; each has a port and a
+    file of its own. Raises DrafterSettingsError."""
     port = _number(environment, "PORT", 0, 65535 - replica)
     token = environment.get(f"{PREFIX}TOKEN", "")
     if port is not None and len(token) < LEAST_TOKEN:
         raise DrafterSettingsError(
             f"Set {PREFIX}TOKEN to a secret of {LEAST_TOKEN} characters or more, or unset {PREFIX}PORT."
         )
-    named = environment.get(f"{PREFIX}DB")
+    named, folders = environment.get(f"{PREFIX}DB"), environment.get(f"{PREFIX}STATISTICS", "")
     file = Path(named).expanduser().absolute() if named else data_dir() / "vllm-drafts.db"
     return DrafterSettings(
         file.with_stem(f"{file.stem}-{replica}") if replica else file,
         environment.get(f"{PREFIX}MODEL") or model,
-        tuple(
-            Path(one).expanduser()
-            for one in environment.get(f"{PREFIX}STATISTICS", "").split(os.pathsep)
-            if one
-        ),
+        tuple(Path(one).expanduser() for one in folders.split(os.pathsep) if one),
         _number(environment, "TOKENS", 1, 2**31 - 1) or TOKENS,
         None if port is None else port + replica if port else 0,
         token,
@@ -69,19 +65,13 @@ def _number(environment: Mapping[str, str], name: str, least: int, most: int) ->
     return int(text)
 
 
-# What a request asks for, as vLLM's worker knows it.
-
-
-USER, REPLY, LEARN = "hierchat_user", "hierchat_reply", "hierchat_learn"
-DRAFTS, TEXTS = "hierchat_drafts", "hierchat_texts"
-"""Names in `vllm_xargs`. They are trusted: whoever reaches vLLM's port can set them."""
 LONGEST = 200
 """Characters of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """One request."""
+    """What a request asks for in `vllm_xargs`, which is trusted: whoever reaches vLLM's port can set it."""
 
     reply: str
     """The name that the chat gave it, or vLLM's own."""
@@ -99,19 +89,19 @@ class RequestOptions:
 
 
 def asked(request_id: str, parameters: Any) -> RequestOptions:
-    """`parameters`: vLLM's SamplingParams, or None."""
+    """Read the options of a request. `parameters`: vLLM's SamplingParams, or None."""
     extra: Mapping[str, Any] = getattr(parameters, "extra_args", None) or {}
-    most = extra.get(DRAFTS)
-    user = _name(extra.get(USER))
+    most = extra.get("hierchat_drafts")
+    user = _name(extra.get("hierchat_user"))
     ends = set(getattr(parameters, "stop_token_ids", None) or ())
     if (end := getattr(parameters, "eos_token_id", None)) is not None:
         ends.add(end)
     return RequestOptions(
-        _name(extra.get(REPLY)) or request_id,
+        _name(extra.get("hierchat_reply")) or request_id,
         user,
-        bool(user) and extra.get(LEARN, 1) not in (0, False),
+        bool(user) and extra.get("hierchat_learn", 1) not in (0, False),
         max(int(most), 0) if isinstance(most, int | float) else None,
-        extra.get(TEXTS, 1) not in (0, False),
+        extra.get("hierchat_texts", 1) not in (0, False),
         frozenset(ends),
         getattr(parameters, "max_tokens", None),
     )
@@ -121,10 +111,8 @@ def _name(value: Any) -> str:
     return value if isinstance(value, str) and len(value) <= LONGEST else ""
 
 
-# Which vLLM this is made for: what a proposer gets there changes from one version to the next.
-
-
 MADE_FOR = "0.32"
+"""What a proposer gets changes from one version of vLLM to the next."""
 
 
 class WrongVersion(RuntimeError):
@@ -132,7 +120,7 @@ class WrongVersion(RuntimeError):
 
 
 def require(version: str) -> None:
-    """Raises WrongVersion for any other vLLM than MADE_FOR."""
+    """Raise WrongVersion for any other vLLM than MADE_FOR."""
     if version.split(".")[:2] != MADE_FOR.split("."):
         raise WrongVersion(
             f"hierchat's drafter is made for vLLM {MADE_FOR}, and this is {version}. Install vllm=={MADE_FOR}.0 "

@@ -1,19 +1,18 @@
-"""The users' histories: in memory while they are needed, in the file always.
-
-Nothing here waits for the disk but `forget` and `held`: one thread reads and writes, in the order in which it was
-asked. So a user's first reply may begin before the history is there, and goes on with it."""
+"""The users' histories: in memory while they are needed, in a file of SQLite always, and the corpora beside them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import os
+import sqlite3
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex
 from hierchat.drafting.vllm.drafter_settings import PREFIX, DrafterSettingsError
-from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
 
 MEMORY = 2**30
 """Bytes of histories in memory from which on those go that were not used for longest."""
@@ -31,9 +29,164 @@ MEMORY = 2**30
 _log = logging.getLogger("vllm.hierchat")
 
 
+FILE_FORM = 1
+"""Version of the file, in its user_version."""
+_APPLICATION = 0x48436472
+_TOKEN = np.dtype("<i4")
+_BUSY_SECONDS = 20.0
+_TABLES = """
+CREATE TABLE replies (
+    id INTEGER PRIMARY KEY,
+    user TEXT NOT NULL,
+    model TEXT NOT NULL,
+    reply TEXT NOT NULL,
+    tokens BLOB NOT NULL,
+    UNIQUE (user, model, reply)
+);
+CREATE TABLE learned (
+    user TEXT NOT NULL,
+    model TEXT NOT NULL,
+    acceptance BLOB NOT NULL,
+    PRIMARY KEY (user, model)
+) WITHOUT ROWID;
+"""
+
+
+class UserStateFileError(RuntimeError):
+    """The file cannot be used; the text says why and what to do."""
+
+
+class UserStateFile:
+    """What each user's replies were, and what was learned of their drafts. One connection; its calls must not overlap.
+
+    A file of its own beside the chat's database: neither process waits for the other's lock."""
+
+    def __init__(self, file: Path) -> None:
+        """Open the file, or make it, so that only its owner can read it. Raises UserStateFileError."""
+        self.file = file
+        with self._translated():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._db = sqlite3.connect(
+                file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            (form,) = self._db.execute("PRAGMA user_version").fetchone()
+            (owner,) = self._db.execute("PRAGMA application_id").fetchone()
+            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if (tables or form) and (owner, form) != (_APPLICATION, FILE_FORM):
+                other = owner == _APPLICATION
+                what = "was written by another version of hierchat" if other else "is not its file"
+                raise UserStateFileError(f"{file} {what}. Name another file in HIERCHAT_DRAFTER_DB.")
+            for setting in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
+                self._db.execute(f"PRAGMA {setting}")
+            if not tables:
+                self._db.executescript(
+                    f"BEGIN; {_TABLES} PRAGMA application_id = {_APPLICATION};"
+                    f" PRAGMA user_version = {FILE_FORM}; COMMIT;"
+                )
+
+    def replies(self, user: str, model: str) -> list[tuple[str, NDArray[np.int32]]]:
+        """Read names and tokens of a user's replies, oldest first."""
+        with self._translated():
+            found = self._db.execute(
+                "SELECT reply, tokens FROM replies WHERE user = ? AND model = ? ORDER BY id", [user, model]
+            ).fetchall()
+        return [(reply, np.frombuffer(tokens, _TOKEN)) for reply, tokens in found]
+
+    def acceptance(self, user: str, model: str) -> bytes | None:
+        """Read what was learned of a user's drafts."""
+        with self._translated():
+            found = self._db.execute(
+                "SELECT acceptance FROM learned WHERE user = ? AND model = ?", [user, model]
+            ).fetchone()
+        return found and found[0]
+
+    def keep(
+        self, user: str, model: str, reply: str, tokens: Sequence[int] | NDArray[np.int32], acceptance: bytes
+    ) -> None:
+        """Store a reply, in place of one of the same name."""
+        with self._writing():
+            self._db.execute(
+                "INSERT OR REPLACE INTO replies (user, model, reply, tokens) VALUES (?, ?, ?, ?)",
+                [user, model, reply, np.asarray(tokens, _TOKEN).tobytes()],
+            )
+            self._db.execute("INSERT OR REPLACE INTO learned VALUES (?, ?, ?)", [user, model, acceptance])
+
+    def drop(self, user: str, model: str, replies: Iterable[str]) -> None:
+        """Delete replies for which there is no more room."""
+        with self._writing():
+            self._db.executemany(
+                "DELETE FROM replies WHERE user = ? AND model = ? AND reply = ?",
+                [(user, model, reply) for reply in replies],
+            )
+
+    def forget(self, user: str, replies: Sequence[str] | None) -> None:
+        """Delete these replies of all models, or all of the user where None is given: nothing of them stays in the
+        file. With the last reply goes what was learned."""
+        with self._writing():
+            if replies is None:
+                for table in ("replies", "learned"):
+                    self._db.execute(f"DELETE FROM {table} WHERE user = ?", [user])
+            else:
+                self._db.executemany(
+                    "DELETE FROM replies WHERE user = ? AND reply = ?", [(user, reply) for reply in replies]
+                )
+                self._db.execute(
+                    "DELETE FROM learned WHERE user = ? AND model NOT IN (SELECT model FROM replies WHERE user = ?)",
+                    [user, user],
+                )
+        with self._translated():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def names(self, user: str) -> set[str]:
+        """Return the names of all replies of a user, of all models."""
+        with self._translated():
+            return {name for (name,) in self._db.execute("SELECT reply FROM replies WHERE user = ?", [user])}
+
+    def held(self, model: str) -> tuple[int, int]:
+        """Count the replies of a model, and their tokens."""
+        with self._translated():
+            replies, size = self._db.execute(
+                "SELECT count(*), coalesce(sum(length(tokens)), 0) FROM replies WHERE model = ?", [model]
+            ).fetchone()
+        return replies, size // _TOKEN.itemsize
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            why = "it is damaged, or its disk is full or fails"
+            if isinstance(error, OSError):
+                why = error.strerror or str(error)
+            elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                why = "another program holds it"
+            raise UserStateFileError(
+                f"The drafter's file {self.file} cannot be used ({why}). Free some space, close what else holds it, or "
+                "name another one in HIERCHAT_DRAFTER_DB."
+            ) from error
+
+
 @dataclass(eq=False, slots=True)
 class UserState:
-    """What belongs to one user."""
+    """The history of one user, and what was learned of their drafts."""
 
     name: str
     history: Source = field(default_factory=Source)
@@ -59,13 +212,13 @@ class UserState:
         self.tokens += tokens.size
 
     def remove(self, replies: Sequence[str]) -> None:
-        """Those of them that are there."""
+        """Forget those of these replies that are there."""
         gone = [place for reply in replies if (place := self.places.pop(reply, None))]
         self.index.remove(gone)
         self.tokens -= sum(length for _, length in gone)
 
     def surplus(self, most: int) -> list[str]:
-        """The oldest replies, without which there are no more than `most` tokens."""
+        """Return the oldest replies, without which there are no more than `most` tokens."""
         found, left = list[str](), self.tokens
         for reply, (_, length) in self.places.items():
             if left <= most:
@@ -76,7 +229,10 @@ class UserState:
 
 
 class UserStates:
-    """The users of one model."""
+    """The users of one model.
+
+    Nothing here waits for the disk but `forget` and `held`: one thread reads and writes, in the order in which it was
+    asked. So a user's first reply may begin before the history is there, and goes on with it."""
 
     def __init__(self, file: UserStateFile, model: str, most_tokens: int, memory: int = MEMORY) -> None:
         """`most_tokens`: of one user. `memory`: bytes that all histories may take beside those in use."""
@@ -88,7 +244,6 @@ class UserStates:
         """Why the file could not be used when it was last tried; empty: it could."""
 
     def __len__(self) -> int:
-        """Users in memory."""
         return len(self._users)
 
     def begin(self, name: str) -> UserState:
@@ -138,8 +293,6 @@ class UserStates:
                 del self._users[name]
                 taken -= user.index.nbytes
 
-    # On the thread
-
     def _read(self, user: UserState) -> None:
         try:
             found = self._file.replies(user.name, self._model)
@@ -183,25 +336,25 @@ class UserStates:
         _log.warning("%s", error)
 
 
-# Corpora as the program stores them (texts/build.py, which cannot be imported here), as databases of the
-# drafter.
-
-
 FORM = 1
-"""Version of the files that texts/build.py writes."""
+"""Version of the files that texts/build.py writes, which cannot be imported here."""
 SEED_NAME = "seed"
 """What the texts that ship are called there."""
 
 
 def read_corpus(folder: Path, vocabulary: int) -> Source:
-    """A corpus, memory-mapped. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError.
+    """Map a corpus into memory. `vocabulary`: how many tokens the model has. Raises DrafterSettingsError.
 
     Its files are hashed: a position out of range would be read from anywhere."""
     try:
         meta = json.loads((folder / "meta.json").read_bytes())
         if meta["form"] != FORM:
             raise _unusable(folder, "another version of hierchat wrote it")
-        tokens, order = (_mapped(folder, name, meta["files"]) for name in ("tokens.npy", "order.npy"))
+        for name in ("tokens.npy", "order.npy"):
+            with (folder / name).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != meta["files"][name]["sha256"]:
+                    raise _unusable(folder, f"{name} is altered")
+        tokens, order = (np.load(folder / name, mmap_mode="r") for name in ("tokens.npy", "order.npy"))
     except OSError as error:
         raise _unusable(folder, error.strerror or str(error)) from error
     except (ValueError, TypeError, KeyError) as error:
@@ -210,13 +363,6 @@ def read_corpus(folder: Path, vocabulary: int) -> Source:
         raise _unusable(folder, "it was made for another model's tokens")
     slot = SEED if meta.get("name") == SEED_NAME else CORPUS
     return Source(slot, SuffixIndex.from_sorted(tokens, order))
-
-
-def _mapped(folder: Path, name: str, files: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
-    with (folder / name).open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != files[name]["sha256"]:
-            raise _unusable(folder, f"{name} is altered")
-    return np.load(folder / name, mmap_mode="r")
 
 
 def _unusable(folder: Path, reason: str) -> DrafterSettingsError:

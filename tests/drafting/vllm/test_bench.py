@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.vllm.measure import Arm
 from tests.drafting.vllm.fake_runner import Engine, recites
 from tests.drafting.vllm.test_proposer import POEM
 
@@ -111,15 +110,6 @@ def test_arms_are_compared_with_no_drafts(
     assert engine.proposer._users.held() == (0, 0)  # the bench's user is gone
 
 
-def test_prompts_can_be_set_aside() -> None:
-    """Neither their seconds nor the tokens that reading them brings count."""
-    plain, quick = Arm(seconds=12.0, tokens=22, texts=[[]] * 2), Arm(seconds=7.0, tokens=22, texts=[[]] * 2)
-    assert quick.per_second(0.0) == 22 / 7
-    found = quick.as_dict(plain, 2.0)["without_prompts"]
-    assert found == {"tokens_per_second": 20 / 5, "speedup": 2.0}
-    assert quick.as_dict(plain, 7.0)["without_prompts"] == {"tokens_per_second": None, "speedup": None}
-
-
 def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     given += ["--limit", "3", "--together", "1"]
@@ -134,17 +124,6 @@ def test_another_vllm_is_an_arm(given: list[str], url: str, tmp_path: Path) -> N
         main([*given, "--peer", "ngram"])
 
 
-def test_a_log_is_asked_once_in_its_order(given: list[str], questions: Path, tmp_path: Path) -> None:
-    chats = [{"turns": ["why" * (1 + at % 2)], "day": at} for at in range(5)]
-    questions.write_text("".join(map(_line, chats)))
-    out = tmp_path / "out.json"
-    assert main([*given, "--limit", "4", "--together", "1", "--json", str(out)]) == 0
-    (found,) = json.loads(out.read_text())["together"]
-    assert not found["again"]
-    assert found["arms"]["history"]["tokens_per_forward"] > found["arms"]["ours"]["tokens_per_forward"]
-    assert main([*given, "--together", "1,4"]) == 2
-
-
 def test_too_few_questions_are_said(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*given, "--limit", "2", "--together", "4"]) == 2
     assert "too few questions" in capsys.readouterr().err
@@ -157,33 +136,6 @@ def test_without_the_secrets_it_says_what_to_set(
     monkeypatch.delenv(missing)
     assert main([*given, "--limit", "1", "--together", "1"]) == 2
     assert "set HIERCHAT_DRAFTER_PORT and HIERCHAT_DRAFTER_TOKEN" in capsys.readouterr().err
-
-
-def test_another_server_is_named(
-    given: list[str], environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    environment.setenv("HIERCHAT_DRAFTER_TOKEN", "another secret, as long")
-    assert main([*given, "--limit", "1", "--together", "1"]) == 2
-    assert "must be vLLM with our drafter" in capsys.readouterr().err
-    assert main([*given, "--limit", "1", "--together", "1", "--url", "http://127.0.0.1:9"]) == 2
-    assert "No vLLM answers at http://127.0.0.1:9" in capsys.readouterr().err
-
-
-def test_what_is_not_known_is_not_started(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    start = [
-        "--limit",
-        "1",
-        "--together",
-        "1",
-        "--model",
-        "a folder",
-        "--python",
-        "/nowhere/python",
-        "--methods",
-        "gram",
-    ]
-    assert main([*given, *start]) == 2
-    assert "No method is called 'gram'. Did you mean ngram?" in capsys.readouterr().err
 
 
 def _line(what: Any) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hierchat.drafting.vllm import channel
 from hierchat.drafting.vllm.channel import LONGEST_LINE, ChannelServer
 from hierchat.drafting.vllm.drafter_settings import DrafterSettingsError
-from hierchat.drafting.vllm.user_state_file import UserStateFile
+from hierchat.drafting.vllm.user_state import UserStateFile
 from tests.drafting.vllm.conftest import TOKEN
 from tests.drafting.vllm.fake_runner import END, Engine, recites
 from tests.drafting.vllm.test_proposer import OTHER, POEM, steps_of
@@ -192,34 +189,6 @@ class _Full:
         import sqlite3
 
         raise sqlite3.OperationalError("database or disk is full")
-
-
-def test_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is closed makes room again."""
-    monkeypatch.setattr(channel, "CONNECTIONS", 2)
-    made = ChannelServer({"hello": lambda asked: {}}, TOKEN, 0)
-    hello = json.dumps({"token": TOKEN, "method": "hello"}).encode()
-    try:
-        held = [Line(made.port) for _ in range(2)]
-        assert [line.send(hello) for line in held] == [{"ok": True}] * 2
-        third = Line(made.port)
-        with suppress(OSError):  # it may be closed before anything is sent
-            assert third.send(hello) is None
-        third.close()
-        held.pop().close()
-        for _ in range(1000):  # the other side notices in its own time
-            again = Line(made.port)
-            with suppress(OSError):
-                if again.send(hello):
-                    break
-            again.close()
-            time.sleep(0.02)
-        else:
-            raise AssertionError("There was no room again.")
-        again.close()
-        held[0].close()
-    finally:
-        made.close()
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -57,11 +57,3 @@ def test_a_disturbed_step_changes_little_and_not_for_long() -> None:
     for number in range(45):
         costs.note(1 + number % 9, 30.0)
     assert max(costs.step_ms(0)[:9]) < 31.0
-
-
-def test_the_first_step_sets_the_scale() -> None:
-    costs = RowCosts(64)
-    asked = costs.step_ms(0)
-    costs.note(3, 40.0)
-    assert costs.step_ms(0) is not asked
-    assert costs.step_ms(0)[2] == pytest.approx(40.0)

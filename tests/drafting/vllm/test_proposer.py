@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm import custom_proposer
 from hierchat.drafting.vllm.batch import RowCosts
 from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 from hierchat.drafting.vllm.drafter_settings import WrongVersion
@@ -122,16 +121,6 @@ def test_what_was_aborted_is_not_learned(engine: Engine) -> None:
     assert steps_of(engine, [5, 6, 7], POEM, user="ann", reply="2") > len(POEM)
 
 
-def test_what_stands_behind_the_end_is_not_learned(engine: Engine) -> None:
-    """Drafts behind the end token may be right, and a limit may cut a chain."""
-    steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
-    request = engine.ask([5, 6, 7], recites(POEM), most=20, user="ann", reply="2")
-    engine.finish()
-    found = engine.proposer._figures_of({"user": "ann", "reply": "2"})
-    assert [token for step in found["steps"] for token in step["tokens"]] == request.tokens == POEM[:20]
-    assert found["state"] == "ended"
-
-
 def test_replies_end_where_the_context_is_full(engine: Engine) -> None:
     request = engine.ask([5] * (LONGEST - 30), lambda text: 5, most=1000, user="ann", reply="1")
     engine.finish()
@@ -220,14 +209,3 @@ def test_tokens_that_the_model_does_not_have_are_not_drafted(engine: Engine) -> 
     while not request.finished:
         engine.step()
         assert all(token < 500 for token in request.drafts)
-
-
-def test_figures_of_old_replies_go(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_proposer, "REMEMBERED", 5)
-    long = engine.ask([5, 6, 7], recites(POEM), reply="long", drafts=0)
-    for number in range(20):
-        engine.ask([5, 6, 7], lambda text: END, user="ann", reply=f"{number}", learn=0)
-        engine.step()
-    assert not long.finished  # so its figures stay
-    found = [name for _, name in engine.proposer._remembered]
-    assert found == ["long", *(f"{number}" for number in range(20) if number > 14)]

@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,13 +17,11 @@ import pytest
 from hierchat.drafting.vllm.drafter_settings import MADE_FOR
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get
+from hierchat.runtime.vllm import Launch, Vllm
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(1800)]
 
-ROOT = Path(__file__).parents[3]
 PYTHON = os.environ.get("HIERCHAT_VLLM_PYTHON")
-SECRET = "a secret of the test"
-START_SECONDS = 900
 ASKED = (
     "Write a short story about a dog that finds a bone.",
     "List the planets of the solar system, and repeat the list.",
@@ -36,69 +31,26 @@ ASKED = (
 Ask = Callable[..., list[int]]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
-    """Of vLLM and of the channel."""
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     if not PYTHON:
         pytest.skip("HIERCHAT_VLLM_PYTHON names no Python that has vLLM")
     catalogue = read_catalogue()
     model = get(catalogue.models[catalogue.default], device="cpu")
     folder = tmp_path_factory.mktemp("vllm")
-    http, channel = free_port(), free_port()
-    speculation = {
-        "method": "custom_class",
-        "model": "hierchat.drafting.vllm.custom_proposer.HierchatProposer",
-        "num_speculative_tokens": 8,
-    }
-    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    command += ["--served-model-name", "tested", "--host", "127.0.0.1", "--port", str(http)]
-    command += ["--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"]
-    command += ["--speculative-config", json.dumps(speculation)]
-    command += ["--worker-cls", "hierchat.drafting.vllm.worker.CPUWorker"]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HIERCHAT_DRAFTER_DB": str(folder / "drafts.db"),
-        "HIERCHAT_DRAFTER_PORT": str(channel),
-        "HIERCHAT_DRAFTER_TOKEN": SECRET,
-    }
-    log = folder / "log"
-    with log.open("wb") as written:
-        server = subprocess.Popen(
-            command, stdout=written, stderr=written, env=environment, start_new_session=True
-        )
+    more = ["--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"]
+    made = Launch("tested", str(model), cuda=False, drafts=True, more=more)
+    own = {"HF_HUB_OFFLINE": "1", "HIERCHAT_DRAFTER_DB": str(folder / "drafts.db")}
+    server = Vllm(made.command(Path(PYTHON)), {**made.variables(), **own}, folder / "log")
     try:
-        wait_for(server, http, log)
-        yield http, channel
+        server.wait(made.url, print)
+        yield made
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
-
-
-def wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).is_success:
-                return
-        except httpx.HTTPError:
-            time.sleep(0.5)
-    raise AssertionError(log.read_text(errors="replace")[-5000:])
+        server.end()
 
 
 @pytest.fixture(scope="module")
-def ask(ports: tuple[int, int]) -> Ask:
+def ask(launch: Launch) -> Ask:
     """A greedy reply's tokens."""
 
     def asked(question: str, most: int = 48, **extra: Any) -> list[int]:
@@ -110,19 +62,22 @@ def ask(ports: tuple[int, int]) -> Ask:
             "return_token_ids": True,
             "vllm_xargs": {f"hierchat_{name}": value for name, value in extra.items()},
         }
-        url = f"http://127.0.0.1:{ports[0]}/v1/chat/completions"
-        answer = httpx.post(url, json=body, timeout=600).raise_for_status().json()
+        url, key = f"{launch.url}/v1/chat/completions", {"Authorization": f"Bearer {launch.key}"}
+        answer = httpx.post(url, json=body, headers=key, timeout=600).raise_for_status().json()
         return list(answer["choices"][0]["token_ids"])
 
     return asked
 
 
 @pytest.fixture(scope="module")
-def channel(ports: tuple[int, int]) -> Iterator[Callable[..., dict[str, Any]]]:
-    with socket.create_connection(("127.0.0.1", ports[1]), timeout=60) as held, held.makefile("rwb") as file:
+def channel(launch: Launch) -> Iterator[Callable[..., dict[str, Any]]]:
+    with (
+        socket.create_connection(("127.0.0.1", launch.channel), timeout=60) as held,
+        held.makefile("rwb") as file,
+    ):
 
         def asked(method: str, **fields: Any) -> dict[str, Any]:
-            file.write(json.dumps({"token": SECRET, "method": method, **fields}).encode() + b"\n")
+            file.write(json.dumps({"token": launch.token, "method": method, **fields}).encode() + b"\n")
             file.flush()
             return dict(json.loads(file.readline()))
 

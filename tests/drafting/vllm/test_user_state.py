@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm.user_state import UserState, UserStates
-from hierchat.drafting.vllm.user_state_file import UserStateFile, UserStateFileError
+from hierchat.drafting.vllm.user_state import UserState, UserStateFile, UserStateFileError, UserStates
 
 Make = Callable[..., UserStates]
 
@@ -53,15 +52,6 @@ def test_what_was_kept_is_there_at_the_next_start(make: Make) -> None:
     assert found.tokens == 4
     assert texts(write(make(), "ben")) == []
     assert texts(write(make(model="another"), "ann")) == []
-
-
-def test_what_was_learned_is_there_at_the_next_start(make: Make) -> None:
-    books = make()
-    user = books.begin("ann")
-    user.acceptance.curve[0, 0, 0] = 7
-    books.keep(user, "1", [1, 2])
-    books.wait()
-    assert write(make(), "ann").acceptance.curve[0, 0, 0] == 7
 
 
 @settings(max_examples=25, deadline=None)

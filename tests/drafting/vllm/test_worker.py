@@ -88,15 +88,6 @@ def test_a_wrong_expansion_is_found_and_mended(broken: Any) -> None:
     assert not repair(module)
 
 
-def test_what_is_right_stays() -> None:
-    def theirs(*arguments: Any) -> torch.Tensor:
-        return expanded(*arguments)
-
-    module = SimpleNamespace(expand_batch_to_tokens=theirs)
-    assert not repair(module)
-    assert module.expand_batch_to_tokens is theirs
-
-
 def test_values_are_repeated_by_request() -> None:
     found = expanded(torch.tensor([3, 0, 5]), torch.tensor([1, 1, 4]), 4, 3, 8)
     assert found.tolist() == [8, 5, 5, 5]

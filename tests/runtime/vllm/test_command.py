@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from hierchat.cli import serve as serving
@@ -23,7 +22,7 @@ from hierchat.models.catalogue import ModelEntry
 from hierchat.runtime import vllm
 from hierchat.runtime.loading import load_remote
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.runtime.vllm import Launch, prepare
+from hierchat.runtime.vllm import Launch
 from tests.runtime.vllm.conftest import wait_for_end
 
 Added = Mapping[str, ModelEntry]
@@ -91,11 +90,6 @@ def test_what_cannot_be_served(
 ) -> None:
     assert main(["serve-vllm", *arguments, "--python", python]) == 1
     assert says in capsys.readouterr().err
-
-
-def test_a_model_of_the_hub_is_left_to_vllm_to_fetch(seen: Path) -> None:
-    launch, like = prepare("org/Some-Model", cuda=True, drafts=False)
-    assert (launch.model, launch.name, like) == ("org/Some-Model", "Some-Model-vllm", None)
 
 
 def test_with_drafts_vllm_loads_the_drafter_and_secrets_stay_out_of_the_command(seen: Path) -> None:
@@ -179,15 +173,3 @@ def test_a_signal_to_end_ends_vllm_too(
     monkeypatch.setattr(serving, "serve", serve)
     assert main(["serve-vllm", str(tmp_path / "My model"), "--python", python, "--no-drafts"]) == 0
     wait_for_end(json.loads(seen.read_text())["pid"])
-
-
-def test_on_a_processor_it_takes_a_part_of_the_free_memory(
-    seen: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    free = psutil.virtual_memory().available // 2**30
-    gigabytes = int(Launch("m", "folder", cuda=False, drafts=False).variables()["VLLM_CPU_KVCACHE_SPACE"])
-    assert 1 <= gigabytes <= max(free // 2, 1)
-    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=True, drafts=False).variables()
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")  # who sets it is asked no more
-    assert "VLLM_CPU_KVCACHE_SPACE" not in Launch("m", "folder", cuda=False, drafts=False).variables()

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-import hierchat.drafting.growing.suffix_sort  # noqa: F401  # before the cache moves, so that it is compiled once
+import hierchat.drafting.suffix_index  # noqa: F401  # before the cache moves, so that it is compiled once
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 

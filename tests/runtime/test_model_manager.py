@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.config import models_dir
 from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry, ModelSource, Size, read_catalogue
 from hierchat.models.progress import CatalogueError, ModelError, Progress, Report
 from hierchat.runtime import costs
@@ -128,20 +127,6 @@ def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> Non
     assert hub.asked == []
 
 
-def test_choosing_the_present_model_again_cancels_what_waits_for_a_reply(tiny_gguf: Path) -> None:  # noqa: F811
-    source = ModelSource(gguf=Gguf(path=tiny_gguf))
-    manager = manager_of(*(ModelEntry(name=name, source=source) for name in ("present", "other")))
-    manager.load("present")
-    present = settle(manager._slot).model
-    with manager._slot.scheduler.turn():  # a reply
-        manager.load("other")
-        wait(lambda: manager._slot.status.phase == "waiting")
-        manager.load("present")
-        with manager._slot._starting:
-            pass
-    assert settle(manager._slot).model is present
-
-
 def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:  # noqa: F811
     def bring(entry: ModelEntry, report: Report) -> None:
         raise ModelError("The hub cannot be reached.")
@@ -206,7 +191,7 @@ def test_speed_is_expected_from_memory_until_it_was_measured(
 def test_what_was_measured_stays_unless_it_was_clearly_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [1.0, 2.0, *[1.5] * (costs.LOOKS - 2)]
     rates = iter([*first, 2.9, 1.0, 3.1])
-    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", lambda *asked: next(rates))
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", lambda *asked: next(rates))
     manager, kept = manager_of(on_hub("tiny")), []
     for _ in range(4):
         manager.measure()
@@ -222,7 +207,7 @@ def test_nothing_is_measured_while_a_reply_is_written(monkeypatch: pytest.Monkey
         alone.append(not written)
         return 1.0
 
-    monkeypatch.setattr("hierchat.engine.latency.fastest_gigabytes_per_second", look)
+    monkeypatch.setattr("hierchat.runtime.costs.fastest_gigabytes_per_second", look)
     manager = manager_of(on_hub("tiny"))
     with manager._slot.scheduler.turn():
         manager.measure()
@@ -289,19 +274,6 @@ def test_the_same_one_is_recommended_whatever_runs_at_the_moment(
     assert set(found) == {name}
 
 
-def test_memory_that_others_hold_now_is_told_from_memory_that_is_not_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    manager = sized(monkeypatch, 200, 32)
-    monkeypatch.setattr("hierchat.models.load.check.free_memory", lambda device: 2 * 10**9)
-    said = {row.name: (row.fit.verdict, row.fit.why) for row in manager.rows(1)}
-    assert {name: verdict for name, (verdict, _) in said.items()} == {
-        "tiny": "yes", "good": "yes", "slow": "full", "large": "full", "huge": "no",
-    }  # fmt: skip
-    assert said["slow"][1] == "Needs 11.7 GB of 2.0 GB available. Close other programs to load it."
-    assert said["huge"][1].endswith("this machine has 32.0 GB. Choose a smaller model.")
-
-
 def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "mine")
     slot = ModelSlot(read_catalogue(), load=lambda name, report: served(name))
@@ -314,17 +286,6 @@ def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None
     manager.remove("mine")
     assert "mine" not in slot.catalogue.models
     assert (folder / "config.json").exists()
-
-
-def test_a_dropped_file_goes_with_its_model(tiny_gguf: Path) -> None:  # noqa: F811
-    models_dir().mkdir(parents=True)
-    dropped = models_dir() / "dropped.gguf"
-    dropped.write_bytes(tiny_gguf.read_bytes())
-    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
-    manager.add("dropped.gguf")
-    assert manager.frees("dropped") == tiny_gguf.stat().st_size
-    manager.remove("dropped")
-    assert not dropped.exists()
 
 
 def test_a_draft_model_that_another_one_names_stays(tiny_gguf: Path) -> None:  # noqa: F811

@@ -47,20 +47,6 @@ def test_a_right_target(temperature: float, tmp_path: Path) -> None:
     assert found["by_drafter"]["adversarial"]["tokens_per_forward"] > 1.3  # deep paths were accepted
 
 
-def test_a_question_is_decoded_plainly_once_for_all_drafters(
-    served: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[int]] = []
-    plain = served.local.plain
-    monkeypatch.setattr(
-        served.local, "plain", lambda prompt, settings: asked.append(prompt) or plain(prompt, settings)
-    )
-    several = run(served, ("default", "random"), tmp_path)
-    assert len(asked) == 3 * 2
-    alone = run(tiny(), ("random",), tmp_path)
-    assert several["by_drafter"]["random"] == alone["by_drafter"]["random"]
-
-
 def test_logits_that_depend_on_the_width_are_found(served: ServedModel, tmp_path: Path) -> None:
     target = served.engine.sequence
     forward = target.forward

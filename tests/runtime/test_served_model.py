@@ -13,6 +13,7 @@ from hierchat.drafting.successors import TOP
 from hierchat.runtime import served_model as module
 from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store
+from tests.drafting.databases import followers
 from tests.testing.deleting import delete_for_good
 from tests.testing.tiny_chat import ready_slot, served
 
@@ -36,12 +37,12 @@ def test_it_lives_from_reply_to_reply_and_over_a_restart(tmp_path: Path) -> None
         user, learned = user_of(store), Learned(store)
         state = taught(learned, user)
         assert learned.held(user, "m") is state
-        assert learned.held(user, "other").successors.after(5) == []
-        assert learned.held(user_of(store, "bob"), "m").successors.after(5) == []
+        assert followers(learned.held(user, "other").successors, 5) == []
+        assert followers(learned.held(user_of(store, "bob"), "m").successors, 5) == []
         assert learned.save(now=True)
     with Store.open(tmp_path / "a.db") as store:
         again = Learned(store).held(user, "m")
-        assert again.successors.after_pair(3, 5) == ROW[0].tolist()
+        assert followers(again.successors, 3, 5) == ROW[0].tolist()
         assert again.acceptance.to_bytes() == state.acceptance.to_bytes()
 
 
@@ -92,11 +93,11 @@ def test_it_goes_with_a_conversation_here_and_in_the_store(store: Store) -> None
     assert store.learned.get(user, "m", SUCCESSORS) is store.learned.get(user, "m", ACCEPTANCE) is None
     fresh = learned.held(user, "m")
     assert fresh is not state
-    assert fresh.successors.after(5) == []
-    assert learned.held(other_user, "m").successors.after(5) == ROW[0].tolist()
+    assert followers(fresh.successors, 5) == []
+    assert followers(learned.held(other_user, "m").successors, 5) == ROW[0].tolist()
     taught(learned, user, token=7)
     assert learned.save(now=True)
-    assert Learned(store).held(user, "m").successors.after(7) == ROW[0].tolist()
+    assert followers(Learned(store).held(user, "m").successors, 7) == ROW[0].tolist()
 
 
 def test_another_process_does_not_bring_it_back(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_damage_is_a_fresh_start(store: Store, value: bytes) -> None:
         store.learned.keep(user, "m", kind, value)
     state = Learned(store).held(user, "m")
     assert state.acceptance.to_bytes() == LearnedState(0).acceptance.to_bytes()
-    assert state.successors.after(5) == []
+    assert followers(state.successors, 5) == []
 
 
 def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
@@ -125,7 +126,9 @@ def test_only_a_few_are_held_and_none_is_lost(store: Store) -> None:
     for user in users:
         taught(learned, user)
     assert len(learned._held) == MOST
-    assert [learned.held(user, "m").successors.after(5) for user in users] == [ROW[0].tolist()] * len(users)
+    assert [followers(learned.held(user, "m").successors, 5) for user in users] == [ROW[0].tolist()] * len(
+        users
+    )
 
 
 def full(store: Store) -> None:

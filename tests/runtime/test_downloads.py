@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.progress import FetchError, Progress, Report
 from hierchat.runtime.downloads import Downloads
 from tests.testing.tiny_chat import catalogue
 
+from .shelves import wait
+
 ENTRIES = catalogue("one", "two").models
-
-
-def wait(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def phase(downloads: Downloads, name: str) -> str:
@@ -56,20 +49,6 @@ def test_one_after_another() -> None:
     wait(lambda: not downloads.busy)
     assert bringing.came == ["one", "two"]
     assert phase(downloads, "one") == phase(downloads, "two") == "done"
-
-
-def test_how_far_it_is_and_what_it_does() -> None:
-    bringing = Bringing()
-    downloads = Downloads(bringing)
-    downloads.start(ENTRIES["one"])
-    for count in range(3):
-        wait(lambda count=count: (one := downloads.of("one")) and (one.done, one.total) == (100 * count, 300))
-        bringing.go.release()
-    wait(lambda: phase(downloads, "one") == "converting")
-    bringing.go.release()
-    wait(lambda: phase(downloads, "one") == "done")
-    downloads.forget("one")
-    assert downloads.of("one") is None
 
 
 def test_what_was_stopped_goes_on_where_it_stopped() -> None:

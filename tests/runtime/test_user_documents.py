@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +16,7 @@ from hierchat.texts.corpora import corpora_dir, files_of
 from hierchat.texts.text_files import CorpusError
 from tests.testing import tiny_chat as tiny
 
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name.lower()))
+from .shelves import folders, wait  # noqa: F401
 
 
 @pytest.fixture
@@ -31,13 +25,6 @@ def texts(tmp_path: Path) -> UserDocuments:
     note_tokens(slot.catalogue.entry("tiny"), tokens_sha256(tiny.tokenizer()))
     (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock.")
     return UserDocuments(slot, lambda name: tiny.tokenizer())
-
-
-def wait(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def phase(texts: UserDocuments) -> str:
@@ -77,21 +64,6 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
     assert drafting(slot) == []
     assert texts.rows() == []
     assert (tmp_path / "notes.txt").exists()
-
-
-def test_a_reply_keeps_the_texts_with_which_it_began(texts: UserDocuments, tmp_path: Path) -> None:
-    slot = texts._slot
-    texts.look(str(tmp_path / "notes.txt"))
-    assert phase(texts) == "looked"
-    with slot.scheduler.turn() as mine:
-        assert mine
-        began = slot.model
-        texts.add()
-        wait(lambda: list(corpora_dir().glob("notes/*/meta.json")))
-        assert slot.model is began
-    assert phase(texts) == "done"
-    assert drafting(slot) == ["notes"]
-    assert began.statistics == ()  # type: ignore[union-attr]
 
 
 def test_an_ejected_model_does_not_come_back(texts: UserDocuments, tmp_path: Path) -> None:
@@ -172,15 +144,6 @@ def test_texts_of_another_model_can_be_had_for_this_one(texts: UserDocuments, tm
     assert [row.possible for row in texts.rows()] == [False]
     with pytest.raises(CorpusError, match="not there any more"):
         texts.add_again("notes")
-
-
-def test_files_of_which_nothing_came_are_not_forgotten(texts: UserDocuments) -> None:
-    files_of("lost").mkdir(parents=True)
-    (files_of("lost") / "a.txt").write_text("text")
-    (row,) = texts.rows()
-    assert (row.name, row.tokens, row.drafts, row.possible) == ("lost", 0, False, True)
-    texts.remove("lost")
-    assert texts.rows() == []
 
 
 @pytest.mark.parametrize(
@@ -314,30 +277,3 @@ def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: UserDocum
     texts.look_for_changes()  # not again before the next change
     assert not texts.busy
     assert drafting(texts._slot) == ["notes"]
-
-
-def test_watching_begins_at_once_and_again_with_the_program(texts: UserDocuments, tmp_path: Path) -> None:
-    added(texts, tmp_path / "notes.txt")
-    before = tokens(texts._slot)
-    (tmp_path / "notes.txt").write_text("The lighthouse stands on a rock, and it is white.")
-    texts.watch("notes")
-    wait(lambda: tokens(texts._slot) > before)
-    assert phase(texts) == "done"
-    (tmp_path / "notes.txt").write_text("Short.")
-    later = UserDocuments(texts._slot, lambda name: tiny.tokenizer())
-    wait(lambda: tokens(texts._slot) < before)
-    assert phase(later) == "done"
-
-
-def test_what_was_dropped_cannot_be_watched(texts: UserDocuments, tmp_path: Path) -> None:
-    dropped = tmp_path / "in"
-    dropped.mkdir()
-    (dropped / "a.txt").write_text("The lighthouse.")
-    texts.look_at_files(dropped, "a")
-    assert phase(texts) == "looked"
-    texts.add()
-    assert phase(texts) == "done"
-    (row,) = texts.rows()
-    assert not row.watchable
-    with pytest.raises(CorpusError, match="are not there"):
-        texts.watch("a")

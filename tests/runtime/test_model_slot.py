@@ -36,17 +36,6 @@ def start(slot: ModelSlot, name: str) -> SlotStatus:
     return settle(slot).status
 
 
-def test_the_default_comes_first(slot: ModelSlot) -> None:
-    assert slot.names[0] == "tiny"
-    assert sorted(slot.names) == ["another", "broken", "tiny"]
-    assert slot.settings("tiny") == slot.catalogue.entry("tiny").sampling
-
-
-def test_nothing_is_loaded_at_first(slot: ModelSlot) -> None:
-    assert slot.status.phase == "none"
-    assert slot.model is None
-
-
 def test_a_model_is_loaded_in_the_background(slot: ModelSlot) -> None:
     assert start(slot, "tiny") == SlotStatus("tiny", "ready")
     assert slot.status.exact is True
@@ -89,40 +78,6 @@ def test_a_failing_replacement_keeps_the_model(slot: ModelSlot, store: Store) ->
     assert status == SlotStatus("tiny", "ready", message="broken cannot be fetched. tiny goes on answering.")
     assert status.exact is True
     assert talk_on(store, slot).send("hello").finish == "length"
-
-
-def test_a_model_that_goes_on_is_ready_only_once_that_is_said(slot: ModelSlot) -> None:
-    start(slot, "tiny")
-    seen = []
-
-    class Watched(ModelSlot):
-        def __setattr__(self, name: str, value: object) -> None:
-            super().__setattr__(name, value)
-            if name == "status":
-                seen.append(value)
-
-    slot.__class__ = Watched
-    start(slot, "broken")
-    assert [status for status in seen if status.phase == "ready"] == [slot.status]
-
-
-def test_another_model_takes_over(slot: ModelSlot, store: Store) -> None:
-    start(slot, "tiny")
-    start(slot, "another")
-    talk = talk_on(store, slot)
-    last = talk.send("hello")
-    assert talk.store.replies.turn(talk.user, last.message_id).begun.model == "another"
-
-
-def test_a_conversation_goes_on_with_another_model(slot: ModelSlot, store: Store) -> None:
-    start(slot, "tiny")
-    talk = talk_on(store, slot)
-    first = talk.send("hello")
-    start(slot, "another")
-    second = talk.send("go on", first.message_id)
-    assert second.finish == "length"
-    assert talk.service.runs(talk.user, first.message_id) == []
-    assert talk.service.figures(talk.user, first.message_id) is not None
 
 
 def test_the_status_tells_the_phases() -> None:
@@ -317,15 +272,6 @@ def test_a_download_is_given_up_for_another_choice(present: bool) -> None:
     go.set()
     assert settle(slot).status == SlotStatus("another", "ready")
     assert loaded == ["tiny"] * present + ["another"]
-
-
-def test_what_fails_first_is_said_as_a_failed_load(store: Store) -> None:
-    def load_none(name: str, report: Report) -> ServedModel:
-        raise UnsupportedError(f"{name} cannot run here.")
-
-    slot = ModelSlot(catalogue("tiny"), load=load_none, prepare=refuse)
-    assert start(slot, "tiny") == SlotStatus("tiny", "failed", message="tiny cannot run here.")
-    assert slot.model is None
 
 
 def test_a_real_file_is_looked_at_before_the_present_model_leaves(

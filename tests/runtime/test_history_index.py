@@ -11,8 +11,7 @@ import pytest
 
 from hierchat.drafting import suffix_index
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.suffix_sort import suffix_order
-from hierchat.drafting.suffix_index import BREAK
+from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
 from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
 from hierchat.store import NewMessage, NewTurn, Store, SuffixRun, TurnFigures
@@ -145,13 +144,6 @@ def test_the_message_that_is_answered_is_the_contexts(chats: Chats) -> None:
     assert content(chats.held().asked) == [[1, 2], [3, 4]]
 
 
-def test_without_a_tokenizer_only_replies_are_there(chats: Chats) -> None:
-    conversation = chats.begin()
-    chats.reply(conversation, [1, 2])
-    found = chats.histories.held(chats.user, KEY)
-    assert (content(found.written), content(found.asked)) == ([[1, 2]], [])
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
     chats: Chats, restart: bool, monkeypatch: pytest.MonkeyPatch
@@ -181,24 +173,6 @@ def test_a_deleted_conversation_is_gone_from_the_drafts_of_the_next_reply(
         assert drafts(after, text[:10]) & set(text)
     if not restart:
         assert after.written.index is index  # what stayed was not sorted again
-
-
-def test_an_edited_message_stays_in_its_branch(chats: Chats) -> None:
-    conversation = chats.begin()
-    chats.ask(conversation, [1, 2, 3])
-    chats.held()
-    chats.ask(conversation, [1, 2, 4])
-    assert content(chats.held().asked) == [[1, 2, 3], [1, 2, 4]]
-
-
-def test_with_the_last_text_the_memory_goes(chats: Chats) -> None:
-    conversation = chats.begin()
-    chats.reply(conversation, chats.text(500))
-    assert len(chats.held().written.index) == 501
-    delete_for_good(chats.store, chats.user, conversation)
-    assert len(chats.held().written.index) == 0
-    chats.reply(chats.begin(), [1, 2])
-    assert content(chats.held().written) == [[1, 2]]
 
 
 def unsorted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -288,7 +262,7 @@ def test_a_store_that_is_busy_loses_no_reply(chats: Chats, caplog: pytest.LogCap
         chats.store.connection._idle.clear()  # those that are open wait as long as before
         found = chats.histories.held(chats.user, KEY)
         found.wait()
-        assert [record.name for record in caplog.records] == ["hierchat.history"]
+        assert [one.name for one in caplog.records if one.name == "hierchat.history"]
         assert len(found.written) == 1
     chats.histories.held(chats.user, KEY).wait()
     assert stored(chats).order.size == 5000
