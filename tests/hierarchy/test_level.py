@@ -151,5 +151,3 @@ def test_stops() -> None:
     stop.set()
     assert len(levels[-1].propose()) == 0
     assert all(isinstance(level.model, Scripted) and level.model.forwards == 0 for level in levels)
-
-
