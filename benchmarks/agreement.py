@@ -15,6 +15,7 @@ from hierchat.checks.questions import Dialogue, read_questions, spread
 from hierchat.checks.runs import machine
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import Activations, read_catalogue
 from hierchat.models.load.load_torch import load_torch
@@ -52,7 +53,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, list[tuple[float, bool]]] = {name: [] for name in candidates}
     for question in questions:
         prompt = Dialogue(served, args.max_new_tokens).ask(question.turns[0])
-        steps = served.engine.generate(prompt, settings, padded=False)
+        steps = served.engine.generate(GenerationRequest(prompt, settings, padded=False))
         text = [*prompt, *(token for step in steps for token in step.tokens)][:-1]
         first = len(prompt) - 1
         expected = _judged(judge, text)[first:]

@@ -18,6 +18,7 @@ from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
@@ -241,7 +242,7 @@ class OwnArm:
         expected = plan_ms(drafter, len(prompt))
         began = read = now = time.perf_counter()
         first: float | None = None
-        for step in engine.generate(prompt, settings, drafter, padded=drafter is not None):
+        for step in engine.generate(GenerationRequest(prompt, settings, drafter, padded=drafter is not None)):
             now = time.perf_counter()
             if not step.tokens:
                 read = now

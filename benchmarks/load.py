@@ -20,6 +20,7 @@ from benchmarks.peers.environment import ArmError
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.checks.runs import Tell
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.served_model import ServedModel
 
 Prompt = Sequence[int]
@@ -132,7 +133,9 @@ def _answer(
 ) -> tuple[Served, list[int]]:
     drafter = carried.drafter(settings)
     asked, first, reply = time.perf_counter(), 0.0, list[int]()
-    steps = served.engine.generate(prompt, settings, drafter, padded=drafter is not None, user=user)
+    steps = served.engine.generate(
+        GenerationRequest(prompt, settings, drafter, padded=drafter is not None, user=user)
+    )
     for step in steps:
         reply += step.tokens
         if step.tokens:

@@ -8,8 +8,10 @@ ones):
     model = hierchat.load("smollm2-135m")  # a name of the catalogue, a folder, or a GGUF file
     settings = hierchat.GenerationSettings(max_new_tokens=64, temperature=0.7, seed=1)
     prompt = model.prompt("Name five trees, each with one sentence.")
-    plain = [token for step in model.engine.generate(prompt, settings) for token in step.tokens]
-    steps = list(model.engine.generate(prompt, settings, model.drafter(settings)))
+    request = hierchat.GenerationRequest(prompt, settings)
+    plain = [token for step in model.engine.generate(request) for token in step.tokens]
+    request = hierchat.GenerationRequest(prompt, settings, model.drafter(settings))
+    steps = list(model.engine.generate(request))
     drafted = [token for step in steps for token in step.tokens]
     assert drafted == plain  # drafts make it faster, and change no word
     print(model.text(drafted), f"{len(drafted) / sum(bool(step.tokens) for step in steps):.2f} tokens per forward")
@@ -24,15 +26,16 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.config import GenerationSettings
     from hierchat.drafting.proposer import Proposer
-    from hierchat.engine.engine import Engine
+    from hierchat.engine.engine import Engine, GenerationRequest
     from hierchat.runtime.loading import load
 
 __version__ = "0.2.0.dev0"
 """As wheels have it; CHANGELOG.md says what it brings."""
-__all__ = ["ChatService", "Engine", "GenerationSettings", "Proposer", "load"]
+__all__ = ["ChatService", "Engine", "GenerationRequest", "GenerationSettings", "Proposer", "load"]
 _MODULES = {
     "ChatService": "hierchat.chat.service",
     "Engine": "hierchat.engine.engine",
+    "GenerationRequest": "hierchat.engine.engine",
     "GenerationSettings": "hierchat.config",
     "Proposer": "hierchat.drafting.proposer",
     "load": "hierchat.runtime.loading",

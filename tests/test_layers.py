@@ -60,24 +60,26 @@ def parsed(path: Path) -> ast.Module:
     return parse(path.read_text(encoding="utf-8"))
 
 
-def imported(path: Path, *, at_start: bool) -> Iterator[str]:
-    """Modules of ours that a file imports; `at_start`: when it is imported itself, not when a function is called."""
-    nodes = list(ast.walk(parsed(path)))
-    if at_start:
-        inside = {id(n) for f in nodes if isinstance(f, ast.FunctionDef | ast.Lambda) for n in ast.walk(f)}
-        typing = {
-            id(n)
-            for branch in nodes
-            if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.dump(branch.test)
-            for n in ast.walk(branch)
-        }
-        nodes = [node for node in nodes if id(node) not in inside | typing]
-    for node in nodes:
+def at_start(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run when a file is imported, not when a function is called or types are checked."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        yield node
+        typing = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for field in ("orelse",) if typing else ("body", "orelse", "finalbody"):
+            yield from at_start(getattr(node, field, []))
+        for handler in getattr(node, "handlers", []):
+            yield from at_start(handler.body)
+
+
+def imported(path: Path, *, start: bool = False) -> Iterator[str]:
+    """Modules of ours that a file imports; `start`: when it is imported itself."""
+    for node in at_start(parsed(path).body) if start else ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hierchat"):
-            module = str(node.module)
             for alias in node.names:
-                whole = f"{module}.{alias.name}"
-                yield whole if whole in MODULES else module
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else str(node.module)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("hierchat"))
 
@@ -100,7 +102,7 @@ def test_imports_go_downwards_only(module: str) -> None:
     mine = part(module)
     if mine == "__init__":  # the public names, which it imports when they are used
         return
-    for other in imported(MODULES[module], at_start=False):
+    for other in imported(MODULES[module]):
         theirs = part(other)
         assert RANK[theirs] < RANK[mine] or theirs == mine, f"{module} imports {other}"
 
@@ -108,7 +110,7 @@ def test_imports_go_downwards_only(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("hierchat.models.")])
 def test_folders_of_models_import_downwards_only(module: str) -> None:
     mine = MODELS_RANK[module.split(".")[2]]
-    for other in imported(MODULES[module], at_start=False):
+    for other in imported(MODULES[module]):
         if other.startswith("hierchat.models."):
             assert MODELS_RANK[other.split(".")[2]] <= mine, f"{module} imports {other}"
 
@@ -122,12 +124,12 @@ def test_what_runs_inside_other_engines_needs_drafting_alone() -> None:
     """Their environments are their own: what the rest of the program is built on is not there."""
     for module, path in MODULES.items():
         if part(module) == "drafting":
-            others = {part(other) for other in imported(path, at_start=False)}
+            others = {part(other) for other in imported(path)}
             assert others <= {"drafting", "config", "jit", "__init__"}, f"{module} imports {others}"
 
 
 def test_no_cycle() -> None:
-    graph = {name: set(imported(path, at_start=True)) - {name} for name, path in MODULES.items()}
+    graph = {name: set(imported(path, start=True)) - {name} for name, path in MODULES.items()}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
@@ -154,6 +156,6 @@ def test_what_a_folder_does_not_know(folder: str, banned: tuple[str, ...]) -> No
 @pytest.mark.parametrize("module", [name for name in MODULES if part(name) in ("page", "api", "cli")])
 def test_nobody_looks_behind_the_chat_service(module: str) -> None:
     """Page, endpoint and terminal reach the store and the model slot through the parts of ChatService alone."""
-    for node in ast.walk(parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(MODULES[module])):
         if isinstance(node, ast.Attribute) and node.attr in ("store", "host", "slot"):
             assert not ast.unparse(node.value).endswith("service"), f"{module}: {ast.unparse(node)}"

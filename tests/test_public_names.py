@@ -74,8 +74,9 @@ def test_a_proposer_of_another_package_drafts(
     model = hierchat.load(str(folder))
     settings = hierchat.GenerationSettings(max_new_tokens=24)
     prompt = model.prompt([("user", "one two one two"), ("assistant", "one two"), ("user", "one two")])
-    plain = [token for step in model.engine.generate(prompt, settings) for token in step.tokens]
-    steps = list(model.engine.generate(prompt, settings, model.drafter(settings)))
+    request = hierchat.GenerationRequest(prompt, settings)
+    plain = [token for step in model.engine.generate(request) for token in step.tokens]
+    steps = list(model.engine.generate(hierchat.GenerationRequest(prompt, settings, model.drafter(settings))))
     assert [token for step in steps for token in step.tokens] == plain
     assert sum(step.proposed.get("repeats", 0) for step in steps)
     model.learn(plain)

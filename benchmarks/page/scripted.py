@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
@@ -58,23 +55,13 @@ class ScriptedEngine:
     def __init__(self, reply: str) -> None:
         self._tokens = tuple(map(ord, reply))
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the reply, whatever was asked."""
-        read = len(prompt_ids) - begun
+        read = len(request.prompt_ids) - request.begun
         yield Step(prompt_read=read, prompt_tokens=read)
-        for at in range(begun, len(self._tokens), STEP_CHARACTERS):
+        for at in range(request.begun, len(self._tokens), STEP_CHARACTERS):
             began = time.perf_counter()
-            stopped = stop is not None and stop.wait(STEP_SECONDS)
+            stopped = request.stop.wait(STEP_SECONDS)
             tokens = self._tokens[at : at + STEP_CHARACTERS]
             ended = at + STEP_CHARACTERS >= len(self._tokens)
             yield Step(

@@ -15,7 +15,7 @@ from hierchat.chat.prompts import REPLY, Script, shipped_scripts, waiting_script
 from hierchat.chat.spare_time import Machine, SpareTimeThread
 from hierchat.config import GenerationSettings
 from hierchat.engine.batching import GIVE_WAY_MS
-from hierchat.engine.engine import Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import loop_at_end
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
@@ -153,13 +153,15 @@ class Writer:
         )
         talk.reply = half
         talk.steps = served.local.generate(
-            [*prompt.ids, *half],
-            settings,
-            stop=self._stop,
-            padded=False,
-            begun=len(half),
-            user=~self._user,  # its slots are nobody else's, the user's own chats' neither
-            spare=True,
+            GenerationRequest(
+                [*prompt.ids, *half],
+                settings,
+                stop=self._stop,
+                padded=False,
+                begun=len(half),
+                user=~self._user,  # its slots are nobody else's, the user's own chats' neither
+                spare=True,
+            )
         )
         return True
 

@@ -17,7 +17,7 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import LearnsElsewhere, MeasuresBaseline
+from hierchat.engine.engine import GenerationRequest, LearnsElsewhere, MeasuresBaseline
 from hierchat.language import _, later
 from hierchat.models.progress import ModelError
 from hierchat.runtime.history_index import DraftOrigins
@@ -103,13 +103,15 @@ class ReplyStream:
             drafts = self.drafts_from != "none"
             engine = engine.telling(names.user, names.reply, drafts=drafts, learns=names.learns, anew=anew)
         steps = engine.generate(
-            [*self.prompt_ids, *statistics.tokens],
-            self.settings,
-            self.drafter,
-            stop,
-            padded=self.drafter is not None,
-            begun=len(statistics.tokens),
-            user=self.user,
+            GenerationRequest(
+                [*self.prompt_ids, *statistics.tokens],
+                self.settings,
+                self.drafter,
+                stop,
+                padded=self.drafter is not None,
+                begun=len(statistics.tokens),
+                user=self.user,
+            )
         )
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
         plain: list[float] = []

@@ -18,6 +18,7 @@ from hierchat import logs
 from hierchat.chat.reply_stream import reply_text
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.config import GenerationSettings, Reasoning
+from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import ServedModel
@@ -128,7 +129,9 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user:
     """What the model says, up to the end of the title."""
     tokens: list[int] = []
     text, finish, said = "", None, None
-    for step in served.engine.generate(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user):
+    for step in served.engine.generate(
+        GenerationRequest(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user)
+    ):
         tokens += step.tokens
         finish = step.finish
         if step.text is not None:

@@ -23,6 +23,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import common_prefix
 from hierchat.engine.local import LocalEngine
 from hierchat.hierarchy.plan import Plan
@@ -294,7 +295,9 @@ def _draft(
     for plain in turns:
         reply: list[int] = []
         drafter = drafting(served, memory, plain, width, settings)
-        for step in engine.generate(plain.prompt, settings, drafter, padded=True, user=user):
+        for step in engine.generate(
+            GenerationRequest(plain.prompt, settings, drafter, padded=True, user=user)
+        ):
             reply += step.tokens
             forwards += bool(step.tokens)
         replies.append(reply)

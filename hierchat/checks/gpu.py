@@ -21,6 +21,7 @@ from hierchat.checks.exactness import Compared, check
 from hierchat.checks.questions import Dialogue, Question
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.fallback import forget_lost
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.device_memory import best_device
@@ -227,7 +228,7 @@ def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:
             prompt = Dialogue(served, settings.max_new_tokens).ask(text)
             drafter = reply_drafter(served, memory, settings, Event()) if drafts else None
             began = time.perf_counter()
-            for step in served.engine.generate(prompt, settings, drafter, padded=drafts):
+            for step in served.engine.generate(GenerationRequest(prompt, settings, drafter, padded=drafts)):
                 now = time.perf_counter()
                 if step.tokens:
                     tokens, forwards, seconds = tokens + len(step.tokens), forwards + 1, seconds + now - began

@@ -16,8 +16,8 @@ from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.hub import endpoint, search
+from hierchat.models.load.add import differences, on_hub
 from hierchat.models.load.check import expected_step, require_runnable
-from hierchat.models.load.compare import differences, on_hub
 from hierchat.models.load.tokenizer_files import known_tokens, load_tokenizer, tokens_sha256
 from hierchat.models.progress import GatedError, terminal_progress
 from hierchat.models.runnable import Step

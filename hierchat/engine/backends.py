@@ -77,7 +77,7 @@ def select_implementation(
     from hierchat.models.load.load_torch import BlockModule
 
     if isinstance(loaded.model, BlockModule):
-        from hierchat.engine.torch.tiled_experts import over_blocks
+        from hierchat.engine.torch.block_linear import over_blocks
 
         loaded = replace(loaded, model=over_blocks(loaded.model))
     order = implementations(loaded)

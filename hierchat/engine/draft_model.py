@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.runner import CachedSequence, Runner
+from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, verify
 from hierchat.models.progress import BrokenFileError
@@ -149,7 +149,7 @@ NEVER = np.float32(-1e30)
 """Logit of a token that the model does not have."""
 
 
-class FewerTokens:
+class FewerTokens(CachedSequence):
     """A sequence over all of the target's tokens, of a model that knows only some.
 
     `known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others.
@@ -164,31 +164,25 @@ class FewerTokens:
                 f"It has {inner.vocabulary} tokens for {len(known)} that it should know, the last of them number "
                 f"{known[-1]} of {vocabulary}. Distil the draft again."
             )
+        super().__init__(inner.runner)
         self._inner = inner
         self._known = known
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
-        self._tokens: list[int] = []
         self._segment: Sequence[int] = ()
-        self.vocabulary = vocabulary
-        self.context_length = inner.context_length
-        self.exact = inner.exact
+        self._vocabulary = vocabulary
 
     @property
-    def runner(self) -> Runner:
-        return self._inner.runner
-
-    @property
-    def tokens(self) -> list[int]:
-        return self._tokens
+    def vocabulary(self) -> int:
+        return self._vocabulary
 
     def rollback(self, length: int) -> None:
-        del self._tokens[length:]
+        del self.tokens[length:]
         self._inner.rollback(length)
 
     def read(self, tokens: Sequence[int]) -> None:
         self._inner.read(self._own(tokens))
-        self._tokens += tokens
+        self.tokens += tokens
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
         self._segment = tokens
@@ -198,10 +192,7 @@ class FewerTokens:
 
     def commit(self, nodes: Sequence[int]) -> None:
         self._inner.commit(nodes)
-        self._tokens += [self._segment[node] for node in nodes]
-
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        return False
+        self.tokens += [self._segment[node] for node in nodes]
 
     def close(self) -> None:
         self._inner.close()

@@ -58,8 +58,29 @@ class Step:
     """Why the reply ended; None but on its last step."""
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Asks for one reply. Without a drafter this is vanilla decoding."""
+
+    prompt_ids: Sequence[int]
+    settings: GenerationSettings
+    drafter: Proposer | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Ends the reply; looked at between steps."""
+    padded: bool = True
+    """False: without drafts, the fastest plain decoding that the backend can do."""
+    begun: int = 0
+    """The last so many of `prompt_ids` are the reply so far, which goes on as it would have by itself;
+    `settings.max_new_tokens` counts them, too."""
+    user: int | None = None
+    """Whose text it is; what was read for one user is never used for another."""
+    spare: bool = False
+    """Whether it is written in spare time: no forward of it begins once it is stopped, and its slots are empty in the
+    end, so that the next text takes these before those that may be of use."""
+
+
 class Engine(Protocol):
-    """Generates the tokens of replies: local.LocalEngine here, remote.engine.RemoteEngine over a server."""
+    """Generates the tokens of replies: local.LocalEngine here, openai_engine.RemoteEngine over a server."""
 
     @property
     def context_length(self) -> int:
@@ -81,21 +102,9 @@ class Engine(Protocol):
         """Replies that may be in progress at once."""
         ...
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        """Yield the steps of one reply; the last one has `finish`. `stop` is polled between steps. padded=False:
-        without drafts, the fastest plain decoding that the backend can do. `begun`: the last so many of `prompt_ids`
-        are the reply so far, which goes on as it would have by itself. `user`: whose text it is; what was read for one
-        user is never used for another. Called from several threads, up to `places` at once."""
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        """Yield the steps of one reply; the last one has `finish`. Called from several threads, up to `places` at
+        once."""
         ...
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
-from hierchat.drafting.proposer import Proposer, ReadsHidden, Shares
-from hierchat.engine.engine import TARGET, Finish, Step
+from hierchat.drafting.proposer import ReadsHidden, Shares
+from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, Segment
 from hierchat.engine.sampling.grammar import Grammar
@@ -73,18 +72,6 @@ class Detokenizer:
 
     decode: Callable[[Sequence[int]], str]
     end_ids: Collection[int] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """Asks for one reply. The last `begun` of `prompt_ids` are the reply so far, which goes on as it would have by
-    itself; `settings.max_new_tokens` counts them, too."""
-
-    prompt_ids: Sequence[int]
-    settings: GenerationSettings
-    drafter: Proposer | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-    begun: int = 0
 
 
 TAIL = 8

@@ -158,7 +158,7 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
     """
     probes = PROBES * ROUNDS if sequence.runner.drafts else (1,) * ROUNDS
     context = len(sequence.tokens)
-    # Different ones, as in a text: rows of one token would all wake the same experts
+    # Different ones, as in a text: rows of one token would all be routed to the same experts
     tokens = (np.arange(1, WIDEST + 1) * SPREAD % sequence.vocabulary).tolist()
     fastest: dict[int, float] = {}
     end = time.perf_counter() + seconds

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
 from hierchat.engine.batching import ContinuousBatch, SequencePool
-from hierchat.engine.engine import Step, clear_memory_errors
-from hierchat.engine.generation import Detokenizer, Generation, GenerationRequest
+from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
+from hierchat.engine.generation import Detokenizer, Generation
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
@@ -66,37 +65,23 @@ class LocalEngine:
     def backend(self) -> str:
         return self.runner.backend
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-        spare: bool = False,
-    ) -> Generator[Step, None, None]:
-        """Yield the steps of one reply; the last one has `finish`. `begun`: the last so many of `prompt_ids` are the
-        reply so far, which goes on as it would have by itself; `settings.max_new_tokens` counts them, too. `spare`: it
-        is written in spare time, so no forward of it begins once it is stopped, and its slots are empty in the end: the
-        next text takes these before those that may be of use.
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        """Yield the steps of one reply; the last one has `finish`.
 
-        Without a drafter this is vanilla decoding, and padded=False its fastest form: the baseline of every speed-up.
-        Slots in which this user's texts hold a common prefix with `prompt_ids` are reused. From any thread; replies in
-        progress share their forwards. Raises PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory.
+        Without a drafter, unpadded, this is the baseline of every speed-up. Slots in which this user's texts hold a
+        common prefix with the prompt are reused. From any thread; replies in progress share their forwards. Raises
+        PromptTooLong, TooManySequences, sampler.BrokenLogits, OutOfMemory.
         """
         if not self.runner.drafts:
-            drafter = None
-        request = GenerationRequest(prompt_ids, settings, drafter, stop or threading.Event(), begun)
-        with clear_memory_errors(), self._pool.sequence(prompt_ids, user) as sequence:
+            request = replace(request, drafter=None)
+        with clear_memory_errors(), self._pool.sequence(request.prompt_ids, request.user) as sequence:
             reply = self._begin(sequence, request)
             try:
-                with closing(self._batch.steps(reply, padded=padded, spare=spare)) as steps:
+                steps = self._batch.steps(reply, padded=request.padded, spare=request.spare)
+                with closing(steps):
                     yield from steps
             finally:
-                if spare:
+                if request.spare:
                     sequence.rollback(0)
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:

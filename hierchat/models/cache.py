@@ -1,6 +1,4 @@
-"""Files in the cache: whole or absent, never half. Writers work on a `.part` beside the target, under a
-lock.
-"""
+"""Files in the cache, whole or absent, never half: writers work on a `.part` beside the target, under a lock."""
 
 import errno
 import hashlib
@@ -19,7 +17,7 @@ from hierchat.models.progress import DiskFullError, Phase, Progress, Report
 
 @contextmanager
 def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
-    """Holds `target` against other processes; the lock of a killed process frees itself."""
+    """Hold `target` against other processes; the lock of a killed process frees itself."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
     try:
@@ -35,7 +33,7 @@ def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """Turns the system's 'no space left on device' into a DiskFullError."""
+    """Turn the system's 'no space left on device' into a DiskFullError."""
     try:
         yield
     except OSError as error:
@@ -45,7 +43,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def full_disk() -> DiskFullError:
-    """The error that says which disk is full and how to move the cache."""
+    """Make the error that says which disk is full and how to move the cache."""
     return DiskFullError(
         f"The disk that holds {cache_dir()} is full. Free some space, or move the cache by HIERCHAT_CACHE."
     )
@@ -63,7 +61,7 @@ def require_space(needed: int) -> None:
 
 
 def publish(part: Path, target: Path) -> None:
-    """Moves a finished file or folder to its place, so that a crash leaves either nothing or all of it."""
+    """Move a finished file or folder to its place, so that a crash leaves either nothing or all of it."""
     files = [p for p in part.rglob("*") if p.is_file()] if part.is_dir() else [part]
     for file in files:
         _sync(file)
@@ -84,13 +82,13 @@ def _sync(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def known_sha256(path: Path) -> str:
-    """SHA-256 of a file that stays, remembered for as long as its size and time of change stay the same."""
+    """Return the SHA-256 of a file that stays, remembered for as long as its size and time of change stay the same."""
     stat = path.stat()
     known = cache_dir() / "hashes" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
     stamp = [stat.st_size, stat.st_mtime_ns]
@@ -112,8 +110,7 @@ def known_sha256_of(files: Sequence[Path]) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A small file of the cache, with its folder: another process sees what it held before, or all of it. Raises
-    OSError."""
+    """Write a small file: another process sees what it held before, or all of it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_bytes(data)
@@ -121,21 +118,21 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes on disk of a file or folder, 0 where there is none; of a linked file, what it links to."""
+    """Count the bytes on disk of a file or folder, 0 where there is none; of a linked file, what it links to."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
     return sum(p.stat().st_size for p in {f.resolve() for f in path.rglob("*") if f.is_file()})
 
 
 def gigabytes(size: float) -> str:
-    """`size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
+    """Write `size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
     if size >= 999.5e6:  # else rounded up to '1000 MB'
         return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.0f} MB" if size >= 999.5e3 else f"{size / 1e3:.0f} KB"
 
 
 def count(parameters: int) -> str:
-    """How many parameters a model has, as names of models say it: '135M', '1B', '1.7B'."""
+    """Write how many parameters a model has, as names of models say it: '135M', '1B', '1.7B'."""
     if parameters >= 999.5e6:
         return f"{parameters / 1e9:.1f}".removesuffix(".0") + "B"
     return f"{parameters / 1e6:.0f}M" if parameters >= 999.5e3 else f"{parameters / 1e3:.0f}K"

@@ -1,8 +1,7 @@
 """The catalogue: which models there are, where they come from and how to load them, as models.yaml says.
 
-The models.yaml that ships is read first; a models.yaml in the configuration directory (`config.config_dir()`)
-extends it: a new name adds a model, a known name replaces the fields that it gives, and a default of its own
-takes the shipped one's place. Reads files only: no torch, no network."""
+A models.yaml in the configuration directory (`config.config_dir()`) extends the one that ships: a new name adds a
+model, a known name replaces the fields that it gives, and a default of its own takes the shipped one's place."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import difflib
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -27,9 +27,6 @@ from pydantic import (
 from hierchat.config import GenerationSettings, config_dir, shipped
 from hierchat.models.progress import CatalogueError, UnknownModelError
 
-# YAML that remembers where each value stands, so that errors can name the line.
-
-
 MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 19, 50_000, 50
 """Bounds of a catalogue file: its bytes, its values with those that aliases repeat, and values inside each other."""
 Where = tuple[str | int, ...]
@@ -37,7 +34,7 @@ Where = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """It calls itself once for each level, of which there may be thousands."""
+    """It would call itself once for each level, of which there may be thousands."""
 
     _depth = 0
 
@@ -55,11 +52,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class Lined:
-    """A YAML file's plain data, and the line (from 1) of each key in it.
-
-    Raises CatalogueError for a file that cannot be read, is not YAML, has the same key twice, or is made to take all
-    time and memory.
-    """
+    """A YAML file's plain data, and the line (from 1) of each key in it. Raises CatalogueError for a file that cannot
+    be read, is not YAML, has the same key twice, or is made to take all time and memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +87,9 @@ class Lined:
                 f"{MOST_VALUES:,} values. Take these aliases out."
             )
         if isinstance(node, yaml.SequenceNode):
-            return [self._item(child, (*where, i), child) for i, child in enumerate(node.value)]
+            for i, child in enumerate(node.value):
+                self.lines[(*where, i)] = child.start_mark.line + 1
+            return [self._plain(child, (*where, i)) for i, child in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
             return self._loader.construct_object(node)
         plain: dict[Any, Any] = {}
@@ -105,15 +101,12 @@ class Lined:
             if key in plain:
                 first = self.lines[(*where, key)]
                 raise CatalogueError(f"{self.path}:{line}: {key!r} stands here again, first on line {first}")
-            plain[key] = self._item(child, (*where, key), key_node)
+            self.lines[(*where, key)] = line
+            plain[key] = self._plain(child, (*where, key))
         return plain
 
-    def _item(self, node: yaml.Node, where: Where, mark: yaml.Node) -> Any:
-        self.lines[where] = mark.start_mark.line + 1
-        return self._plain(node, where)
-
     def find(self, where: Where) -> tuple[int, int]:
-        """(How many steps of `where` this file has, the line of the last of them)."""
+        """Return how many steps of `where` this file has, and the line of the last of them."""
         depth = next(n for n in range(len(where), -1, -1) if where[:n] in self.lines)
         return depth, self.lines[where[:depth]]
 
@@ -135,12 +128,12 @@ class _Strict(BaseModel):
 
 
 class Wheel(_Strict):
-    """A GGUF file inside a wheel of the package registry."""
+    """A GGUF file at a path inside a wheel of the package registry, and the SHA-256 of both."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     version: str = Field(pattern=_VERSION)
-    file: str = Field(description="the GGUF's path inside the wheel")
-    sha256: Sha256 = Field(description="of the GGUF")
+    file: str
+    sha256: Sha256
     wheel_sha256: Sha256
 
 
@@ -157,19 +150,21 @@ class Folder(_Strict):
     path: Path
 
 
+def _digits(number: int, found: re.Match[str]) -> str:
+    return f"{number - (found[1] == '0'):0{found[2] or 1}}"
+
+
 class Mirror(_Strict):
     """A file of the hub in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
-
-    `package` and `file` hold the piece's number, from 1: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0}`,
-    or `{0:02}`.
-    """
+    `package` and `file` hold the piece's number: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0:02}`.
+    `size` and `sha256` are of the whole file."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{(:0[1-9])?\})*$")
     version: str = Field(pattern=_VERSION)
-    file: str = Field(description="the piece's path inside its wheel")
+    file: str
     pieces: int = Field(gt=0, le=1000)
-    size: int = Field(gt=0, description="bytes of the whole file")
-    sha256: Sha256 = Field(description="of the whole file")
+    size: int = Field(gt=0)
+    sha256: Sha256
 
     @model_validator(mode="after")
     def _numbered(self) -> Self:
@@ -178,12 +173,12 @@ class Mirror(_Strict):
         return self
 
     def package_of(self, number: int) -> str:
-        """The package that holds a piece."""
-        return _numbered(self.package, number)
+        """Return the package that holds a piece."""
+        return _NUMBER.sub(partial(_digits, number), self.package)
 
     def file_of(self, number: int) -> str:
-        """The piece's path inside that package's wheel."""
-        return _numbered(self.file, number)
+        """Return the piece's path inside that package's wheel."""
+        return _NUMBER.sub(partial(_digits, number), self.file)
 
 
 class Gguf(_Strict):
@@ -220,7 +215,7 @@ class ModelSource(_Strict):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What tells it from other places: names on the hub without their revision, files and folders without links."""
+        """Return what tells it from others: names on the hub without their revision, paths without links."""
         if self.hub:
             return ("hub", self.hub.repo.lower())
         if self.folder:
@@ -237,22 +232,16 @@ NOWHERE = ModelSource.model_construct()
 
 
 class OpenAI(_Strict):
-    """A server that speaks OpenAI's protocol, and which of its models to ask."""
+    """A server that speaks OpenAI's protocol, with or without /v1 in its address, and which of its models to ask: by
+    default the first that is offered. `key_variable`: the environment variable that holds the key; `drafter`: loopback
+    port of our drafter's channel, where vLLM has it, and its secret, by default in HIERCHAT_DRAFTER_TOKEN."""
 
-    url: str = Field(description="its address, with or without /v1")
-    model: str | None = Field(
-        default=None, description="its name there; by default the first that is offered"
-    )
-    key: SecretStr | None = Field(default=None, description="what it wants to know before it answers")
-    key_variable: str | None = Field(
-        default=None, pattern=r"^[A-Za-z_]\w*$", description="the environment variable that holds the key"
-    )
-    drafter: int | None = Field(
-        default=None, gt=0, lt=65536, description="loopback port of our drafter's channel, where vLLM has it"
-    )
-    drafter_token: SecretStr | None = Field(
-        default=None, description="the channel's secret; by default in HIERCHAT_DRAFTER_TOKEN"
-    )
+    url: str
+    model: str | None = None
+    key: SecretStr | None = None
+    key_variable: str | None = Field(default=None, pattern=r"^[A-Za-z_]\w*$")
+    drafter: int | None = Field(default=None, gt=0, lt=65536)
+    drafter_token: SecretStr | None = None
 
     @field_validator("url")
     @classmethod
@@ -271,14 +260,14 @@ class OpenAI(_Strict):
 
     @property
     def secret(self) -> str:
-        """The key; empty where there is none."""
+        """Return the key; empty where there is none."""
         if self.key:
             return self.key.get_secret_value()
         return os.environ.get(self.key_variable, "") if self.key_variable else ""
 
     @property
     def drafter_secret(self) -> str:
-        """The secret of the drafter's channel; empty where there is none."""
+        """Return the secret of the drafter's channel; empty where there is none."""
         if self.drafter_token:
             return self.drafter_token.get_secret_value()
         return os.environ.get("HIERCHAT_DRAFTER_TOKEN", "")
@@ -291,68 +280,50 @@ class EngineElsewhere(_Strict):
 
 
 class Size(_Strict):
-    """What decides the memory that a model takes."""
+    """What decides the memory that a model takes: parameters, those that stay unquantised (`embeddings`: with an untied
+    head), numbers per position (`slot`: 2 x layers x key-value heads x head size); of several experts, parameters that
+    a token uses (`active`, 0: it uses all); of inputs of layers, those that our own engine leaves on disk."""
 
     parameters: int = Field(gt=0)
-    embeddings: int = Field(
-        default=0, ge=0, description="parameters that stay unquantised: embedding, untied head"
-    )
-    slot: int = Field(
-        default=0, ge=0, description="numbers per position: 2 x layers x key-value heads x head size"
-    )
-    active: int = Field(
-        default=0, ge=0, description="of several experts, parameters that a token uses; 0: it uses all"
-    )
-    looked_up: int = Field(
-        default=0, ge=0, description="inputs of layers: parameters that our own engine leaves on disk"
-    )
+    embeddings: int = Field(default=0, ge=0)
+    slot: int = Field(default=0, ge=0)
+    active: int = Field(default=0, ge=0)
+    looked_up: int = Field(default=0, ge=0)
 
     @property
     def read(self) -> float:
-        """The share of the weights that a forward of one position reads."""
+        """Return the share of the weights that a forward of one position reads."""
         return self.active / self.parameters if self.active else 1.0
 
     @property
     def held(self) -> float:
-        """The share of the weights that our own engine holds in memory."""
+        """Return the share of the weights that our own engine holds in memory."""
         return 1.0 - self.looked_up / self.parameters
 
 
 class ModelEntry(_Strict):
-    """One model of the catalogue."""
+    """One model of the catalogue. `engine`, in place of a source: what computes it elsewhere; `cpu`: the source without
+    a GPU; `blocks`: bits of blocks that safetensors are packed to for the CPU engine, and `activations` what it
+    multiplies them by: slower int16 is finer; `context_length`: by default the model's own maximum; `drafts`: models of
+    the catalogue that draft for this one, largest first; `draft_only`: it is not offered for chats; `maker`: who made
+    it, where its repository is somebody's copy; `kind`: transformers' model_type, which tells what will compute it."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     source: ModelSource = NOWHERE
-    engine: EngineElsewhere | None = Field(
-        default=None, description="in place of a source: what computes it elsewhere"
-    )
-    cpu: ModelSource | None = Field(
-        default=None, description="the source to use instead on machines without a GPU"
-    )
+    engine: EngineElsewhere | None = None
+    cpu: ModelSource | None = None
     dtype: Dtype = "auto"
     quantisation: Quantisation = "none"
-    blocks: Literal[4, 8] | None = Field(
-        default=None, description="pack safetensors to blocks of so many bits for the CPU engine"
-    )
-    activations: Activations = Field(
-        default="int8",
-        description="what the CPU engine multiplies the blocks by: int8, or slower and finer int16",
-    )
-    context_length: int | None = Field(
-        default=None, ge=16, description="positions; by default the model's own maximum"
-    )
+    blocks: Literal[4, 8] | None = None
+    activations: Activations = "int8"
+    context_length: int | None = Field(default=None, ge=16)
     sampling: GenerationSettings = GenerationSettings()
     system_prompt: str | None = None
-    drafts: tuple[str, ...] = Field(
-        default=(), description="catalogue models that draft for this one, largest first"
-    )
-    draft_only: bool = Field(default=False, description="it drafts for others and is not offered for chats")
+    drafts: tuple[str, ...] = ()
+    draft_only: bool = False
     licence: str = "unknown"
-    maker: str = Field(default="", description="who made it, where its repository is somebody's copy")
-    kind: str | None = Field(
-        default=None,
-        description="transformers' model_type: tells what will compute it before anything is fetched",
-    )
+    maker: str = ""
+    kind: str | None = None
     size: Size | None = None
     default: bool = False
 
@@ -363,7 +334,7 @@ class ModelEntry(_Strict):
         return self
 
     def source_on(self, device: str) -> ModelSource:
-        """The source for a device such as 'cpu' or 'cuda:0'."""
+        """Return the source for a device such as 'cpu' or 'cuda:0'."""
         return self.cpu if self.cpu and device.startswith("cpu") else self.source
 
 
@@ -374,7 +345,7 @@ class Catalogue(_Strict):
     default: str
 
     def entry(self, name: str | None = None) -> ModelEntry:
-        """The model of that name, or the default. Raises UnknownModelError with the nearest names."""
+        """Return the model of that name, or the default. Raises UnknownModelError with the nearest names."""
         name = name or self.default
         if name in self.models:
             return self.models[name]
@@ -384,22 +355,18 @@ class Catalogue(_Strict):
         raise UnknownModelError(f"No model is called {name!r}. {hint}")
 
     def name_of(self, source: ModelSource) -> str:
-        """The model that comes from this place, with a GPU or without; empty where none does."""
-        return next(
-            (
-                name
-                for name, entry in self.models.items()
-                if source.place in (entry.source.place, entry.cpu.place if entry.cpu else None)
-            ),
-            "",
+        """Name the model that comes from this place, with a GPU or without; empty where none does."""
+        found = (
+            name
+            for name, entry in self.models.items()
+            if source.place in (entry.source.place, entry.cpu.place if entry.cpu else None)
         )
+        return next(found, "")
 
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
-    """The catalogue out of these files, later ones overriding; by default the shipped one and the user's own.
-
-    Raises CatalogueError that lists every mistake with its file, line and model.
-    """
+    """Read the catalogue out of these files, later ones overriding; by default the shipped one and the user's own.
+    Raises CatalogueError that lists every mistake with its file, line and model."""
     if paths is None:
         own = config_dir() / "models.yaml"
         paths = [shipped("models.yaml"), *([own] if own.exists() else [])]
@@ -409,10 +376,8 @@ def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
         models = _models_of(file)
         defaults = [name for name, fields in models.items() if fields.get("default") is True]
         if len(defaults) > 1:
-            _fail(
-                files,
-                [(("models", name, "default"), "only one model can be the default") for name in defaults],
-            )
+            said = "only one model can be the default"
+            _fail(files, [(("models", name, "default"), said) for name in defaults])
         if defaults:
             for fields in merged.values():
                 fields.pop("default", None)
@@ -421,7 +386,12 @@ def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:
     try:
         entries = _Entries.model_validate({"models": merged}).models
     except ValidationError as error:
-        _fail(files, [(_where(e["loc"]), _said(e)) for e in error.errors()])
+        wrong = []
+        for one in error.errors():
+            said = "unknown field" if one["type"] == "extra_forbidden" else one["msg"]
+            where = tuple(step for step in one["loc"] if step != "[key]")
+            wrong.append((where, said.removeprefix("Value error, ")))
+        _fail(files, wrong)
     return _checked(files, entries)
 
 
@@ -430,22 +400,19 @@ class _Entries(_Strict):
 
 
 def _models_of(file: Lined) -> dict[str, dict[str, Any]]:
-    if not isinstance(file.data, dict) or not isinstance(file.data.get("models", {}), dict):
+    if not isinstance(file.data, dict) or not isinstance(models := file.data.get("models", {}), dict):
         raise CatalogueError(f"{file.path}:1: expected 'models:' and under it a model by name")
     if unknown := set(file.data) - {"models"}:
         key = min(unknown, key=str)
         raise CatalogueError(
             f"{file.path}:{file.lines[(key,)]}: unknown field {key!r}; models stand under 'models:'"
         )
-    models = file.data.get("models", {})
     for name, fields in models.items():
+        begin = f"{file.path}:{file.lines[('models', name)]}: model {name!r}:"
         if not isinstance(name, str) or not isinstance(fields, dict):
-            line = file.lines[("models", name)]
-            raise CatalogueError(
-                f"{file.path}:{line}: model {name!r}: expected a name and under it its fields"
-            )
+            raise CatalogueError(f"{begin} expected a name and under it its fields")
         if "name" in fields:
-            line = file.lines[("models", name, "name")]
+            line = file.lines["models", name, "name"]
             raise CatalogueError(f"{file.path}:{line}: model {name!r}: its name is its key; remove 'name'")
     return models
 
@@ -463,7 +430,7 @@ def _anchored(fields: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
-    """What only the whole catalogue can tell: drafts exist, one model is the default."""
+    """Check what only the whole catalogue tells: drafts exist, one model is the default."""
     wrong: list[tuple[Where, str]] = []
     for name, entry in entries.items():
         for i, draft in enumerate(entry.drafts):
@@ -477,20 +444,6 @@ def _checked(files: list[Lined], entries: dict[str, ModelEntry]) -> Catalogue:
     if wrong:
         _fail(files, wrong)
     return Catalogue(models=entries, default=defaults[0])
-
-
-def _numbered(pattern: str, number: int) -> str:
-    return _NUMBER.sub(lambda found: f"{number - (found[1] == '0'):0{found[2] or 1}}", pattern)
-
-
-def _where(loc: tuple[str | int, ...]) -> Where:
-    return tuple(step for step in loc if step != "[key]")
-
-
-def _said(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
-    return re.sub(r"^Value error, ", "", error["msg"])
 
 
 def _fail(files: list[Lined], wrong: list[tuple[Where, str]]) -> NoReturn:

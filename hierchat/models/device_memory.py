@@ -3,12 +3,11 @@
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
 
 import psutil
 
 from hierchat.models.cache import gigabytes
-from hierchat.models.catalogue import ModelEntry, Quantisation, Size
+from hierchat.models.catalogue import ModelEntry, Quantisation, Size, read_catalogue
 from hierchat.models.progress import DeviceError, DoesNotFitError
 
 DEVICE = "HIERCHAT_DEVICE"
@@ -23,10 +22,8 @@ _QUANTISED = {"int8": 1.0, "nf4": 0.52}
 
 
 def best_device() -> str:
-    """'cuda' where there is one, else 'cpu'; or what HIERCHAT_DEVICE names: 'cpu', 'cuda' or 'mps'.
-
-    Raises DeviceError where that is not there.
-    """
+    """Choose 'cuda' where there is one, else 'cpu'; or what HIERCHAT_DEVICE names: 'cpu', 'cuda' or 'mps'. Raises
+    DeviceError where that is not there."""
     if (asked := os.environ.get(DEVICE, "")) == "cpu" or (not asked and not cuda_driver()):
         return "cpu"
     import torch  # takes seconds
@@ -40,7 +37,7 @@ def best_device() -> str:
 
 
 def cuda_driver() -> bool:
-    """Whether the system has one; torch says whether it works."""
+    """Tell whether the system has a driver; torch says whether it works."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -49,14 +46,14 @@ def cuda_driver() -> bool:
 
 
 def dtype_on(dtype: str, device: str) -> str:
-    """The dtype that 'auto' means on a device: bfloat16 on CUDA, float32 on CPU."""
+    """Return the dtype that 'auto' means on a device: bfloat16 on CUDA, float32 on CPU."""
     if dtype != "auto":
         return dtype
     return "float32" if device.startswith("cpu") else "bfloat16"
 
 
 def free_memory(device: str) -> int:
-    """Bytes free for a model now."""
+    """Count the bytes free for a model now."""
     if not device.startswith("cuda"):  # Apple's GPUs share the processor's
         return psutil.virtual_memory().available
     import torch
@@ -65,7 +62,7 @@ def free_memory(device: str) -> int:
 
 
 def total_memory(device: str) -> int:
-    """Bytes that the machine, or the GPU, has, whatever else uses them now."""
+    """Count the bytes that the machine, or the GPU, has, whatever else uses them now."""
     if not device.startswith("cuda"):
         return psutil.virtual_memory().total
     import torch
@@ -74,7 +71,7 @@ def total_memory(device: str) -> int:
 
 
 def held_memory(device: str) -> int:
-    """Bytes that this process holds there: at most so much comes free when its model leaves."""
+    """Count the bytes that this process holds there: at most so much comes free when its model leaves."""
     if not device.startswith("cuda"):
         return psutil.Process().memory_info().rss
     import torch
@@ -91,19 +88,12 @@ def require_free(needed: int, what: str) -> None:
 
 
 def bytes_needed(size: Size, dtype: str, quantisation: Quantisation, context_length: int) -> int:
-    """Weights, key-value slots for the whole context, and 15 % to spare. `dtype` is not 'auto'."""
+    """Count weights, key-value slots for the whole context, and 15 % to spare. `dtype` is not 'auto'."""
     return int(_SPARE * (_weights(size, dtype, quantisation) + context_length * size.slot * _WIDTHS[dtype]))
 
 
-def require_fit(
-    entry: ModelEntry,
-    size: Size,
-    context_length: int,
-    device: str,
-    others: Iterable[ModelEntry] = (),
-    held: int = 0,
-) -> None:
-    """Raises DoesNotFitError when the model needs more than is free, naming what would fit among `others`. `held`:
+def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
+    """Raises DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
     bytes that will be free, too."""
     dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
     needed = bytes_needed(size, dtype, entry.quantisation, context_length)
@@ -120,10 +110,10 @@ def require_fit(
         fits.append(f"this model with `context_length: {positions}`")
     fits += [
         f"{other.name} ({gigabytes(other_needs)})"
-        for other in others
+        for other in read_catalogue().models.values()
         if other.size
         and other.size.parameters < size.parameters
-        and (other_needs := _entry_needs(other, other.size, device)) <= free
+        and (other_needs := entry_needs(other, other.size, device)) <= free
     ]
     raise DoesNotFitError(
         f"{entry.name} needs about {gigabytes(needed)} of memory on {device} ({dtype}, quantisation "
@@ -139,13 +129,19 @@ def blocks_needed(weights: int, slot: int, context_length: int, *, modules: bool
     return int(weights + context_length * slot * each + spare)
 
 
+def blocks_fit(weights: int, slot: int, context_length: int, held: int = 0, *, modules: bool = False) -> bool:
+    """Tell whether such a model fits now. `held`: bytes that will be free, too."""
+    return blocks_needed(weights, slot, context_length, modules=modules) <= free_memory("cpu") + held
+
+
 def require_blocks_fit(
     name: str, weights: int, slot: int, context_length: int, held: int = 0, *, modules: bool = False
 ) -> None:
     """Raises DoesNotFitError when such a model does not fit. `held`: bytes that will be free, too."""
-    needed = blocks_needed(weights, slot, context_length, modules=modules)
-    if needed <= (free := free_memory("cpu") + held):
+    if blocks_fit(weights, slot, context_length, held, modules=modules):
         return
+    needed = blocks_needed(weights, slot, context_length, modules=modules)
+    free = free_memory("cpu") + held
     each, spare = _beside_blocks(modules)
     positions = int((free - weights - spare) / (slot * each)) // 256 * 256 if slot else 0
     hint = f"`context_length: {positions}` would fit." if positions >= 512 else "Choose a smaller model."
@@ -156,7 +152,7 @@ def require_blocks_fit(
 
 
 def _beside_blocks(modules: bool) -> tuple[float, int]:
-    """Bytes of a key or value, and what a model in blocks takes besides."""
+    """Return the bytes of a key or value, and what a model in blocks takes besides."""
     return (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
 
 
@@ -166,5 +162,6 @@ def _weights(size: Size, dtype: str, quantisation: Quantisation) -> float:
     return size.embeddings * width + inner * _QUANTISED.get(quantisation, width)
 
 
-def _entry_needs(entry: ModelEntry, size: Size, device: str) -> int:
+def entry_needs(entry: ModelEntry, size: Size, device: str) -> int:
+    """Return the bytes that a model needs as its entry says, through transformers."""
     return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, entry.context_length or 4096)

@@ -1,4 +1,4 @@
-"""The user's own models.yaml: what the page writes into it, and takes out again. All else in it stays as it is."""
+"""Write models into the user's own models.yaml, and take them out again. All else in it stays as it is."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from hierchat.models.progress import CatalogueError
 
 
 def own_file() -> Path:
-    """Where it lies; it need not be there."""
+    """Return where it lies; it need not be there."""
     return config_dir() / "models.yaml"
 
 
 def own_names() -> set[str]:
-    """The models that it adds to those that ship. Raises CatalogueError."""
+    """Name the models that it adds to those that ship. Raises CatalogueError."""
     if not own_file().exists():
         return set()
     return set(_models(Lined(own_file()))) - set(_models(Lined(shipped("models.yaml"))))
 
 
 def free_name(wanted: str, catalogue: Catalogue) -> str:
-    """A name for a model, made out of that of its file or repository, that no other model has."""
+    """Make a name that no other model has, out of that of a file or repository."""
     stem = re.sub(r"[^\w.-]+", "-", re.sub(r"\.gguf$", "", wanted, flags=re.IGNORECASE).lower()).strip("-.")
     base = stem or "model"
     taken = {name.lower() for name in catalogue.models}
@@ -47,8 +47,9 @@ def add_model(name: str, fields: Mapping[str, Any]) -> None:
         text = re.sub(r"(?m)^models:.*\n?", "", text)
     if text and not text.endswith("\n"):
         text += "\n"
-    indent = _indent(text, models) if models else "  "
-    _write(text + ("" if models else "models:\n") + textwrap.indent(entry, indent))
+    # As far from the left as other models
+    first = models and re.search(rf"(?m)^( *)[\"']?{re.escape(next(iter(models)))}[\"']?\s*:", text)
+    _write(text + ("" if models else "models:\n") + textwrap.indent(entry, first[1] if first else "  "))
 
 
 def remove_model(name: str) -> None:
@@ -69,12 +70,11 @@ def remove_model(name: str) -> None:
 
 
 def set_drafts(name: str, drafts: Sequence[str]) -> None:
-    """Let these models draft for one of any file. Raises CatalogueError where that stands on one line with its fields,
-    or the file cannot be written."""
-    models = _models(Lined(own_file())) if own_file().exists() else {}
-    if name not in models:
+    """Let these models draft for one of any file. Raises CatalogueError where that cannot be written."""
+    file = Lined(own_file()) if own_file().exists() else None
+    models = _models(file) if file else {}
+    if not file or name not in models:
         return add_model(name, {"drafts": list(drafts)})
-    file = Lined(own_file())
     lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
     begin = file.lines["models", name]
     fields = sorted(file.lines["models", name, field] for field in models[name])
@@ -98,7 +98,7 @@ def set_drafts(name: str, drafts: Sequence[str]) -> None:
 
 
 def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
-    """The line behind what begins on one of `begins`. A comment belongs to what follows."""
+    """Return the line behind what begins at `begin`. A comment belongs to what follows."""
     end = next((line for line in begins if line > begin), len(lines) + 1)
     while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
         end -= 1
@@ -110,14 +110,8 @@ def _models(file: Lined) -> dict[str, Any]:
     return models if isinstance(models, dict) else {}
 
 
-def _indent(text: str, models: Mapping[str, Any]) -> str:
-    """How far the names of models stand from the left."""
-    first = re.search(rf"(?m)^( *)[\"']?{re.escape(next(iter(models)))}[\"']?\s*:", text)
-    return first[1] if first else "  "
-
-
 def _write(text: str) -> None:
-    """In place of what was there, if the catalogue can be read with it."""
+    """Replace the file if the catalogue can be read with it."""
     file = own_file()
     part = file.with_suffix(".part")
     try:

@@ -1,5 +1,4 @@
-"""How far a download, a conversion or a load has come: one frozen record per change, for terminal and
-page."""
+"""Progress of a download, a conversion or a load: one frozen record per change; and what can go wrong with a model."""
 
 from __future__ import annotations
 
@@ -32,18 +31,14 @@ Report = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """The report that nobody reads."""
+    """Report to nobody."""
 
 
 def bar_class(
     report: Report, phase: Phase, message: str, *, unit: str = "it", total: int | None = None
 ) -> type[tqdm]:
-    """A tqdm class whose bars counting in `unit` report instead of drawing; others are mute.
-
-    Several bars of one class report the furthest of them (the hub library counts received and written bytes
-    apart).
-    """
-    furthest = 0
+    """Make a tqdm class whose bars counting in `unit` report instead of drawing; others are mute."""
+    furthest = 0  # of several bars: the hub library counts received and written bytes apart
 
     class ReportingBar(tqdm):
         monitor_interval = 0  # no watching thread: nothing is drawn
@@ -64,7 +59,7 @@ def bar_class(
 
 @contextmanager
 def transformers_bars(report: Report, phase: Phase, message: str) -> Iterator[None]:
-    """Has transformers report its bars, in tensors, instead of drawing them. Holds for the whole process."""
+    """Let transformers report its bars, in tensors, instead of drawing them. Holds for the whole process."""
     from transformers.utils import logging
 
     bars = bar_class(report, phase, message)
@@ -85,13 +80,8 @@ def terminal_progress(console: Console | None = None) -> Iterator[Report]:
 
     from hierchat.models.cache import gigabytes
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.fields[amount]}"),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=console or Console(stderr=True)) as drawn:
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[amount]}"))
+    with Bars(*columns, TimeRemainingColumn(), console=console or Console(stderr=True)) as drawn:
         tasks: dict[Phase, TaskID] = {}
 
         def report(now: Progress) -> None:
@@ -103,9 +93,8 @@ def terminal_progress(console: Console | None = None) -> Iterator[Report]:
             amount = "" if not now.total else f"{now.done} of {now.total}"
             if now.total and now.phase in ("downloading", "reading"):
                 amount = f"{gigabytes(now.done)} of {gigabytes(now.total)}"
-            drawn.update(
-                tasks[now.phase], description=said, total=now.total, completed=now.done, amount=amount
-            )
+            task = tasks[now.phase]
+            drawn.update(task, description=said, total=now.total, completed=now.done, amount=amount)
 
         yield report
         for task in tasks.values():
@@ -113,17 +102,7 @@ def terminal_progress(console: Console | None = None) -> Iterator[Report]:
 
 
 # What can go wrong with a model. Each message says what happened and what to do; show it as it is.
-
-
-NONSENSE = (
-    ArithmeticError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What computing with the values of a file raises where these make no sense: a number that is text, a size of 0."""
 
 

@@ -1,7 +1,4 @@
-"""What can be computed here: by our own engine (the registry of architectures), and through transformers.
-
-Asked of a configuration alone, so that it is known before the weights are fetched, unpacked or read.
-"""
+"""Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
 from __future__ import annotations
 
@@ -9,28 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from hierchat.language import later
-from hierchat.models.architectures.architecture import (
-    ACTIVATIONS,
-    LONG_FACTORS,
-    ROPE_FACTORS,
-    SHORT_FACTORS,
-    Architecture,
-)
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
-from hierchat.models.architectures.model_config import (
-    FULL,
-    KINDS,
-    SLIDING,
-    expert_width,
-    experts_of,
-    has_mlp_beside_experts,
-    layer_heads,
-    layer_input_size,
-    of_text,
-    tensors,
-)
+from hierchat.models.architectures import families, model_config
 from hierchat.models.architectures.rope import SCALINGS, rope_scaling, rope_type
-from hierchat.models.formats.block_types import TYPES
+from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head
@@ -51,10 +29,8 @@ STEPS: dict[Step, str] = {
 }
 """As sentences for the page."""
 
-# Kinds of models that transformers' own modules compute, by transformers' names. tests/models/test_families.py makes a
-# tiny random model of each and compares it with transformers alone.
-
-ATTENTION = {FULL, SLIDING, "chunked_attention"}
+# Kinds of models that transformers' own modules compute, by transformers' names
+ATTENTION = {model_config.FULL, model_config.SLIDING, "chunked_attention"}
 """Layers that look back at keys and values."""
 GRAPHED = frozenset([
     "apertus", "arcee", "aria_text", "biogpt", "bitnet", "cohere", "ctrl", "dbrx", "dots1", "ernie4_5",
@@ -73,15 +49,13 @@ SLOTTED = GRAPHED | frozenset([
     "kolibri1", "laguna", "llama4", "llama4_text", "longcat_flash", "mimo_v2_flash", "minicpm3", "ministral",
     "modernbert-decoder", "olmo3", "vaultgemma", "youtu",
 ])  # fmt: skip
-"""Kinds that are right over our slots, in trees: their modules ask transformers' attention interface, and keep keys and
-values alone."""
+"""Kinds that are right over our slots, in trees: their modules keep keys and values alone."""
 KEEPING_STATES = frozenset([
     "bamba", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe",
     "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
 ])  # fmt: skip
-"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). A model is
-computed so where its self-test finds every row exact, and else without drafts. With several experts in a layer that is
-on processors alone (engine/torch/tiled_experts.py)."""
+"""Kinds whose layers may keep a running state: each node of a tree has its own (engine/torch/states.py). Those with
+several experts in a layer take drafts on processors alone (engine/torch/block_linear.py)."""
 ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next"])
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 
@@ -108,11 +82,11 @@ MADE_FOR_ELSE = {kind: reason for reason, kinds in _NO_CHAT.items() for kind in 
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """Return why our own engine cannot compute a model of this configuration; None if it can."""
-    config = of_text(config)
+    config = model_config.of_text(config)
     kind = str(config.get("model_type"))
-    if not (architecture := ARCHITECTURES.get(kind)):
-        return unknown(kind)
-    if (activation := architecture.activation_of(config)) not in ACTIVATIONS:
+    if not (architecture := families.ARCHITECTURES.get(kind)):
+        return families.unknown(kind)
+    if (activation := architecture.activation_of(config)) not in families.ACTIVATIONS:
         return f"activation {activation}"
     biases = config.get("attention_bias") and "q" not in architecture.biases
     if biases or config.get("mlp_bias") or config.get("attention_out_bias"):
@@ -121,30 +95,28 @@ def unsupported(config: Mapping[str, Any]) -> str | None:
         return reason
     if (rope := rope_type(rope_scaling(config))) not in SCALINGS:
         return f"rope scaling {rope}"
-    if others := set(config.get("layer_types") or ()) - {FULL, SLIDING}:
+    if others := set(config.get("layer_types") or ()) - {model_config.FULL, model_config.SLIDING}:
         return f"layers of {min(others)}"
-    if config.get("use_bidirectional_attention") not in (
-        None,
-        False,
-        "vision",
-    ):  # pictures alone may look ahead
+    # Pictures alone may look ahead
+    if config.get("use_bidirectional_attention") not in (None, False, "vision"):
         return "attention to what comes behind"
-    of_layers = sorted(set(layer_heads(config)))
+    of_layers = sorted(set(model_config.layer_heads(config)))
     widths = [config["hidden_size"], config[architecture.inner]]
     widths += [heads * size for heads, _, size in of_layers]
-    inputs, beside = layer_input_size(config, architecture), has_mlp_beside_experts(config, architecture)
+    inputs = model_config.layer_input_size(config, architecture)
+    beside = model_config.has_mlp_beside_experts(config, architecture)
     if inputs and beside:
         return "inputs of layers beside experts"
-    widths += [inputs] * bool(inputs) + [expert_width(config, architecture)] * beside
+    widths += [inputs] * bool(inputs) + [model_config.expert_width(config, architecture)] * beside
     odd = any(size % 16 or heads % kv_heads for heads, kv_heads, size in of_layers)
     if odd or any(width % BLOCK for width in widths):
         return f"rows of {', '.join(map(str, widths))} numbers, which are no whole blocks of {BLOCK}"
     return None
 
 
-def _odd_experts(config: Mapping[str, Any], architecture: Architecture) -> str | None:
+def _odd_experts(config: Mapping[str, Any], architecture: families.Architecture) -> str | None:
     """Return why our own engine cannot compute the experts of a layer; None if it can."""
-    experts, active = experts_of(config)
+    experts, active = model_config.experts_of(config)
     if not architecture.experts:
         return "several experts in a layer" if experts else None
     if architecture.experts_beside_mlp and not experts:
@@ -183,10 +155,9 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
     if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
         return False
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
-    hides = bool(window and window < context_length and not text.get("layer_types"))
-    return (
-        not hides and set(text.get("layer_types") or ()) <= {FULL} and not text.get("attn_logit_softcapping")
-    )
+    types = set(text.get("layer_types") or ())
+    hides = bool(window and window < context_length and not types)
+    return not hides and types <= {model_config.FULL} and not text.get("attn_logit_softcapping")
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
@@ -198,7 +169,7 @@ def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
     """Return what will compute a model of which only transformers' name of its kind is known."""
-    if own and KINDS.get(kind, kind) in ARCHITECTURES:
+    if own and model_config.KINDS.get(kind, kind) in families.ARCHITECTURES:
         return "kernels"
     return "slots" if slotted({"model_type": kind}, device) else "plain"
 
@@ -219,8 +190,8 @@ def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def gguf_unsupported(head: Head) -> str | None:
     """Return why our own engine cannot compute a GGUF file; None if it can."""
     config = gguf_config(head)
-    if not (architecture := GGUF_ARCHITECTURES.get(head.architecture)):
-        return unknown(config["model_type"])
+    if not (architecture := families.GGUF_ARCHITECTURES.get(head.architecture)):
+        return families.unknown(config["model_type"])
     if not config.get("num_attention_heads"):
         return "layers of different shapes"
     if not config.get("head_dim") and architecture.full_head_dim:
@@ -228,12 +199,12 @@ def gguf_unsupported(head: Head) -> str | None:
     if reason := unsupported(config):
         return reason
     # Keys and values of layers that use others' may be there, too
-    known = {name.gguf for name in tensors(architecture, {**config, "num_kv_shared_layers": 0})}
-    known |= {ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS}
+    known = {name.gguf for name in model_config.tensors(architecture, {**config, "num_kv_shared_layers": 0})}
+    known |= {families.ROPE_FACTORS, families.LONG_FACTORS, families.SHORT_FACTORS}
     if foreign := {tensor.name for tensor in head.tensors} - known:
         return f"tensor {min(foreign)}, which {architecture.model_type} does not have"
     scaled = rope_type(config.get("rope_scaling") or {})
-    if scaled == "longrope" and not any(tensor.name == LONG_FACTORS for tensor in head.tensors):
+    if scaled == "longrope" and not any(tensor.name == families.LONG_FACTORS for tensor in head.tensors):
         return "rope scaling longrope without its factors"
     if head.architecture == "granite" and head.of_architecture("rope.scaling.finetuned") is False:
         return "Granite without rotary positions"
@@ -249,19 +220,18 @@ def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
 
 
 def gguf_refused(head: Head) -> str | None:
-    """Return why a GGUF file cannot run through transformers, which reads the files of some architectures only; we read
-    those of FAMILIES into its modules. None if it can."""
+    """Return why a GGUF file cannot run through transformers; None if it can."""
     if head.architecture in FAMILIES:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
             return f"its tensors are in {odd[0]}"
         return unknown_tokenizer(head)
-    alone = set(GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
+    alone = set(families.GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
     if head.architecture in alone:
         own = gguf_unsupported(head)
         return f"only the CPU engine reads such a file{f', and does not compute {own}' if own else ''}"
     if head.shards > 1:
         return "no way is known here to read such a model in several files"
     if head.architecture not in READ_BY_TRANSFORMERS:
-        known = sorted(READ_BY_TRANSFORMERS | set(GGUF_ARCHITECTURES) | set(FAMILIES))
+        known = sorted(READ_BY_TRANSFORMERS | set(families.GGUF_ARCHITECTURES) | set(FAMILIES))
         return f"no way is known here to read such a file (known are {', '.join(known)})"
     return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None

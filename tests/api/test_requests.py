@@ -168,3 +168,16 @@ def test_another_model_is_loaded_where_it_is_here(tmp_path, monkeypatch: pytest.
         answer = ask(served.address, "POST", CHAT, {**ASKED, "model": "one"})
         assert (answer.status, answer.error["code"]) == (404, "model_not_found")
         assert ask(served.address, "POST", CHAT, {**ASKED, "max_tokens": 3}).json["model"] == "two"
+
+
+def test_a_gap_is_filled_by_models_that_were_made_for_it(
+    tiny_served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"prompt": "def", "suffix": "end", "max_tokens": 1}
+    answer = ask(tiny_served.address, "POST", "/v1/completions", asked)
+    assert (answer.status, answer.error["param"]) == (400, "suffix")
+    marks = ("<|im_start|>", "<|im_end|>", "<|im_start|>")
+    monkeypatch.setattr("hierchat.api.text_completions._MIDDLES", (("<none>",) * 3, marks))
+    plain = ask(tiny_served.address, "POST", "/v1/completions", {"prompt": "def", "max_tokens": 1}).json
+    filled = ask(tiny_served.address, "POST", "/v1/completions", asked).json
+    assert filled["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"] + 2

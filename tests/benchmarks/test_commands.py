@@ -27,7 +27,7 @@ FEW = ["--model", "tiny", "--max-new-tokens", "8"]
 MEASURED: dict[str, tuple[list[str], str]] = {
     "decode": ([*FEW, *ARMS, "--limit", "3", "--temperature", "0.8", "--questions"], "arms"),
     "log": ([*FEW, *ARMS, "--limit", "3", "--log"], "arms"),
-    "load": ([*FEW, "--arms", "vanilla,hierchat", "--users", "1,2", "--questions"], "arms"),
+    "load": ([*FEW, "--arms", "vanilla,hierchat", "--users", "1,2", "--questions"], "loads"),
     "session": ([*FEW, "--turns", "3", "--questions"], "turns"),
     "agreement": ([*FEW, "--limit", "1", "--questions"], "positions"),
     "forward": (["--model", "tiny", "--contexts", "8"], "contexts"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from benchmarks.arms import OwnArm
 from benchmarks.load import measure
 from hierchat.engine.local import LocalEngine
@@ -19,8 +17,8 @@ def many(places: int) -> ServedModel:
     return ServedModel(one.name, one.model_key, engine, one.prompts, one.vanilla_ms)
 
 
-@pytest.mark.parametrize("users", [1, 3])
-def test_all_users_get_what_one_gets(users: int) -> None:
+def test_all_users_get_what_one_gets() -> None:
+    users = 3
     model = many(users)
     arms = [OwnArm("vanilla", model), OwnArm("hierchat", model)]
     figures = measure(model, arms, questions(6), SETTINGS, [1, users], tell, repeats=2)

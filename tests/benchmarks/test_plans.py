@@ -12,7 +12,6 @@ from benchmarks.arms import OwnArm, parse_arms, parse_plan
 from benchmarks.decode import measure
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import summarise
-from hierchat.hierarchy.plan import Plan
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import result
 from tests.testing.questions import NAMES, SETTINGS, questions, tell, with_draft_models
@@ -31,19 +30,6 @@ ARMS = [
 @pytest.fixture(scope="module")
 def served() -> ServedModel:
     return with_draft_models()
-
-
-@pytest.mark.parametrize(
-    ("text", "plan"),
-    [
-        ("databases", Plan((2,), (), True)),
-        ("small=3", Plan((0, 2), (3,))),
-        ("databases+middle=16", Plan((1, 2), (16,), True)),
-        ("databases+small=2+middle=5", Plan((0, 1, 2), (2, 5), True)),
-    ],
-)
-def test_a_plan_is_read(text: str, plan: Plan) -> None:
-    assert parse_plan(text, NAMES) == plan
 
 
 @pytest.mark.parametrize(

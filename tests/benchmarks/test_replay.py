@@ -57,10 +57,8 @@ def test_it_goes_on_where_a_crash_left_half_a_line(served: ServedModel, tmp_path
         earlier(path, {**SAID, "seed": 1})
 
 
-@pytest.mark.parametrize(("carry", "temperature"), [(False, 0.0), (True, 0.7)])
-def test_as_many_forwards_as_with_the_model(
-    carry: bool, temperature: float, served: ServedModel, tmp_path: Path
-) -> None:
+def test_as_many_forwards_as_with_the_model(served: ServedModel, tmp_path: Path) -> None:
+    carry, temperature = True, 0.7
     asked = [Question(n, str(n), ("the same thing", "and again"), "again") for n in range(2)]
     traces = recorded(served, tmp_path / "t", asked, temperature=temperature)
     names = ["vanilla", "context", "context+history", "hierchat", *QUICK]

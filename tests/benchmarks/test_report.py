@@ -53,23 +53,6 @@ def test_sums_and_ratios() -> None:
     assert "by_day" not in figures
 
 
-def test_a_peer_is_compared_with_plain_decoding_of_its_own_stack() -> None:
-    rows = [
-        row(
-            0,
-            "qa",
-            vanilla=[turn([1, 2], 1.0, 2)],
-            llama_cpp=[turn([1, 3], 2.0, 2, draft_ms=None, peak_mb=90.0)],
-            **{"llama_cpp-lookup": [turn([1, 4], 1.0, peak_mb=100.0)]},
-        )
-    ]
-    figures = summarise(rows, "llama.cpp-lookup")
-    assert (figures["speedup"], figures["stack_speedup"], figures["mismatches"]) == (1.0, 2.0, 1)
-    assert figures["peak_mb"] == 100.0
-    alone = summarise(rows, "llama.cpp")
-    assert (alone["stack_speedup"], alone["mismatches"]) == (1.0, 0)
-
-
 def test_repeats_count_by_their_medians() -> None:
     repeats = [
         {**row(0, "qa", vanilla=[turn([1, 2], 4.0, 2)], hierchat=[turn([1, 2], seconds, 1)]), "repeat": n}

@@ -19,6 +19,7 @@ from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.in_progress import Question
 from hierchat.chat.service import NotBegun
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.generation import is_looping
 from hierchat.models.progress import FetchError, Report
 from hierchat.runtime.model_slot import ModelSlot
@@ -602,8 +603,10 @@ def test_a_reply_that_repeats_itself_ends_at_the_same_token_however_it_is_drafte
     assert (last.finish, last.figures.tokens) == ("loop", ended)
     assert talk.store.replies.tokens(talk.user, last.message_id) == tokens[:ended]
     plain = talk.model.engine.generate(
-        talk.model.prompts.build([PromptMessage("user", "a")], 300, {END}).ids,
-        talk._settings(asked | {"end_loops": True}),
+        GenerationRequest(
+            talk.model.prompts.build([PromptMessage("user", "a")], 300, {END}).ids,
+            talk._settings(asked | {"end_loops": True}),
+        )
     )
     assert [token for step in plain for token in step.tokens] == tokens[:ended]
     assert talk.store.figures.over_time(talk.user).whole.replies == 1

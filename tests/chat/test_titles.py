@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat import titles
 from hierchat.chat.titles import clean_title
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.store import Mark, Store
 from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
 from tests.testing.tiny_chat import ready_slot, tokenizer
@@ -62,19 +62,16 @@ class Scripted(ScriptedEngine):
     """Called once, while the title is written."""
     cut_short = False
 
-    def generate(
-        self, prompt_ids: Any, settings: Any, *args: Any, **named: Any
-    ) -> Generator[Step, None, None]:
-        if titles.ASK not in tokenizer().decode(prompt_ids):
-            yield from super().generate(prompt_ids, settings, *args, **named)
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        if titles.ASK not in tokenizer().decode(request.prompt_ids):
+            yield from super().generate(request)
             return
         self.titles_asked += 1
-        stop: threading.Event = args[1]
         for token in tokenizer()(self.title, add_special_tokens=False)["input_ids"]:
             if self.meanwhile is not None:
                 once, self.meanwhile = self.meanwhile, None
                 once()
-            if stop.is_set():
+            if request.stop.is_set():
                 self.cut_short = True
                 yield Step(finish="stopped")
                 return

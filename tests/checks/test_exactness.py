@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.checks.exactness import DRAFTERS, Compared, PlainTurn, check
+from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, PlainTurn, check
 from hierchat.checks.questions import RequestError
 from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
@@ -33,6 +33,12 @@ def run(served: ServedModel, drafters: Sequence[str], folder: Path, **settings: 
     written = json.loads(out.path.read_text())
     assert written == out.as_dict()
     return written
+
+
+def test_trees_of_a_trial_keep_to_width_and_limit() -> None:
+    for width, limit, most in ((None, None, WIDEST - 1), (None, 2, 2), (6, None, 5), (6, 0, 0)):
+        drafter = Noise(100, width, seed=1)
+        assert max(len(drafter.propose(limit).tokens) for _ in range(200)) == most
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

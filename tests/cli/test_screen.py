@@ -13,7 +13,6 @@ from hierchat.cli.screen import (
     MarkdownScreen,
     PlainScreen,
     figures_line,
-    finished,
     record,
     show_sources,
 )
@@ -93,25 +92,6 @@ def test_a_part_longer_than_the_terminal_is_whole_in_the_end(monkeypatch: pytest
     monkeypatch.setattr("hierchat.cli.screen._REST", 0.0)
     lines = [f"line {number}" for number in range(60)]
     assert drawn("```\n" + "\n".join(lines) + "\n```", 5, height=10).splitlines() == lines
-
-
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ("", ""),
-        ("one", ""),
-        ("one\n\n", ""),
-        ("one\n\ntwo", ""),  # it may become "two" with a line of = below, or part of a list
-        ("one\n\ntwo\n", "one\n\n"),
-        ("- one\n\n- two\n", ""),
-        ("1. one\n\n2", ""),
-        ("```\none\n\ntwo\n", ""),
-        ("```\none\n```\ntwo\n", "```\none\n```\n"),
-        ("one\x0btwo\u2028\n\nthree\n", "one\x0btwo\u2028\n\n"),
-    ],
-)
-def test_what_nothing_can_change_any_more(text: str, whole: str) -> None:
-    assert text[: finished(text)] == whole
 
 
 def plain(frames: list[str], stop: tuple[str, ...] = ()) -> list[str]:

@@ -16,6 +16,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.backends import make_runner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.load.load_model import load
@@ -59,7 +60,9 @@ class Chat:
         self, question: str, settings: GenerationSettings, drafter: Drafter | None = None, padded: bool = True
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and how many of them were drafted."""
-        steps = list(self.engine.generate(self.prompt(question), settings, drafter, padded=padded))
+        steps = list(
+            self.engine.generate(GenerationRequest(self.prompt(question), settings, drafter, padded=padded))
+        )
         drafted = sum(source != "target" for step in steps for source in step.sources)
         return [token for step in steps for token in step.tokens], drafted
 
@@ -124,6 +127,7 @@ from hierchat.runtime.drafters import Memory, default_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.config import GenerationSettings, cache_dir
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import read_catalogue
 
 served = load_served_model(read_catalogue().entry(None), LoadOptions(stored=True))
@@ -135,7 +139,8 @@ with install_recorder("numba:compile") as compiling:
         prompt = served.prompts.build(asked, 64, served.engine.end_ids).ids
         settings = GenerationSettings(max_new_tokens=40, temperature=temperature)
         drafter = default_drafter(served, memory)
-        reply = [token for step in served.engine.generate(prompt, settings, drafter) for token in step.tokens]
+        steps = served.engine.generate(GenerationRequest(prompt, settings, drafter))
+        reply = [token for step in steps for token in step.tokens]
         assert reply
         memory.history[0].add(reply)
 print([str(event.data["dispatcher"]) for _, event in compiling.buffer], "torch" in sys.modules)

@@ -26,6 +26,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
 from hierchat.engine.backends import make_runner
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import tensors
@@ -63,7 +64,7 @@ class Model:
     ) -> tuple[list[int], int]:
         """Tokens of the reply, and the forwards that they took; reading the prompt takes others."""
         self.model.local.clear()
-        steps = list(self.model.engine.generate(prompt, settings, drafter))
+        steps = list(self.model.engine.generate(GenerationRequest(prompt, settings, drafter)))
         return [token for step in steps for token in step.tokens], sum(bool(step.tokens) for step in steps)
 
 
@@ -170,7 +171,11 @@ def test_gemma_agrees_with_transformers_and_drafts_change_no_word() -> None:
         GenerationSettings(temperature=0.8, max_new_tokens=64, seed=3),
     ):
         plain, drafted = (
-            [token for step in engine.generate(tokens, settings, drafter) for token in step.tokens]
+            [
+                token
+                for step in engine.generate(GenerationRequest(tokens, settings, drafter))
+                for token in step.tokens
+            ]
             for drafter in (None, Drafter([Source.of([tokens])]))
         )
         assert drafted == plain

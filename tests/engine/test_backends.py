@@ -25,12 +25,6 @@ def loaded(kind: str) -> LoadedModel:
     )
 
 
-def test_a_model_with_windows_gets_slots() -> None:
-    runner = make_runner(loaded("gemma2"))
-    assert isinstance(runner, TorchRunner)
-    assert runner.drafts
-
-
 def test_a_recurrent_model_gets_the_plain_runner() -> None:
     runner = make_runner(loaded("mamba"))
     assert isinstance(runner, PlainRunner)

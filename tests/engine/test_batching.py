@@ -17,7 +17,7 @@ from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.batching import LEAST_CHUNK, STALL_MS, ChunkedPrefill, SequencePool
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.engine import Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.generation import CHUNK
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
@@ -72,7 +72,9 @@ def at_once(engine: LocalEngine, asked: list[tuple], padded: bool = True) -> lis
         prompt, settings, drafter = asked[user]
         ready.wait()
         try:
-            for step in engine.generate(prompt, settings, drafter, padded=padded, user=user):
+            for step in engine.generate(
+                GenerationRequest(prompt, settings, drafter, padded=padded, user=user)
+            ):
                 found[user].append(step)
         except BaseException as error:
             errors.append(error)
@@ -100,7 +102,10 @@ def test_each_reply_is_the_one_that_it_is_alone(kind: str, lengths: list[int], s
     engine = fresh(kind)
     prompts = [random_tokens(length, seed + number) for number, length in enumerate(lengths)]
     settings = [how(number, 20 + 15 * number) for number in range(len(prompts))]
-    alone = [tokens_of(engine.generate(prompt, one)) for prompt, one in zip(prompts, settings, strict=True)]
+    alone = [
+        tokens_of(engine.generate(GenerationRequest(prompt, one)))
+        for prompt, one in zip(prompts, settings, strict=True)
+    ]
     drafters = [knowing(reply, number) for number, reply in enumerate(alone)]
     found = at_once(engine, list(zip(prompts, settings, drafters, strict=True)))
     assert [tokens_of(steps) for steps in found] == alone
@@ -109,7 +114,7 @@ def test_each_reply_is_the_one_that_it_is_alone(kind: str, lengths: list[int], s
 
 def test_they_share_forwards_and_drafts_share_rows(engine: LocalEngine) -> None:
     prompts = [random_tokens(20, number) for number in range(PLACES)]
-    alone = [tokens_of(engine.generate(prompt, how(0, 60))) for prompt in prompts]
+    alone = [tokens_of(engine.generate(GenerationRequest(prompt, how(0, 60)))) for prompt in prompts]
     found = at_once(
         engine,
         [
@@ -126,24 +131,26 @@ def test_they_share_forwards_and_drafts_share_rows(engine: LocalEngine) -> None:
 
 def test_a_reply_that_is_stopped_or_left_frees_its_place(engine: LocalEngine) -> None:
     for number in range(2 * PLACES):
-        steps = engine.generate(random_tokens(30, number), how(number, 50), user=number)
+        steps = engine.generate(GenerationRequest(random_tokens(30, number), how(number, 50), user=number))
         for step in steps:
             if step.tokens:
                 break
         steps.close()
     stops = [threading.Event() for _ in range(PLACES)]
     steps = [
-        engine.generate(random_tokens(9, number), how(0, 400), None, stops[number], user=number)
+        engine.generate(
+            GenerationRequest(random_tokens(9, number), how(0, 400), None, stops[number], user=number)
+        )
         for number in range(PLACES)
     ]
     for one in steps:
         next(one)
     with pytest.raises(TooManySequences, match="4 replies"):
-        next(engine.generate(random_tokens(3, 1), how(0), user=9))
+        next(engine.generate(GenerationRequest(random_tokens(3, 1), how(0), user=9)))
     for stop in stops:
         stop.set()
     assert [list(one)[-1].finish for one in steps] == ["stopped"] * PLACES
-    assert tokens_of(engine.generate(random_tokens(3, 1), how(0, 5), user=9))
+    assert tokens_of(engine.generate(GenerationRequest(random_tokens(3, 1), how(0, 5), user=9)))
 
 
 class Broken(Drafter):
@@ -163,15 +170,15 @@ class Broken(Drafter):
 
 def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
     prompts = [random_tokens(20, number) for number in range(3)]
-    alone = tokens_of(engine.generate(prompts[0], how(0, 80)))
+    alone = tokens_of(engine.generate(GenerationRequest(prompts[0], how(0, 80))))
     found: list[list[int]] = []
 
     def fine() -> None:
-        found.append(tokens_of(engine.generate(prompts[0], how(0, 80), user=1)))
+        found.append(tokens_of(engine.generate(GenerationRequest(prompts[0], how(0, 80), user=1))))
 
     def broken() -> None:
         with pytest.raises(BrokenLogits):
-            list(engine.generate(prompts[1], how(0, 80), Broken(), user=2))
+            list(engine.generate(GenerationRequest(prompts[1], how(0, 80), Broken(), user=2)))
         found.append([])
 
     threads = [threading.Thread(target=target) for target in (fine, broken)]
@@ -183,8 +190,14 @@ def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
 
 
 def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine) -> None:
-    alone = [tokens_of(engine.generate(random_tokens(9, number), how(0, 60))) for number in range(2)]
-    steps = [engine.generate(random_tokens(9, number), how(0, 60), user=number) for number in range(2)]
+    alone = [
+        tokens_of(engine.generate(GenerationRequest(random_tokens(9, number), how(0, 60))))
+        for number in range(2)
+    ]
+    steps = [
+        engine.generate(GenerationRequest(random_tokens(9, number), how(0, 60), user=number))
+        for number in range(2)
+    ]
     found = [[next(step for step in one if step.tokens)] for one in steps]
     assert engine.measure_vanilla(how(0), forwards=1) > 0
     for mine, rest in zip(found, steps, strict=True):
@@ -201,9 +214,9 @@ def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalE
         forwards.append([one.logits for one in blocks]) or whole(blocks, **how)
     )  # type: ignore[method-assign]
     try:
-        writing = engine.generate(random_tokens(5, 1), how(0, 60), user=1)
+        writing = engine.generate(GenerationRequest(random_tokens(5, 1), how(0, 60), user=1))
         began = [next(step for step in writing if step.tokens)]
-        reading = engine.generate(random_tokens(300, 2), how(1, 10), user=2)
+        reading = engine.generate(GenerationRequest(random_tokens(300, 2), how(1, 10), user=2))
         other = [next(reading)]  # it is among the replies in progress from here on
         thread = threading.Thread(target=lambda: other.extend(reading))
         thread.start()
@@ -212,8 +225,10 @@ def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalE
     finally:
         del runner.forward  # type: ignore[method-assign]
     assert [True, False] in forwards
-    assert tokens_of(mine) == tokens_of(engine.generate(random_tokens(5, 1), how(0, 60)))
-    assert tokens_of(other) == tokens_of(engine.generate(random_tokens(300, 2), how(1, 10)))
+    assert tokens_of(mine) == tokens_of(engine.generate(GenerationRequest(random_tokens(5, 1), how(0, 60))))
+    assert tokens_of(other) == tokens_of(
+        engine.generate(GenerationRequest(random_tokens(300, 2), how(1, 10)))
+    )
     chunks = [step for step in other if step.width and not step.tokens]
     assert sum(step.width for step in chunks) == 299
     assert all(step.forward_ms > 0 for step in chunks)
@@ -281,17 +296,15 @@ def read(pool: SequencePool, text: list[int], user: int | None = None) -> int:
     return held
 
 
-def test_conversations_keep_their_slots_side_by_side(pool: SequencePool) -> None:
-    texts = [random_tokens(60, number) for number in range(3)]
-    assert [read(pool, text) for text in texts] == [0, 0, 0]
-    assert [read(pool, [*text, 7]) for text in texts] == [60, 60, 60]
-
-
 def test_the_least_recently_used_gives_its_text_up(pool: SequencePool) -> None:
     texts = [random_tokens(60, number) for number in range(4)]
-    for text in texts:
-        read(pool, text)
+    assert [read(pool, text) for text in texts] == [0] * 4
     assert [pool.shared(text) for text in texts] == [0, 60, 60, 60]
+    assert [read(pool, [*text, 7]) for text in texts[1:]] == [60, 60, 60]
+    pool.forget(texts[1], 20)
+    assert [pool.shared(text) for text in texts] == [0, 20, 60, 60]
+    pool.clear()
+    assert [pool.shared(text) for text in texts] == [0] * 4
 
 
 def test_a_common_beginning_is_taken_over_and_stays_with_its_owner(pool: SequencePool) -> None:
@@ -322,12 +335,3 @@ def test_no_more_replies_than_sequences(pool: SequencePool) -> None:
         pool.take([1], 9)
     pool.give(taken[0])
     assert pool.take([1], 9) is taken[0]
-
-
-def test_forget_and_clear(pool: SequencePool) -> None:
-    text = random_tokens(50, 1)
-    read(pool, text)
-    pool.forget(text, 20)
-    assert pool.shared(text) == 20
-    pool.clear()
-    assert pool.shared(text) == 0

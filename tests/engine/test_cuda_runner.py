@@ -1,10 +1,12 @@
-"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs."""
+"""The CUDA target without a GPU: static slots, blocks, views and parts; plain attention, pretended graphs; which 4-bit
+products are fused."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,22 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
-from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
+from hierchat.engine.cuda.cuda_runner import (
+    _CHOICE,
+    FIRST_VIEW,
+    REGIMES,
+    CudaRunner,
+    CudaSequence,
+    Graph,
+    Graphs,
+    Out,
+    fused_choice,
+)
 from hierchat.engine.cuda.row_attention import DEPTH
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
-from tests.engine.drafters import Adversary, Buried, TreeDrafter
+from tests.engine.drafters import Buried, TreeDrafter
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
@@ -77,53 +88,17 @@ def test_logits_agree_with_those_of_dynamic_shapes(kind: Kind, regime: tuple[int
         prompt = random_tokens(30, seed=5)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_drafts_change_no_word(regime: tuple[int, int], temperature: float) -> None:
-    engine = LocalEngine(target_of(regime), (), text_of)
-    wanted = GenerationSettings(temperature=temperature, max_new_tokens=24)
-    prompt = random_tokens(FIRST_VIEW - 12, vocabulary=12)
-    vanilla = tokens_of(fresh_steps(engine, prompt, wanted))
-    assert len(vanilla) == 24
-    for drafter in (Drafter(), TreeDrafter(), Buried(vanilla), Adversary(vanilla)):
-        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == vanilla
-    fresh_steps(engine, prompt, wanted, TreeDrafter())
-    assert tokens_of(engine.generate(prompt[:40], wanted)) == tokens_of(
-        fresh_steps(engine, prompt[:40], wanted)
-    )
-
-
-def test_unpadded_decoding_decodes() -> None:
-    target = target_of(REGIMES[0])
-    engine = LocalEngine(target, (), text_of)
-    steps = list(engine.generate([1, 2, 3], GenerationSettings(max_new_tokens=8), padded=False))
-    assert len(tokens_of(steps)) == 8
-    assert (id(target.slots), 1, FIRST_VIEW, True) in target.runner._graphs.keys
-
-
 def test_graphs_are_few() -> None:
     """One per number of rows and view, whatever is in the block."""
     graphs = Graphs[Out | None](capture=pretended)
     target = CudaRunner(tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=graphs).open()
+    assert [target.forward([1], [-1]).recorded for _ in range(2)] == [True, False]
     engine = LocalEngine(target, (), text_of)
     for length in (20, 600):
         fresh_steps(engine, random_tokens(length), GenerationSettings(max_new_tokens=20), TreeDrafter())
     views = (FIRST_VIEW, 2 * FIRST_VIEW)
     slots = id(target.slots)
     assert set(graphs.keys) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
-
-
-def test_the_forward_that_records_is_not_measured() -> None:
-    def slowly(body: Callable[[], Out | None]) -> Graph[Out | None]:
-        time.sleep(0.5)
-        return pretended(body)
-
-    target = CudaRunner(
-        tiny_model(), context_length=LENGTH, regime=(16, 16), graphs=Graphs(capture=slowly)
-    ).open()
-    engine = LocalEngine(target, (), text_of)
-    for _ in range(2):
-        assert 0 < engine.measure_vanilla(GenerationSettings(), forwards=1) < 450
 
 
 def test_the_self_test_finds_a_regime() -> None:
@@ -155,23 +130,6 @@ def test_rows_that_depend_on_each_other_are_never_exact() -> None:
     assert len(bits(target, [1, 2], [-1, 0])) == 2
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_broken_weights_are_an_error(temperature: float) -> None:
-    model = tiny_model()
-    target = CudaRunner(model, context_length=LENGTH, regime=REGIMES[0]).open()
-    model.model.norm.weight.fill_(float("nan"))
-    with pytest.raises(BrokenLogits):
-        list(LocalEngine(target, (), text_of).generate([1, 2], GenerationSettings(temperature=temperature)))
-
-
-def test_earlier_rows_are_refused() -> None:
-    target = target_of(REGIMES[0])
-    rows = target.forward([1], [-1])
-    target.forward([2], [-1])
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        rows[0]
-
-
 def test_a_block_has_bounds() -> None:
     target = target_of(REGIMES[1])
     with pytest.raises(ValueError, match=f"at most {DEPTH}"):
@@ -184,7 +142,11 @@ def test_a_block_has_bounds() -> None:
 
 def test_slots_hold_the_whole_context() -> None:
     target = CudaRunner(tiny_model(), context_length=64, regime=REGIMES[1]).open()
-    steps = list(LocalEngine(target, (), text_of).generate([1, 2, 3], GenerationSettings(), TreeDrafter()))
+    steps = list(
+        LocalEngine(target, (), text_of).generate(
+            GenerationRequest([1, 2, 3], GenerationSettings(), TreeDrafter())
+        )
+    )
     assert steps[-1].finish == "context"
     assert len(tokens_of(steps)) == 61
 
@@ -194,3 +156,81 @@ def test_slots_end_where_they_end() -> None:
     assert target.exact
     with pytest.raises(ValueError, match="no room for 500 more"):
         target.forward([1] * 500, range(-1, 499))
+
+
+class Recorder:
+    """Records like a device: the body runs once, replays do not run it."""
+
+    def __init__(self, size: int = 100) -> None:
+        self.size = size
+        self.recorded: list[str] = []
+        self.replayed: list[str] = []
+
+    def __call__(self, body: Callable[[], str]) -> Graph[str]:
+        name = body()
+        self.recorded.append(name)
+        return Graph(lambda: self.replayed.append(name), name, self.size)
+
+
+def test_the_first_run_records_and_every_run_replays() -> None:
+    recorder = Recorder()
+    graphs = Graphs[str](capture=recorder)
+    for key in ("a", "b", "a"):
+        assert graphs.run(key, lambda key=key: key) == key
+    assert recorder.recorded == ["a", "b"]
+    assert recorder.replayed == ["a", "b", "a"]
+
+
+def test_above_the_cap_the_longest_unused_goes() -> None:
+    recorder = Recorder(size=100)
+    graphs = Graphs[str](cap=250, capture=recorder)
+    for key in ("a", "b", "a", "c", "b"):
+        graphs.run(key, lambda key=key: key)
+    assert recorder.recorded == ["a", "b", "c", "b"]
+    assert graphs.keys == ["c", "b"]
+
+
+@pytest.mark.parametrize("words", ["CUDA out of memory", "operation not permitted when stream is capturing"])
+def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> None:
+    recorder, runs, broken = Recorder(), [], False
+
+    def capture(body: Callable[[], str]) -> Graph[str]:
+        if broken:
+            raise RuntimeError(words)
+        return recorder(body)
+
+    graphs = Graphs[str](capture=capture)
+    graphs.run("a", lambda: "a")
+    broken = True
+    for _ in range(2):
+        assert graphs.run("b", lambda: runs.append("b") or "b") == "b"
+    assert runs == ["b", "b"]
+    assert graphs.keys == []
+    graphs.run("a", lambda: runs.append("a") or "a")
+    assert runs[-1] == "a"
+
+
+def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("rows", [2, 16, 64, DEPTH])
+def test_all_forwards_are_fused_where_there_is_a_kernel(rows: int) -> None:
+    assert fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, rows, 4096, 4096)
+    assert fused_choice(never, lambda device: (7, 5))(0, torch.float16, rows, 4096, 4096)
+
+
+def test_elsewhere_bitsandbytes_chooses() -> None:
+    assert not fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, DEPTH + 1, 4096, 4096)
+    assert not fused_choice(never, lambda device: (9, 0))(0, torch.float32, 8, 4096, 4096)
+    assert not fused_choice(never, lambda device: (7, 5))(0, torch.bfloat16, 8, 4096, 4096)
+    assert fused_choice(lambda *given: True, lambda device: (6, 0))(0, torch.float16, 8, 4096, 4096)
+
+
+def test_the_installed_version_asks_where_we_answer() -> None:
+    """It cannot be imported without a GPU."""
+    spec = find_spec("bitsandbytes")
+    if spec is None or spec.origin is None:
+        pytest.skip("bitsandbytes is not installed")
+    said = (Path(spec.origin).parent / "backends" / "cuda" / "ops.py").read_text()
+    assert f"use_custom = {_CHOICE}(A.device.index, A.dtype, M, N, K)" in said

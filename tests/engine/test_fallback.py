@@ -21,14 +21,12 @@ from hierchat.engine.fallback import (
     AttemptLog,
     AttemptRecord,
     Implementation,
-    NoAnswer,
     NoImplementation,
     NotRight,
     Selected,
     Selection,
     attempt_records,
     forget_lost,
-    within,
 )
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import Runner
@@ -260,29 +258,12 @@ def test_a_one_at_which_the_program_ended_twice_is_left_out() -> None:
     assert notes("other versions").skip("graphs") is None
 
 
-def test_a_one_that_was_passed_counts_no_earlier_end() -> None:
-    notes().trying("graphs")
-    passed = notes()
-    passed.tried("graphs")
-    passed.trying("graphs")
-    assert notes().skip("graphs") is None
-
-
 def test_damaged_notes_count_as_none(tmp_path: Path) -> None:
     notes().end("rows", {})
     (file,) = (tmp_path / "cache" / "ladder").iterdir()
     file.write_text("{")
     assert attempt_records() == []
     assert notes().skip("rows") is None
-
-
-def test_nobody_waits_for_what_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    with pytest.raises(NoAnswer, match=r"within 0\.05 seconds"):
-        within(0.05, over.wait)
-    assert within(600.0, lambda: 3) == 3
-    with pytest.raises(ZeroDivisionError):
-        within(600.0, lambda: 1 // 0)
 
 
 def loaded(model: Any) -> LoadedModel:

@@ -12,7 +12,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.draft_model import NEVER, FewerTokens
 from hierchat.engine.local import LocalEngine
 from hierchat.models.progress import BrokenFileError
-from tests.testing.tiny import CONTEXT, VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
+from tests.testing.tiny import VOCABULARY, Backend, fresh_steps, text_of, tiny_target, tokens_of
 
 ALL = 150
 """Tokens of the model above."""
@@ -62,11 +62,6 @@ def test_rows_are_the_models_own_and_never_choose_an_unknown_token(backend: Back
         assert (rows[node][UNKNOWN] == NEVER).all()
 
 
-def test_it_is_as_large_and_as_exact_as_it_says() -> None:
-    target, inner = fewer()
-    assert (target.vocabulary, target.context_length, target.exact) == (ALL, CONTEXT, inner.exact)
-
-
 @pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
 def test_replies_are_made_of_known_tokens(sampling: dict[str, Any]) -> None:
     target, _ = fewer()
@@ -75,16 +70,6 @@ def test_replies_are_made_of_known_tokens(sampling: dict[str, Any]) -> None:
     reply = tokens_of(fresh_steps(LocalEngine(target, (), text_of), prompt, chosen))
     assert len(reply) == 40
     assert set(reply) <= set(NUMBERS)
-
-
-def test_greedy_replies_are_the_models_own() -> None:
-    target, inner = fewer()
-    prompt = [int(KNOWN[5]), UNKNOWN[1]]
-    reply = tokens_of(
-        fresh_steps(LocalEngine(target, (), text_of), prompt, GenerationSettings(max_new_tokens=40))
-    )
-    without = GenerationSettings(max_new_tokens=40, logit_bias={FEW: -1e6})
-    assert own(reply) == tokens_of(fresh_steps(LocalEngine(inner, (), text_of), own(prompt), without))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer
 from hierchat.drafting.source import Source
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from tests.engine.drafters import Adversary, Noise, Oracle
@@ -54,7 +54,7 @@ def steps(
     ids: Sequence[int] = (5, 6, 7),
 ) -> list[Step]:
     engine.clear()
-    return list(engine.generate(ids, settings, drafter, begun=begun))
+    return list(engine.generate(GenerationRequest(ids, settings, drafter, begun=begun)))
 
 
 def tokens(found: list[Step]) -> list[int]:

@@ -1,14 +1,42 @@
-"""Rows that lie on a device: fetched once, of one kind, and chosen from by the same rule."""
+"""Rows of a forward: fetched from a device once, their likeliest tokens and hidden states told to who asks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
-from hierchat.engine.sampling.sampler import BrokenLogits, Counts
+from hierchat.drafting.drafter import Drafter
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cuda.cuda_runner import CudaRunner
+from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.runner import CachedSequence, Segment
+from hierchat.engine.sampling.sampler import BLOCK, BrokenLogits, Counts, top_tokens
+from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import ArrayRows, LateRows, Sampler, verify
+from hierchat.models.formats.blocks import pack
+from tests.engine.drafters import Buried
+from tests.testing.tiny import (
+    CONTEXT,
+    VOCABULARY,
+    Backend,
+    block_model,
+    fresh_steps,
+    random_tokens,
+    text_of,
+    tiny_engine,
+    tiny_model,
+)
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 
@@ -66,12 +94,6 @@ def test_broken_weights_are_an_error(kind: str) -> None:
         sampler.choose(rows, 1, 9)
 
 
-def test_rows_are_an_array_s() -> None:
-    rows = Device().rows()
-    assert len(rows) == 4
-    assert np.array_equal([rows[node] for node in range(4)], LOGITS)
-
-
 @pytest.mark.parametrize("before", [True, False])
 def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
     rows = Device().rows()
@@ -82,3 +104,184 @@ def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
         rows[0]
     with pytest.raises(RuntimeError, match="earlier forward"):
         rows.best(0)
+
+
+REPLIES = {
+    "greedy": GenerationSettings(max_new_tokens=30),
+    "sampled": GenerationSettings(max_new_tokens=30, temperature=0.9, seed=3),
+    "biased": GenerationSettings(max_new_tokens=30, logit_bias={7: 9.0}, repetition_penalty=1.2),
+}
+
+
+def defined(row: NDArray[np.floating], count: int) -> NDArray[np.int32]:
+    """As it is meant: a stable sort of all."""
+    order = np.argsort(-row, kind="stable")[:count]
+    return np.pad(order, (0, count - len(order)), constant_values=-1).astype(np.int32)
+
+
+@settings(deadline=None)
+@given(
+    row=hnp.arrays(
+        np.float32,
+        st.integers(1, 3 * BLOCK + 5),
+        elements=st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 1.0, 2.5]) | st.floats(-9, 9, width=32),
+    ),
+    count=st.integers(1, 12),
+)
+def test_the_largest_in_order_and_equals_by_id(row: NDArray[np.float32], count: int) -> None:
+    expected = defined(row, count)
+    assert np.array_equal(top_tokens(row, count), expected)
+    device = CudaRunner.__new__(CudaRunner)
+    device.vocabulary, device._flying = len(row), False
+    found = device._fetch_top(torch.from_numpy(np.stack([row, row])), [1], count)
+    assert found.dtype == np.int32
+    assert np.array_equal(found[0], expected)
+
+
+class Curious(Buried):
+    """Asks for the three likeliest; drafts that are accepted and drafts that are not."""
+
+    def __init__(self, reply: Sequence[int]) -> None:
+        super().__init__(reply)
+        self.top = 3
+        self.told: list[NDArray[np.int32]] = []
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        super().observe(tokens, top)
+        assert top is not None
+        assert top.shape == (len(tokens), 3)
+        self.told.append(top)
+
+
+class Incurious(Buried):
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        super().observe(tokens, top)
+        assert top is None
+
+
+@pytest.mark.parametrize("kind", REPLIES)
+@pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
+def test_a_drafter_is_told_of_every_row_that_chose(backend: Backend, kind: str) -> None:
+    engine, prompt = tiny_engine(backend), random_tokens(20)
+    reply = [token for step in fresh_steps(engine, prompt, REPLIES[kind]) for token in step.tokens]
+    curious = Curious(reply)
+    steps = fresh_steps(engine, prompt, REPLIES[kind], curious)
+    assert max(len(step.tokens) for step in steps) > 3
+    told = np.concatenate(curious.told)
+    assert len(told) == len(reply) == 30
+    text = prompt + reply
+    engine.sequence.rollback(0)
+    engine.sequence.read(text[: len(prompt) - 1])
+    rows = engine.sequence.forward(text[len(prompt) - 1 : len(prompt)], [-1])
+    for place, best in enumerate(told):
+        assert np.array_equal(best, defined(np.array(rows[0]), 3))
+        engine.sequence.commit([0])
+        rows = engine.sequence.forward([reply[place]], [-1])
+    if kind == "greedy":
+        assert told[:, 0].tolist() == reply
+
+
+def test_who_does_not_ask_is_told_nothing() -> None:
+    engine, prompt = tiny_engine(), random_tokens(20)
+    assert fresh_steps(engine, prompt, REPLIES["greedy"], Incurious([]))[-1].finish == "length"
+
+
+def test_rows_on_a_device_bring_only_the_likeliest() -> None:
+    target = CudaRunner(tiny_model(), context_length=128, regime=(16, 32)).open()
+    prompt = random_tokens(20)
+    target.read(prompt)
+    rows: Any = target.forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
+    rows.best(0)
+    found = rows.likeliest([0, 4, 2], 4)
+    assert rows._rows is None
+    assert np.array_equal(found, [defined(rows[node], 4) for node in (0, 4, 2)])
+    assert np.array_equal(rows.likeliest([3], 4), ArrayRows(np.array([rows[3]])).likeliest([0], 4))
+    late = LateRows(lambda: np.zeros(1, np.int64), lambda: np.eye(1, VOCABULARY, 5, dtype=np.float32), 1)
+    assert late.likeliest([0], 2).tolist() == [[5, 0]]
+    old, _ = rows, target.forward([1], [-1])
+    with pytest.raises(RuntimeError, match="earlier forward"):
+        old.likeliest([0], 4)
+
+
+class Reader(Drafter):
+    """The databases; it keeps what it sees."""
+
+    reads_hidden = True
+
+    def __init__(self, *, reads: bool = True) -> None:
+        super().__init__(width=6)
+        self.reads_hidden = reads
+        self.seen: list[NDArray[np.float32]] = []
+        self.committed: list[int] = []
+
+    def see(self, hidden: NDArray[np.float32]) -> None:
+        self.seen.append(hidden.copy())
+
+    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
+        super().observe(tokens, top)
+        self.committed += tokens
+
+
+@pytest.fixture(params=["cpu", "torch"])
+def sequence(request: pytest.FixtureRequest) -> CachedSequence:
+    model = tiny_model("llama")
+    if request.param == "torch":
+        return TorchRunner(model, context_length=CONTEXT).open()
+    blocks = block_model(model, lambda floats: pack(floats, 8))
+    return CpuRunner(blocks, context_length=CONTEXT, threads=1, sequences=2).open()
+
+
+def head_of(sequence: CachedSequence) -> NDArray[np.float32]:
+    runner = sequence.runner
+    if isinstance(runner, CpuRunner):
+        return runner.model.head.floats(np.arange(runner.vocabulary))
+    assert isinstance(runner, TorchRunner)
+    head = runner.model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    return (tiny_model("llama").get_output_embeddings().weight if weight is None else weight).detach().numpy()
+
+
+def test_they_are_what_the_head_reads(sequence: CachedSequence) -> None:
+    sequence.read(random_tokens(9))
+    rows = sequence.forward((3, 4, 5), (-1, 0, 0))
+    hidden = rows.hidden((0, 2))
+    assert hidden is not None
+    expected = np.array([rows[0], rows[2]])
+    assert np.abs(hidden @ head_of(sequence).T - expected).max() < 2e-2 * np.abs(expected).max()
+    assert rows.kept().hidden((0,)) is None
+
+
+def test_each_sequence_of_a_forward_has_its_own(sequence: CachedSequence) -> None:
+    runner = sequence.runner
+    if runner.most_sequences < 2 or not isinstance(runner, CpuRunner):
+        pytest.skip("one sequence at a time")
+    other = runner.open()
+    sequence.read(random_tokens(9))
+    other.read(random_tokens(5, seed=2))
+    alone = sequence.forward((3, 4), (-1, 0)).hidden((1,))
+    assert alone is not None
+    alone = alone.copy()
+    together = runner.forward([Segment(other, (1,), (-1,)), Segment(sequence, (3, 4), (-1, 0))])
+    found = together[1].hidden((1,))
+    assert found is not None
+    assert np.array_equal(found, alone)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_proposer_sees_one_for_each_committed_token(sequence: CachedSequence, reads: bool) -> None:
+    engine, prompt = LocalEngine(sequence, (), text_of), random_tokens(12)
+    settings = GenerationSettings(max_new_tokens=20)
+    reader = Reader(reads=reads)
+    tokens = [
+        token
+        for step in engine.generate(GenerationRequest(prompt, settings, reader))
+        for token in step.tokens
+    ]
+    assert reader.committed == tokens
+    if not reads:
+        assert reader.seen == []
+        return
+    states = np.concatenate(reader.seen)
+    assert len(states) == len(tokens)
+    best = (states @ head_of(sequence).T).argmax(axis=1)
+    assert (best == tokens).mean() > 0.9  # rounding may turn a tie

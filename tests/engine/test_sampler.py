@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.engine.sampling import sampler
-from hierchat.engine.sampling.gumbel import PAGE, _logs, _minus_log, gumbel, stream
+from hierchat.engine.sampling.gumbel import PAGE, gumbel, stream
 from hierchat.engine.sampling.sampler import BrokenLogits, Counts, choose, defined, processed, race
 from tests.engine.test_sampler_distribution import ALONE, LOGITS, PENALTIES, TOGETHER, exact
 
@@ -84,20 +84,6 @@ def test_noise_depends_on_seed_position_and_token_alone() -> None:
     different = [noise(1, 2), noise(2, 1), noise(1, 3), noise(2**63 - 1, 2)]
     assert all(set(a).isdisjoint(b) for i, a in enumerate(different) for b in different[:i])
     assert np.isfinite(noise(0, 0, range(100_000))).all()
-
-
-def test_noise_is_finite_at_the_ends() -> None:
-    """Uniforms are never 0 or 1: of all bits 0 and of all bits 1 neither."""
-    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert np.isfinite(_minus_log(-_logs(ends))).all()
-
-
-def test_seed_in_the_settings_is_not_read_here() -> None:
-    for position in range(10):
-        tokens = {
-            choose(LOGITS, position, 4, made(SETTINGS["temperature 3"], seed=seed)) for seed in range(5)
-        }
-        assert len(tokens) == 1
 
 
 @pytest.mark.parametrize("size", [12, 40_000])
@@ -186,7 +172,7 @@ def rows(draw: st.DrawFn) -> np.ndarray:
     return row.astype(draw(st.sampled_from([np.float32, np.float64])))
 
 
-@limits(max_examples=400, deadline=None)
+@limits(max_examples=200, deadline=None)
 @given(row=rows(), kind=DRAWN, data=st.data())
 def test_the_race_is_the_definition(row: np.ndarray, kind: dict[str, float], data: st.DataObject) -> None:
     tokens = st.integers(0, len(row) - 1)

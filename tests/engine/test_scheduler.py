@@ -21,13 +21,6 @@ def test_first_come_first_served_and_bounded() -> None:
     assert second.take(0)
 
 
-def test_who_leaves_lets_the_others_move_up() -> None:
-    scheduler = Scheduler()
-    tickets = [scheduler.join() for _ in range(3)]
-    tickets[1].leave()
-    assert [tickets[0].ahead, tickets[2].ahead] == [0, 1]
-
-
 def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
     scheduler, order, within = Scheduler(), list[int](), list[int]()
     arrived = [threading.Event() for _ in range(5)]
@@ -129,21 +122,3 @@ def test_what_needs_the_engine_for_itself_waits_for_all_and_holds_off_those_behi
     assert not behind.take(0)
     alone.leave()
     assert behind.take(0)
-
-
-def test_loading_goes_ahead_of_replies_that_wait_and_spare_time_ends_for_a_reply() -> None:
-    scheduler = Scheduler()
-    scheduler.places = 2
-    with scheduler.spare() as wanted:
-        assert wanted is not None
-        reply = scheduler.join(shares=True)
-        assert wanted.is_set()
-        assert not reply.take(0)
-        assert reply.ahead == 0
-    assert reply.take(0)
-    waiting, loading = scheduler.join(shares=True), scheduler.join(first=True)
-    assert not waiting.take(0)
-    reply.leave()
-    assert loading.take(0)
-    loading.leave()
-    assert waiting.take(0)

@@ -94,12 +94,6 @@ def test_every_fault_is_found(fault: str) -> None:
     assert toy.tokens == []
 
 
-def test_a_usual_fault_is_found_at_once() -> None:
-    toy = Toy("width")
-    invariant(toy)
-    assert toy.forwards == 2
-
-
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HIERCHAT_CACHE", str(tmp_path))
@@ -115,11 +109,8 @@ def test_a_result_is_kept(kept: Path, fault: str | None) -> None:
     assert os.listdir(kept) == ["key.json"]
     prove(again, "another")
     assert again.forwards > 0
-
-
-def test_without_a_key_nothing_is_kept(kept: Path) -> None:
-    assert prove(Toy())
-    assert not kept.exists()
+    prove(again)  # without a key nothing is kept
+    assert len(os.listdir(kept)) == 2
 
 
 @pytest.mark.parametrize(
@@ -171,17 +162,6 @@ def test_the_key_names_what_bits_depend_on(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     others.add(cache_key("model", "float32"))
     assert len(others - {key}) == 7
-
-
-def test_the_engine_s_own_code_is_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cpu").mkdir()
-    inner = tmp_path / "cpu" / "dot.py"
-    hashes = set()
-    monkeypatch.setattr(selftest, "__file__", str(tmp_path / "selftest.py"))
-    for text in ("one", "two"):
-        inner.write_text(text)
-        hashes.add(selftest._sources.__wrapped__())
-    assert len(hashes) == 2
 
 
 def test_the_torch_target_keeps_its_quantum(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,17 @@ import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch import states
 from hierchat.engine.torch.states import LayerState, Share, StateLayer, StateSlots, alone, scan
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
-from tests.engine.drafters import Adversary, Noise, Oracle
 from tests.testing.families import tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 FAMILIES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
 """A convolution alone, Gated DeltaNet, and Mamba 2."""
-WITH_EXPERTS = ("lfm2_moe", "qwen3_next", "granitemoehybrid, experts", "nemotron_h, experts")
-"""The same with several experts in a layer."""
 LENGTH = 240
 
 
@@ -55,23 +51,7 @@ def settings(**kind: Any) -> GenerationSettings:
     return GenerationSettings(**{"max_new_tokens": 12, "seed": 1, **kind})
 
 
-@pytest.mark.parametrize(
-    ("kind", "temperature"), list(zip(FAMILIES + WITH_EXPERTS, cycle([0.8, 0.0]), strict=False))
-)
-def test_any_drafts_leave_the_words_of_plain_decoding(kind: str, temperature: float) -> None:
-    engine = LocalEngine(opened(kind), (), text_of)
-    prompt = random_tokens(40, vocabulary=12)
-    wanted = settings(temperature=temperature, max_new_tokens=32)
-    plain = tokens_of(fresh_steps(engine, prompt, wanted))
-    assert len(plain) == 32
-    for drafter in (Drafter(), Noise(nodes=12), Adversary(plain)):
-        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == plain
-    steps = fresh_steps(engine, prompt, wanted, Oracle(plain, nodes=7))
-    assert tokens_of(steps) == plain
-    assert [len(step.tokens) for step in steps if step.tokens] == [8] * 4
-
-
-@pytest.mark.parametrize("kind", FAMILIES + WITH_EXPERTS)
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
     text = random_tokens(60, seed=3)
     sequence = read(kind, text[:40])
@@ -83,17 +63,6 @@ def test_a_state_taken_back_is_that_of_a_fresh_text(kind: str) -> None:
         sequence.rollback(length)
         assert sequence.tokens == text[:length]
         assert np.array_equal(behind(sequence), behind(read(kind, text[:length])))
-
-
-@pytest.mark.parametrize("kind", FAMILIES + WITH_EXPERTS)
-def test_a_path_across_a_tree_is_kept(kind: str) -> None:
-    text = random_tokens(20, seed=4)
-    sequence = read(kind, text)
-    rows = sequence.forward([7, 8, 9, 10, 11], [-1, 0, 0, 2, 3])
-    expected = np.array([rows[node] for node in range(5)])
-    sequence.commit([0, 2, 3])
-    assert np.array_equal(behind(sequence, 11), expected[4])
-    assert np.array_equal(behind(read(kind, [*text, 7, 9, 10]), 11), expected[4])
 
 
 def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
@@ -116,32 +85,16 @@ def test_a_chat_goes_on_and_a_reply_is_written_anew_without_reading_it_all(
         return run(self, slots, tokens, *args, **kwargs)
 
     monkeypatch.setattr(TorchRunner, "run", counted)
-    assert tokens_of(engine.generate(prompt, settings())) == first  # anew
+    assert tokens_of(engine.generate(GenerationRequest(prompt, settings()))) == first  # anew
     assert computed == [1] * len(first)
     computed.clear()
-    assert tokens_of(engine.generate(longer, settings())) == expected  # going on
+    assert tokens_of(engine.generate(GenerationRequest(longer, settings()))) == expected  # going on
     assert computed == [10, *[1] * len(expected)]
     computed.clear()
     assert tokens_of(
-        engine.generate([*longer[:140], 3], settings())
+        engine.generate(GenerationRequest([*longer[:140], 3], settings()))
     )  # from within the prompt: from the last mark
     assert computed[0] == 140 - 128
-
-
-def test_two_chats_side_by_side_are_apart() -> None:
-    engine = LocalEngine(opened("lfm2"), (), text_of, places=2)
-    prompts = [random_tokens(30, seed=seed) for seed in (7, 8)]
-    alone = [tokens_of(fresh_steps(engine, prompt, settings())) for prompt in prompts]
-    replies = [
-        engine.generate(prompt, settings(), Noise(nodes=6), user=user) for user, prompt in enumerate(prompts)
-    ]
-    found: list[list[int]] = [[], []]
-    while replies[0] or replies[1]:
-        for at, reply in enumerate(replies):
-            step = next(reply, None) if reply else None
-            found[at] += step.tokens if step else ()
-            replies[at] = reply if step else None  # type: ignore[call-overload]
-    assert found == alone
 
 
 def test_a_text_that_is_taken_back_within_its_last_steps_keeps_their_states() -> None:

@@ -1,6 +1,5 @@
-"""python -m tests.gguf_files OUT: a random Qwen3.5 of ordinary width in Q4_0, to measure with:
-`python -m benchmarks forward
---model OUT`, and with `--backend float16` the same unpacked."""
+"""python -m tests.gguf_files OUT: a random Qwen3.5 of ordinary width in Q4_0, to measure with: `python -m benchmarks
+forward --model OUT`, and with `--backend float16` the same unpacked."""
 
 from __future__ import annotations
 
@@ -14,23 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.gguf_files.writer import write_family
 from tests.models.conftest import tiny_tokenizer
 
-WIDTH = {
-    "vocab_size": 32_000,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 256,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "layer_types": None,
-    "tie_word_embeddings": False,
-    "max_position_embeddings": 4096,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+SHAPE = {"vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 6144, "layer_types": None}
+HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "tie_word_embeddings": False}
+LINEAR = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
+WIDTH = {**SHAPE, **HEADS, **{f"linear_{key}": size for key, size in LINEAR.items()}}
+WIDTH |= {"max_position_embeddings": 4096, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def main() -> None:

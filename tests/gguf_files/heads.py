@@ -29,6 +29,10 @@ def head_of(architecture: str, config: Any, guessing: int) -> dict[str, Any]:
     return said | _HEADS[architecture](config)
 
 
+def _attentive(config: Any, kinds: list[str]) -> list[int]:
+    return [config.num_key_value_heads if kind == "full_attention" else 0 for kind in kinds]
+
+
 def _head_of_qwen(config: Any) -> dict[str, Any]:
     inner = config.linear_value_head_dim * config.linear_num_value_heads
     said = {
@@ -64,18 +68,14 @@ def _head_of_granite(config: Any) -> dict[str, Any]:
         "ssm.group_count": config.mamba_n_groups,
         "ssm.inner_size": config.mamba_expand * config.hidden_size,
         "ssm.time_step_rank": config.mamba_n_heads,
-        "attention.head_count_kv": [
-            config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types
-        ],
+        "attention.head_count_kv": _attentive(config, config.layer_types),
         "rope.scaling.finetuned": False,
     }
 
 
 def _head_of_lfm2(config: Any) -> dict[str, Any]:
     return {
-        "attention.head_count_kv": [
-            config.num_key_value_heads if kind == "full_attention" else 0 for kind in config.layer_types
-        ],
+        "attention.head_count_kv": _attentive(config, config.layer_types),
         "attention.layer_norm_rms_epsilon": config.norm_eps,
         "leading_dense_block_count": getattr(config, "num_dense_layers", None),
         "shortconv.l_cache": config.conv_L_cache,
@@ -87,9 +87,7 @@ def _head_of_nemotron(config: Any) -> dict[str, Any]:
     with_experts = "moe" in kinds
     wide = config.moe_intermediate_size if with_experts else config.intermediate_size
     said = {
-        "attention.head_count_kv": [
-            config.num_key_value_heads if kind == "full_attention" else 0 for kind in kinds
-        ],
+        "attention.head_count_kv": _attentive(config, kinds),
         "feed_forward_length": [wide if kind in ("moe", "mlp") else 0 for kind in kinds],
         "attention.layer_norm_rms_epsilon": config.layer_norm_epsilon,
         "ssm.conv_kernel": config.conv_kernel,

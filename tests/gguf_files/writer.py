@@ -55,11 +55,16 @@ def write_family(
             writer.add_tensor(said, packed_floats, raw_dtype=kind)
         else:
             writer.add_tensor(said, np.ascontiguousarray(floats))
+    finish(writer)
+    return path
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write all that was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def _add_characters(config: Any, writer: gguf.GGUFWriter) -> None:
@@ -98,3 +103,19 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_string(key, value)
     elif value is not None:
         writer.add_array(key, value)
+
+
+def cut(whole: Path, folder: Path, tensors: int, name: str = "tiny.Q8_0") -> list[Path]:
+    """Cut a file into several of at most so many tensors each, as gguf's own writer does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    reader = gguf.GGUFReader(whole)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(folder / f"{name}.gguf", architecture, split_max_tensors=tensors)
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            kind, *inner = field.types
+            writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    finish(writer)
+    return sorted(folder.glob("*.gguf"))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
+from hierchat.engine.engine import GenerationRequest
 from hierchat.hierarchy.hierarchical_drafter import merge
 from hierchat.hierarchy.plan import Plan
 from tests.hierarchy import stacks
@@ -108,7 +109,7 @@ def test_every_level_stays_in_step_with_the_text() -> None:
     engine.sequence.rollback(0)
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (2, 4, 8), True), history=[prompt])
     text = list(prompt)
-    for step in engine.generate(prompt, how, drafter):
+    for step in engine.generate(GenerationRequest(prompt, how, drafter)):
         text += step.tokens
         if step.tokens:
             for noise in stacks.NOISE:
@@ -158,7 +159,7 @@ def test_stopping_ends_a_block_at_once() -> None:
     drafter = stacks.drafter(3, how, Plan((0, 1, 2, 3), (4, 8, 16)), retrieval=False, stop=stop)
     engine.sequence.rollback(0)
     steps = []
-    for step in engine.generate(random_tokens(20), how, drafter, stop):
+    for step in engine.generate(GenerationRequest(random_tokens(20), how, drafter, stop)):
         steps.append(step)
         if step.tokens:
             stop.set()

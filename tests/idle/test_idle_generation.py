@@ -27,6 +27,7 @@ from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
+from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import LOCAL_USER, IdleSettings, Store
 from tests.testing.tiny_chat import END, tokenizer
@@ -326,7 +327,8 @@ def plain(writing: Writing) -> dict[str, list[tuple[int, ...]]]:
             settings = GenerationSettings(temperature=script.temperature, seed=script.seed, max_new_tokens=20)
             if len(turn) > 900:
                 break
-            steps = writing.model.local.generate(writing.model.prompts.build(said, 20, {END}).ids, settings)
+            prompt = writing.model.prompts.build(said, 20, {END}).ids
+            steps = writing.model.local.generate(GenerationRequest(prompt, settings))
             ids = tuple(token for step in steps for token in step.tokens)
             found.setdefault(script.key, []).append(ids)
             said.append(PromptMessage("assistant", tokenizer().decode(ids, skip_special_tokens=True), ids))
@@ -404,7 +406,7 @@ def test_no_forward_begins_once_it_is_stopped(writing: Writing) -> None:
 def test_a_chat_stays_in_its_slots_meanwhile(writing: Writing) -> None:
     engine = writing.model.local
     prompt = writing.model.prompts.build([PromptMessage("user", "Where does it end?")], 20).ids
-    list(engine.generate(prompt, GenerationSettings(max_new_tokens=8), user=writing.user))
+    list(engine.generate(GenerationRequest(prompt, GenerationSettings(max_new_tokens=8), user=writing.user)))
     held = engine.shared(prompt, writing.user)
     assert held >= len(prompt)
     writing.write(ASKED)

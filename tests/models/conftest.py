@@ -1,6 +1,8 @@
-"""A tiny random Llama with its own tokenizer, as a folder and as a GGUF, and a cache of each test's own."""
+"""A tiny random Llama with its own tokenizer, as a folder, as a GGUF and on a hub, and a cache of each test's own."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
+from hierchat.models.load import load_torch, tokenizer_files
+from tests.gguf_files.writer import finish
+from tests.testing.fake_hub import FakeHub
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -38,21 +43,12 @@ def tiny_tokenizer(extra: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny_config(**changed: Any) -> LlamaConfig:
-    numbers = {
-        "vocab_size": 272,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 256,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 2,
-        "tie_word_embeddings": True,
-    }
-    return LlamaConfig(**{**numbers, **changed})
+def tiny_config() -> LlamaConfig:
+    shape = {"vocab_size": 272, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
+    return LlamaConfig(
+        **shape, **heads, bos_token_id=1, eos_token_id=2, pad_token_id=2, tie_word_embeddings=True
+    )
 
 
 def save_tiny(folder: Path, seed: int = 0) -> Path:
@@ -95,37 +91,58 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture(autouse=True)
+def trusted_tokenizers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenizers are not tried in a process of their own, which takes seconds, but where that is tested."""
+    if "hostile" not in request.node.nodeid:
+        for module in (tokenizer_files, load_torch):
+            monkeypatch.setattr(module, "require_bounded", lambda folder, *, plainly: None)
+
+
+@pytest.fixture
+def hub_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[dict[str, bytes]], FakeHub]]:
+    """Serve a repository with these files."""
+    with ExitStack() as stack:
+
+        def serve(files: dict[str, bytes]) -> FakeHub:
+            hub = stack.enter_context(FakeHub(files))
+            threading.Thread(target=hub.serve_forever, daemon=True).start()
+            stack.callback(hub.shutdown)
+            stack.callback(hub.answering.set)
+            monkeypatch.setenv("HF_ENDPOINT", hub.url)
+            return hub
+
+        yield serve
+
+
+@pytest.fixture
+def hub(hub_of: Callable[[dict[str, bytes]], FakeHub], tiny_folder: Path) -> FakeHub:
+    return hub_of({file.name: file.read_bytes() for file in tiny_folder.iterdir()})
+
+
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same shape of model as llama.cpp writes it: blocks in Q8_0, norms in float32."""
     path = tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf"
     config, tokenizer = tiny_config(), tiny_tokenizer(extra=("ab",))
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(config.vocab_size)
     tokens = [token for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])]
     tokens += [f"<pad{i}>" for i in range(config.vocab_size - len(tokens))]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
     control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
-    writer.add_token_types([control if token in SPECIAL else normal for token in tokens])
-    writer.add_token_merges(["a b"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_pad_token_id(2)
-    writer.add_unk_token_id(0)
+    size, inner, keys = config.hidden_size, config.intermediate_size, config.head_dim * 2
+    said = {
+        "block_count": config.num_hidden_layers, "context_length": config.max_position_embeddings,
+        "embedding_length": size, "feed_forward_length": inner, "head_count": config.num_attention_heads,
+        "head_count_kv": config.num_key_value_heads, "rope_dimension_count": config.head_dim,
+        "rope_freq_base": 10_000.0, "layer_norm_rms_eps": 1e-5, "vocab_size": config.vocab_size,
+        "tokenizer_model": "gpt2", "tokenizer_pre": "smollm", "token_list": tokens, "token_merges": ["a b"],
+        "token_types": [control if token in SPECIAL else normal for token in tokens],
+        "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2, "unk_token_id": 0,
+    }  # fmt: skip
+    for name, value in said.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_chat_template(TEMPLATE)
     random = np.random.default_rng(0)
-    size, inner, keys = config.hidden_size, config.intermediate_size, config.head_dim * 2
 
     def block(name: str, rows: int, columns: int) -> None:
         values = random.normal(0, 0.05, (rows, columns)).astype(np.float32)
@@ -137,18 +154,9 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(config.num_hidden_layers):
         writer.add_tensor(f"blk.{i}.attn_norm.weight", np.ones(size, np.float32))
         writer.add_tensor(f"blk.{i}.ffn_norm.weight", np.ones(size, np.float32))
-        for name, rows, columns in (
-            ("attn_q", size, size),
-            ("attn_k", keys, size),
-            ("attn_v", keys, size),
-            ("attn_output", size, size),
-            ("ffn_gate", inner, size),
-            ("ffn_up", inner, size),
-            ("ffn_down", size, inner),
-        ):
+        shapes = {"attn_q": (size, size), "attn_k": (keys, size), "attn_v": (keys, size)}
+        shapes |= {"attn_output": (size, size), "ffn_gate": (inner, size), "ffn_up": (inner, size)}
+        for name, (rows, columns) in {**shapes, "ffn_down": (size, inner)}.items():
             block(f"blk.{i}.{name}.weight", rows, columns)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor
@@ -23,35 +19,6 @@ from hierchat.models.runnable import (
     refused,
     slotted,
 )
-
-TINY = {
-    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "num_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
-    "sliding_window": 24, "vocab_size_per_layer_input": 96,
-    "hidden_size_per_layer_input": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-
-
-def tiny(kind: str) -> Any:
-    usual = AutoConfig.for_model(kind)
-    known = {*usual.to_dict(), *usual.attribute_map}  # not hasattr: what differs from layer to layer raises
-    config = AutoConfig.for_model(kind, **{key: value for key, value in TINY.items() if key in known})
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).eval()
-
-
-@pytest.mark.parametrize("kind", sorted(MODEL_TYPES.values()))
-def test_what_is_listed_can_be_computed(kind: str) -> None:
-    model = tiny(kind)
-    assert refused(model.config.to_dict()) is None
-    assert slotted(model.config.to_dict())
-    with torch.inference_mode():
-        expected = model(torch.tensor([[5, 9, 30, 7]])).logits[0, 2:]
-    sequence = TorchRunner(model, context_length=128, packed=False, quantum=1).open()
-    sequence.read([5, 9])
-    found = torch.tensor(np.asarray(sequence.forward([30, 7], [-1, 0])))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_transformers_reads_the_files_that_are_said_so() -> None:

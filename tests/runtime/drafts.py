@@ -11,6 +11,7 @@ import torch
 from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
 from hierchat.runtime.levels import Levels
@@ -76,7 +77,7 @@ def slot(models: Catalogue, store: Store | None = None) -> tuple[ServedModel, Le
         LoadOptions("float32", catalogue=models, costs=store.learned if store else None),
     )
     settings = GenerationSettings(max_new_tokens=4, logit_bias={END: -100.0})
-    assert list(served.engine.generate([5, 6, 7], settings))[-1].finish == "length"
+    assert list(served.engine.generate(GenerationRequest([5, 6, 7], settings)))[-1].finish == "length"
     assert served.levels
     return served, served.levels
 

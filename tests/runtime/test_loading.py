@@ -11,6 +11,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.engine import backends
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry, ModelSource
 from hierchat.models.progress import DeviceError, UnsupportedError
 from hierchat.runtime import kernels
@@ -46,7 +47,7 @@ def test_where_a_gpu_fails_the_processor_answers(entry: ModelEntry, monkeypatch:
     assert served.note == said
     assert said in reports
     assert asked == ["cpu", "cpu"]
-    steps = served.engine.generate([5, 6, 7], GenerationSettings(max_new_tokens=4))
+    steps = served.engine.generate(GenerationRequest([5, 6, 7], GenerationSettings(max_new_tokens=4)))
     assert [step.finish for step in steps][-1] in ("length", "end")
 
 

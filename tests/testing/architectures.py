@@ -33,8 +33,14 @@ from transformers import (
 )
 from transformers.core_model_loading import revert_weight_conversion
 
-from hierchat.models.architectures.architecture import HEAD, LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.families import (
+    ARCHITECTURES,
+    GGUF_ARCHITECTURES,
+    HEAD,
+    LONG_FACTORS,
+    ROPE_FACTORS,
+    SHORT_FACTORS,
+)
 from hierchat.models.architectures.model_config import expert_width, experts_of, layer_heads, tensors
 from hierchat.models.architectures.rope import rotary_dims, rotary_layouts
 from hierchat.models.formats.assemble import whole

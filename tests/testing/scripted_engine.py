@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Step
+from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
@@ -45,31 +44,22 @@ class ScriptedEngine:
         """What it was asked, as text."""
         return [self.words.decode(ids) for ids, _ in self.asked]
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
-        assert drafter is None  # it drafts for itself, if at all
-        self.asked.append((list(prompt_ids), settings))
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
+        assert request.drafter is None  # it drafts for itself, if at all
+        settings, stop, begun, read = request.settings, request.stop, request.begun, len(request.prompt_ids)
+        self.asked.append((list(request.prompt_ids), settings))
         self.began.set()
-        yield Step(prompt_read=len(prompt_ids), prompt_tokens=len(prompt_ids), width=len(prompt_ids) - begun)
+        yield Step(prompt_read=read, prompt_tokens=read, width=read - begun)
         ids = [*self.words(self.text, add_special_tokens=False)["input_ids"], END][: settings.max_new_tokens]
         for at in range(begun, len(ids), self.at_once):
-            while at == self.holds_at and not self.go.wait(0.01) and not (stop and stop.is_set()):
+            while at == self.holds_at and not self.go.wait(0.01) and not stop.is_set():
                 pass
-            if stop and at == self.stops_at:
+            if at == self.stops_at:
                 stop.set()
             tokens = tuple(ids[at : at + self.at_once])
             written = self.words.decode(ids[: at + self.at_once], skip_special_tokens=True)
             finish: Any = None
-            if stop is not None and stop.is_set():
+            if stop.is_set():
                 finish = "stopped"
                 self.stopped.set()
             elif END in tokens:

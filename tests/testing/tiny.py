@@ -23,11 +23,10 @@ from transformers.core_model_loading import revert_weight_conversion
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.engine import Step
+from hierchat.engine.engine import GenerationRequest, Step
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.architectures.architecture import Name
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, Name
 from hierchat.models.architectures.model_config import experts_of
 from hierchat.models.formats.assemble import Rows, assemble, whole
 from hierchat.models.formats.block_model import BlockModel
@@ -136,7 +135,7 @@ def fresh_steps(
 ) -> list[Step]:
     """All steps of a reply that reuses nothing."""
     engine.sequence.rollback(0)
-    return list(engine.generate(prompt, settings, drafter))
+    return list(engine.generate(GenerationRequest(prompt, settings, drafter)))
 
 
 def tokens_of(steps: Iterable[Step]) -> list[int]:

@@ -34,7 +34,7 @@ AHEAD = 8192
 """Bytes of weights that are fetched before they are needed."""
 _LINE = 64
 
-ARGUMENTS = ("height", "weights", "x", "scales", "sums", "blocks", "out", "stride", "count")
+ARGUMENTS = ("rows", "weights", "x", "scales", "sums", "blocks", "out", "stride", "count")
 
 
 def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
@@ -45,15 +45,15 @@ def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
 
 
 def build(
-    name: str, isa: Isa, activations: Activations = "int16", heights: tuple[int, ...] | None = None
+    name: str, isa: Isa, activations: Activations = "int16", passes: tuple[int, ...] | None = None
 ) -> ir.Module:
-    """The module with the function `product`: out[row, n] for `height` rows of activations, one of isa.heights, and
+    """The module with the function `product`: out[row, n] for `rows` rows of activations, one of isa.rows, and
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
-    weights: of the first panel; x: int16 [blocks, height, 32], or float32 [height, 32 blocks] for plain types;
-    scales: float32 [groups, height], the scales of x; sums: [blocks, SUMS, height], 4 bytes each; blocks: of 32, in a
+    weights: of the first panel; x: int16 [blocks, rows, 32], or float32 [rows, 32 blocks] for plain types;
+    scales: float32 [groups, rows], the scales of x; sums: [blocks, SUMS, rows], 4 bytes each; blocks: of 32, in a
     row; out: float32, `stride` bytes from one row of activations to the next. Where takes_int8: x int8, scales [blocks,
-    height], sums [blocks, BYTE_SUMS, height].
+    rows], sums [blocks, BYTE_SUMS, rows].
     """
     product = _ByteProduct if takes_int8(name, isa, activations) else _Product
     module = ir.Module(f"product_{name}")
@@ -62,10 +62,10 @@ def build(
     b = ir.IRBuilder(function.append_basic_block("entry"))
     end = function.append_basic_block("end")
     switch = b.switch(function.args[0], end)
-    for height in heights or isa.heights:
-        inner = product(module, name, isa, height).function
-        block = function.append_basic_block(f"height_{height}")
-        switch.add_case(i64(height), block)
+    for rows in passes or isa.rows:
+        inner = product(module, name, isa, rows).function
+        block = function.append_basic_block(f"rows_{rows}")
+        switch.add_case(i64(rows), block)
         b.position_at_end(block)
         b.call(inner, function.args[1:])
         b.branch(end)
@@ -75,20 +75,20 @@ def build(
 
 
 class _Product:
-    """The function for one height."""
+    """The function for one number of rows."""
 
-    def __init__(self, module: ir.Module, name: str, isa: Isa, height: int) -> None:
-        self.name, self.isa, self.height = name, isa, height
+    def __init__(self, module: ir.Module, name: str, isa: Isa, rows: int) -> None:
+        self.name, self.isa, self.rows = name, isa, rows
         self.layout = LAYOUTS[name]
         kind = ir.FunctionType(ir.VoidType(), [I64] * (len(ARGUMENTS) - 1))
-        self.function = ir.Function(module, kind, f"product_{height}")
+        self.function = ir.Function(module, kind, f"product_{rows}")
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.at = dict(zip(ARGUMENTS[1:], self.function.args, strict=True))
         self.reader = Reader(name, isa, self.b)
         self.floats = vector(F32, isa.lanes)
-        self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * height
+        self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * rows
         self.scratch = (
             self._room(8 * max(self.reader.scale_count, 3)) if self.layout.weights == GROUP else None
         )
@@ -161,7 +161,7 @@ class _Product:
         """The totals of each row of activations: groups of eight blocks, each group scaled once."""
         if self.name in PLAIN:
             return self._plain(base, per_block)
-        b, height, blocks = self.b, self.height, self.at["blocks"]
+        b, rows, blocks = self.b, self.rows, self.at["blocks"]
 
         def group(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
             first = b.mul(number, i64(8))
@@ -178,7 +178,7 @@ class _Product:
                 return self._block(there if self.scratch is not None else ahead, first, j, parts)
 
             parts = loop(b, i64(0), count, self.zeros, block)
-            steps = b.add(self.at["scales"], b.mul(number, i64(4 * height)))
+            steps = b.add(self.at["scales"], b.mul(number, i64(4 * rows)))
             return [
                 self._fused(part, self._spread(F32, b.add(steps, i64(4 * row))), total)
                 for row, (part, total) in enumerate(zip(parts, totals, strict=True))
@@ -189,7 +189,7 @@ class _Product:
 
     def _block(self, base: ir.Value, first: ir.Value, j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
         """parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum."""
-        b, height = self.b, self.height
+        b, rows = self.b, self.rows
         if self.scratch is not None:
             size, count = 4 * self.isa.lanes, self.reader.scale_count
             place = b.add(self.scratch, b.mul(j, i64(count * size)))
@@ -199,31 +199,31 @@ class _Product:
         else:
             (one, other), least = self.reader.scales(base), []
         number = b.add(first, j)
-        x = b.add(self.at["x"], b.mul(number, i64(2 * BLOCK * height)))
-        sums = b.add(self.at["sums"], b.mul(number, i64(4 * SUMS * height)))
+        x = b.add(self.at["x"], b.mul(number, i64(2 * BLOCK * rows)))
+        sums = b.add(self.at["sums"], b.mul(number, i64(4 * SUMS * rows)))
         parts = list(parts)
         halved = self.name in HALVED
         if other is not None and not halved and self.name not in LEVELS:
-            for row in range(height):
+            for row in range(rows):
                 parts[row] = self._fused(other, self._spread(F32, b.add(sums, i64(4 * row))), parts[row])
-        pairs = list(self.reader.pairs(base, j, height == 1))
+        pairs = list(self.reader.pairs(base, j, rows == 1))
         halves = ((pairs[:8], one), (pairs[8:], other)) if halved else ((pairs, one),)
         for half, (mine, scale) in enumerate(halves, 1):
-            totals: list[dict[tuple[int, int], ir.Value]] = [{} for _ in range(height)]
-            for row in range(height if halved else 0):
-                place = b.add(sums, i64(4 * (half * height + row)))
+            totals: list[dict[tuple[int, int], ir.Value]] = [{} for _ in range(rows)]
+            for row in range(rows if halved else 0):
+                place = b.add(sums, i64(4 * (half * rows + row)))
                 if self.name in TOO_HIGH:
                     totals[row][0, 0] = self._lowering(place)
                 elif self.name in MINIMUMS:
                     sum_of = b.sitofp(self._spread(I32, place), self.floats)
                     parts[row] = self._fused(least[half - 1], sum_of, parts[row])
             for at, (weights, power) in enumerate(mine):
-                chain = (power, at % self.isa.chains(height) if power == 0 else 0)
-                for row in range(height):
+                chain = (power, at % self.isa.chains(rows) if power == 0 else 0)
+                for row in range(rows):
                     index = at + 8 * (half - 1)
                     given = self._spread(I32, b.add(x, i64(2 * BLOCK * row + 4 * index)))
                     totals[row][chain] = self.isa.dot(b, totals[row].get(chain), weights, given)
-            for row in range(height):
+            for row in range(rows):
                 whole = self._added(totals[row])
                 parts[row] = self._fused(b.sitofp(whole, self.floats), scale, parts[row])
         return parts
@@ -245,9 +245,9 @@ class _Product:
 
     def _plain(self, base: ir.Value, per_block: int) -> list[ir.Value]:
         """Float weights: a sum for each block of 32, the sums added in order."""
-        b, height = self.b, self.height
+        b, rows = self.b, self.rows
         row_bytes = b.mul(self.at["blocks"], i64(4 * BLOCK))
-        rows = [b.add(self.at["x"], b.mul(row_bytes, i64(row))) for row in range(height)]
+        starts = [b.add(self.at["x"], b.mul(row_bytes, i64(row))) for row in range(rows)]
         size = per_block // BLOCK
 
         def block(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
@@ -261,8 +261,8 @@ class _Product:
                     weights = single(self.reader, b.add(there, b.mul(k, i64(size))))
                     offset = b.add(place, b.mul(k, i64(4)))
                     parts = [
-                        self._fused(weights, self._spread(F32, b.add(row, offset)), part)
-                        for row, part in zip(rows, parts, strict=True)
+                        self._fused(weights, self._spread(F32, b.add(start, offset)), part)
+                        for start, part in zip(starts, parts, strict=True)
                     ]
                 return parts
 
@@ -326,7 +326,7 @@ class _ByteProduct(_Product):
 
     def _lowered(self, least: ir.Value, number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
         """totals + minimum * sum of a block of every row."""
-        sums = self.b.add(self.at["sums"], self.b.mul(number, i64(4 * BYTE_SUMS * self.height)))
+        sums = self.b.add(self.at["sums"], self.b.mul(number, i64(4 * BYTE_SUMS * self.rows)))
         return [
             self._fused(least, self._spread(F32, self.b.add(sums, i64(4 * row))), total)
             for row, total in enumerate(totals)
@@ -336,11 +336,11 @@ class _ByteProduct(_Product):
         self, base: ir.Value, number: ir.Value, j: ir.Value, totals: list[ir.Value], integer: bool
     ) -> list[ir.Value]:
         """totals + scales * (32 weights of every lane times 32 of every row) + minimum * sum."""
-        b, isa, height = self.b, self.isa, self.height
+        b, isa, rows = self.b, self.isa, self.rows
         halved = self.name in HALVED
-        x = b.add(self.at["x"], b.mul(number, i64(BLOCK * height)))
-        steps = b.add(self.at["scales"], b.mul(number, i64(4 * height)))
-        sums = b.add(self.at["sums"], b.mul(number, i64(4 * BYTE_SUMS * height)))
+        x = b.add(self.at["x"], b.mul(number, i64(BLOCK * rows)))
+        steps = b.add(self.at["scales"], b.mul(number, i64(4 * rows)))
+        sums = b.add(self.at["sums"], b.mul(number, i64(4 * BYTE_SUMS * rows)))
         scales: list[ir.Value] = []
         if self.scratch is not None:
             size, count = 4 * isa.lanes, 3 if integer and halved else 2
@@ -361,13 +361,11 @@ class _ByteProduct(_Product):
             given = [self._spread(I32, b.add(x, i64(BLOCK * row + 4 * at))) for at in range(8)]
             level = self._spread(F32, b.add(steps, i64(4 * row)))
             place = b.add(sums, i64(4 * row))
-            halves = (
-                [self._spread(I32, b.add(place, i64(4 * height * at))) for at in (1, 2)] if halved else []
-            )
+            halves = [self._spread(I32, b.add(place, i64(4 * rows * at))) for at in (1, 2)] if halved else []
             if isa.bytes == "pairs":
                 dot = self._pairs(words, given, scales if integer else None)
                 if halved:
-                    dot = isa.dot(b, dot, scales[2], self._spread(I32, b.add(place, i64(12 * height))))
+                    dot = isa.dot(b, dot, scales[2], self._spread(I32, b.add(place, i64(12 * rows))))
                 factor = level if integer else b.fmul(scales[0], level)
                 found.append(self._fused(b.sitofp(dot, self.floats), factor, total))
             elif halved:
@@ -383,7 +381,7 @@ class _ByteProduct(_Product):
         return found
 
     def _fours(self, words: list[ir.Value], given: list[ir.Value], start: ir.Value | None = None) -> ir.Value:
-        chains = min(2, self.isa.chains(self.height))
+        chains = min(2, self.isa.chains(self.rows))
         totals: list[ir.Value | None] = [start] + [None] * (chains - 1)
         for at, (one, other) in enumerate(zip(words, given, strict=True)):
             totals[at % chains] = self.isa.dot_bytes(self.b, totals[at % chains], one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import ir
@@ -11,22 +12,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hierchat import jit
 from hierchat.jit import INSTRUCTIONS, Kernels
 
-I8, I16, I32, I64, F16, F32 = (
-    ir.IntType(8),
-    ir.IntType(16),
-    ir.IntType(32),
-    ir.IntType(64),
-    ir.HalfType(),
-    ir.FloatType(),
-)
+I8, I16, I32, I64 = map(ir.IntType, (8, 16, 32, 64))
+F16, F32 = ir.HalfType(), ir.FloatType()
 FUSED = INSTRUCTIONS != "generic"
 """Whether the processor multiplies and adds in one rounding; elsewhere LLVM would call a slow library function."""
-
-LANES = jit.LANES
-"""Floats in a register."""
 
 
 def i64(value: int) -> ir.Constant:
@@ -112,98 +103,71 @@ def loop(
     return results
 
 
-@intrinsic
-def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
+def emits(result: types.Type, *kinds: types.Type) -> Callable[[Callable[..., Any]], Any]:
+    """Turn a function that emits code, of the builder and a value of each of `kinds`, into one that kernels call."""
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        def typed(typingctx: Any, *given: Any) -> Any:
+            def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+                found = body(b, *arguments)
+                return context.get_dummy_value() if found is None else found
+
+            return result(*kinds), codegen
+
+        names = ("typingctx", *(f"argument{number}" for number in range(len(kinds))))
+        parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names]
+        typed.__name__, typed.__signature__ = body.__name__, Signature(parameters)  # type: ignore[attr-defined]
+        return intrinsic(typed)
+
+    return decorate
+
+
+@emits(types.float32, types.float32, types.float32, types.float32)
+def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """float32 x * y + z in one rounding; loops over it become vector code."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return fused(b, *arguments)
-
-    return types.float32(types.float32, types.float32, types.float32), codegen
+    return fused(b, x, y, z)
 
 
-@intrinsic
-def rounded(typingctx: Any, x: Any) -> Any:
+@emits(types.float32, types.float32)
+def rounded(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     """float32 to the nearest whole number, ties to even."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return call(b, "llvm.rint.f32", F32, arguments[0])
-
-    return types.float32(types.float32), codegen
+    return call(b, "llvm.rint.f32", F32, x)
 
 
-@intrinsic
-def atomic_add(typingctx: Any, address: Any, amount: Any) -> Any:
-    """Adds to the int64 at an address; returns what stood there before."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        pointer = b.inttoptr(arguments[0], I64.as_pointer())
-        return b.atomic_rmw("add", pointer, arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), codegen
+@emits(types.int64, types.int64, types.int64)
+def atomic_add(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> ir.Value:
+    """Add to the int64 at an address; returns what stood there before."""
+    return b.atomic_rmw("add", b.inttoptr(address, I64.as_pointer()), amount, "seq_cst")
 
 
-@intrinsic
-def atomic_load(typingctx: Any, address: Any) -> Any:
+@emits(types.int64, types.int64)
+def atomic_load(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
     """The int64 at an address, and everything that was written before it was set."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return b.load_atomic(b.inttoptr(arguments[0], I64.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64), codegen
+    return b.load_atomic(b.inttoptr(address, I64.as_pointer()), "acquire", 8)
 
 
-@intrinsic
-def pause(typingctx: Any) -> Any:
-    """Tells the processor that this is a waiting loop."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        if platform.machine().lower() in ("x86_64", "amd64"):
-            call(b, "llvm.x86.sse2.pause", ir.VoidType())
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+@emits(types.void)
+def pause(b: ir.IRBuilder) -> None:
+    """Tell the processor that this is a waiting loop."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        call(b, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@intrinsic
-def clock(typingctx: Any) -> Any:
+@emits(types.int64)
+def clock(b: ir.IRBuilder) -> ir.Value:
     """The processor's cycle counter, int64; for profiles only."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return call(b, "llvm.readcyclecounter", I64)
-
-    return types.int64(), codegen
+    return call(b, "llvm.readcyclecounter", I64)
 
 
-@intrinsic
-def call_product(
-    typingctx: Any,
-    function: Any,
-    height: Any,
-    weights: Any,
-    x: Any,
-    scales: Any,
-    sums: Any,
-    blocks: Any,
-    out: Any,
-    stride: Any,
-    count: Any,
-) -> Any:
-    """Calls the function at an address with what dot.build says that it takes; all int64."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        function, *rest = arguments
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(rest))
-        b.call(b.inttoptr(function, kind.as_pointer()), rest)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 10), codegen
-
-
-# The compiler of this package's kernels.
+@emits(types.void, *[types.int64] * 10)
+def call_product(b: ir.IRBuilder, function: ir.Value, *given: ir.Value) -> None:
+    """Call the function at an address with what dot.build says that it takes; all int64."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
+    b.call(b.inttoptr(function, kind.as_pointer()), given)
 
 
 kernel = Kernels(__file__)
+"""The compiler of this package's kernels."""
 
 
 def is_compiled() -> bool:

@@ -26,7 +26,7 @@ Integers = NDArray[np.int64]
 
 # Fields of a matrix in `Weights.matrices`: the address of the product for its block type (code), that of its weights,
 # its rows, its blocks of 32 and bytes in a row, and the form in which it takes activations.
-FUNCTION, WEIGHTS, HEIGHT, BLOCKS, ROW_BYTES, FORM = FIELDS = range(6)
+FUNCTION, WEIGHTS, MATRIX_ROWS, BLOCKS, ROW_BYTES, FORM = FIELDS = range(6)
 # Forms of activations: several matrices that read the same ones may want several.
 INT16, INT8, FLOATS = 1, 2, 4
 # Matrices of a layer; the head stands in a layer of its own, last, as Q. Gate, up and down of several experts lie one
@@ -37,20 +37,20 @@ PLACES = (
     "q", "k", "v", "o", "gate", "up", "down", "router", "layer_gate", "layer_out", "dense_gate", "dense_up",
     "dense_down",
 )  # fmt: skip
-"""The same by their names in a BlockModel. One that a layer has not is of no height. What makes inputs of layers of the
+"""The same by their names in a BlockModel. One that a layer has not has no rows. What makes inputs of layers of the
 embedding stands beside the head, as K."""
 
 
 class Shape(NamedTuple):
     """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
-    `inner` wide, of which a row wakes `active`; 0: it has none. `shared_by_active`: what they bring is weighed by a
-    softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
+    `inner` wide, of which a row is routed to `active`; 0: it has none. `shared_by_active`: what they bring is weighed
+    by a softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
     logits stay within their caps, where these are not 0.
 
-    Layers whose heads differ have Shapes that differ: of query heads, key-value heads, numbers per head, and those that
-    rotary positions turn, `turned` pairs so far `apart`. `slot_layers`: how many of them have keys and values of their
-    own. `last_kept`: the last layer of all that has. `joint_norms`: of queries and keys all heads together. `dense`:
-    how wide is what a layer has beside experts; 0: nothing."""
+    Layers whose heads differ have Shapes that differ: of query heads, key-value heads, numbers per head, and rotary
+    dimensions: `rotary_pairs`, each of two numbers that lie `rotary_offset` apart. `slot_layers`: how many of them have
+    keys and values of their own. `last_kept`: the last layer of all that has. `joint_norms`: of queries and keys all
+    heads together. `dense`: width of the dense MLP that a layer has beside experts; 0: none."""
 
     layers: int
     hidden: int
@@ -67,8 +67,8 @@ class Shape(NamedTuple):
     residual_scale: float = 1.0
     score_cap: float = 0.0
     logit_cap: float = 0.0
-    turned: int = 0
-    apart: int = 0
+    rotary_pairs: int = 0
+    rotary_offset: int = 0
     slot_layers: int = 0
     last_kept: int = 0
     joint_norms: bool = False
@@ -83,7 +83,7 @@ class Weights(NamedTuple):
     head_dim] or, of all heads together, [layers, heads * head_dim] and [layers, kv heads * head_dim], and biases of
     queries, keys and values [layers, heads + 2 kv heads, head_dim], empty where there are none; so are biases of the
     output [layers, hidden], of the router [layers, experts] and of the experts [layers, experts, inner or hidden], and
-    the sinks [layers, heads]. Cosines and sines [rotations, positions, most pairs of a head that are turned]. Query and
+    the sinks [layers, heads]. Cosines and sines [rotations, positions, most rotary pairs of a head]. Query and
     key norms may be longer than a head where others are larger. `value_norms` [head_dim], or empty.
     """
 
@@ -136,19 +136,15 @@ class Inputs(NamedTuple):
     """Of this norm, whose sums are not divided by `hidden` first."""
 
 
-class Beside(NamedTuple):
-    """Where layers have experts beside what others have alone. Norms [layers, hidden]."""
+class DenseMlp(NamedTuple):
+    """Norms [layers, hidden] of MoE layers that also have a dense MLP, and what that brought."""
 
     after_dense_norms: Floats
-    """Of what the others bring."""
     router_norms: Floats
-    """Before the router."""
     expert_norms: Floats
-    """Before the experts."""
     after_expert_norms: Floats
-    """Of what the experts bring."""
     held: Floats
-    """[rows, hidden]: what the others brought."""
+    """[rows, hidden]"""
 
 
 class KeyValues(NamedTuple):
@@ -189,18 +185,18 @@ class ProductInput(NamedTuple):
     byte_sums: NDArray[np.int32]
 
 
-class Woken(NamedTuple):
-    """Buffers of several experts. A row stands here once for each expert that it wakes; those of one expert stand one
-    behind the other, from a place on, so that its weights are read once."""
+class RoutedExperts(NamedTuple):
+    """Buffers of routed experts. A row stands here once for each of its experts; those of one expert stand one behind
+    the other, from a place on, so that its weights are read once. Every thread has lists of its own."""
 
     scores: Floats
     """[rows, experts]: what the router says."""
     shares: Floats
-    """[rows, active]: the weight of each that a row wakes, the best first."""
-    awake: Integers
-    """[threads, experts]: those that some row wakes, in order. Every thread has lists of its own."""
+    """[rows, active]: the weight of each expert of a row, the best first."""
+    used: Integers
+    """[threads, experts]: those that have rows, in order."""
     counts: Integers
-    """[threads, experts]: the rows that wake each."""
+    """[threads, experts]: the rows of each."""
     begins: Integers
     """[threads, experts]: the place of the first."""
     numbers: Integers
@@ -229,7 +225,6 @@ class Work(NamedTuple):
     """[rows, hidden]"""
     gate: Floats
     """[rows, inner]"""
-    up: Floats
     attended: Floats
     """[rows * heads * chunks * (head_dim + 2)]: a chunk's weighted values, its highest score, its sum of weights."""
     scratch: Floats
@@ -242,14 +237,7 @@ class Work(NamedTuple):
     """[Shapes, rows, tail]: the same slot, counted from the first page's in the same layer and head on."""
     texts: Integers
     """[rows]: the sequence of the forward that each row belongs to, counted from 0."""
-    woken: Woken
-
-
-def scratch_size(rows: int) -> int:
-    """Floats that a thread needs: scores of some queries over the tail, along a path, and the values' scales; or
-    gates, ups and their product, of the rows of one pass."""
-    scores = MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK
-    return max(scores, 3 * ISAS[INSTRUCTIONS].most * GATED)
+    routed: RoutedExperts
 
 
 def tail_size(rows: int) -> int:
@@ -264,28 +252,29 @@ def padded_rows(rows: int) -> int:
 
 
 def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
-    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see target)."""
+    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see CpuRunner)."""
     shape, padded = shapes[0], padded_rows(rows)
     attention = max(one.heads * one.head_dim for one in shapes)
     inner = max(shape.inner, shape.dense)
-    widest = max(shape.hidden, inner, attention)
+    # A thread's scores of some queries over the tail, along a path, and the values' scales; or gates, ups and their
+    # product, of the rows of one pass
+    scratch = max(MOST_QUERIES * (tail_size(rows) + CHUNK) + CHUNK, 3 * ISAS[INSTRUCTIONS].most * GATED)
     return Work(
         x=np.zeros((padded, shape.hidden), np.float32),
-        input=product_input(padded, widest),
+        input=product_input(padded, max(shape.hidden, inner, attention)),
         inner=product_input(padded, inner),
         qkv=tuple(
             np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes
         ),
         out=np.zeros((padded, shape.hidden), np.float32),
         gate=np.zeros((padded, inner), np.float32),
-        up=np.zeros((padded, inner), np.float32),
         attended=np.zeros(0, np.float32),
-        scratch=np.zeros((threads, scratch_size(rows)), np.float32),
+        scratch=np.zeros((threads, scratch), np.float32),
         positions=np.zeros(rows, np.int64),
         order=np.zeros((rows, tail_size(rows)), np.int32),
         places=np.zeros((len(shapes), rows, tail_size(rows)), np.int32),
         texts=np.zeros(rows, np.int64),
-        woken=make_woken(shape, rows, threads),
+        routed=_routed_experts(shape, rows, threads),
     )
 
 
@@ -303,21 +292,19 @@ def product_input(places: int, widest: int) -> ProductInput:
     )
 
 
-def make_woken(shape: Shape, rows: int, threads: int) -> Woken:
-    """Buffers of the experts for blocks of at most `rows` positions; empty where there are none."""
-    isa = ISAS[INSTRUCTIONS]
+def _routed_experts(shape: Shape, rows: int, threads: int) -> RoutedExperts:
     most = rows * shape.active
     # A pass computes up to a third more rows than an expert has, where there is no kernel for so many.
-    places = -(-4 * most // 3) + isa.most if shape.experts else 0
-    widest = max(shape.hidden, shape.inner)
-    return Woken(
+    places = -(-4 * most // 3) + ISAS[INSTRUCTIONS].most if shape.experts else 0
+    lists = (threads, shape.experts)
+    return RoutedExperts(
         scores=np.zeros((padded_rows(rows), shape.experts), np.float32),
         shares=np.zeros((rows, shape.active), np.float32),
-        awake=np.zeros((threads, shape.experts), np.int64),
-        counts=np.zeros((threads, shape.experts), np.int64),
-        begins=np.zeros((threads, shape.experts), np.int64),
+        used=np.zeros(lists, np.int64),
+        counts=np.zeros(lists, np.int64),
+        begins=np.zeros(lists, np.int64),
         numbers=np.zeros((threads, most), np.int64),
-        input=product_input(places, widest),
+        input=product_input(places, max(shape.hidden, shape.inner)),
         gate=np.zeros((places, shape.inner), np.float32),
         up=np.zeros((places, shape.inner), np.float32),
         out=np.zeros((places, shape.hidden), np.float32),

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.dot import GROUP
-from hierchat.engine.cpu.experts import expert_tile
 from hierchat.engine.cpu.forward import Job, Team
 from hierchat.engine.cpu.llvm import kernel
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, INT16, ProductInput, product_input
-from hierchat.engine.cpu.phases import COUNTER, done, take, wait
-from hierchat.engine.cpu.rows import HEIGHT_OF, ROWS, product, quantise, record
+from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, Run, expert_tile, tasks, wait
+from hierchat.engine.cpu.rows import PASS_ROWS, ROWS, product, quantise, record
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
 
@@ -25,7 +24,7 @@ Floats = NDArray[np.float32]
 def room(rows: int) -> int:
     """Places that so many rows of one matrix take: a pass computes some too many where there is no kernel for so
     few."""
-    return rows // ROWS * ROWS + int(HEIGHT_OF[rows % ROWS])
+    return rows // ROWS * ROWS + int(PASS_ROWS[rows % ROWS])
 
 
 class Multiplier:
@@ -44,27 +43,28 @@ class Multiplier:
     def several(
         self,
         matrix: Blocks,
-        height: int,
+        outputs: int,
         numbers: Sequence[int],
         begins: Sequence[int],
         counts: Sequence[int],
         x: Floats,
     ) -> Floats:
-        """Of matrices of `height` rows that lie one behind the other, number numbers[n] times the rows of x [places,
-        columns] from begins[n] on, counts[n] of them; float32 [places, height]. `begins` leave each its `room`."""
+        """Of matrices of `outputs` rows that lie one behind the other, number numbers[n] times the rows of x [places,
+        columns] from begins[n] on, counts[n] of them; float32 [places, outputs]. `begins` leave each its `room`."""
         assert x.shape[1] == matrix.columns
         assert x.flags.c_contiguous
         places = max(len(x), begins[-1] + room(counts[-1]))
-        out = np.empty((places, height), np.float32)
+        out = np.empty((places, outputs), np.float32)
         counters = np.zeros(2 * COUNTER, np.int64)
-        said, which, firsts, rows = (
+        entry, which, firsts, rows = (
             np.array(some, np.int64) for some in (record(matrix), numbers, begins, counts)
         )
         with self._alone:
             read, threads = self._with_room(places, matrix.columns), self._team.threads
 
             def job(rank: int) -> None:
-                _multiply(said, height, which, firsts, rows, x, read, out, counters, threads)
+                run = Run(counters.ctypes.data, threads, rank, NO_CYCLES)
+                _multiply(run, entry, outputs, which, firsts, rows, x, read, out)
 
             self._team.run(job)
         return out
@@ -83,14 +83,11 @@ class Multiplier:
 
 
 @kernel
-def _multiply(matrix, height, numbers, begins, counts, x, read, out, counters, threads):  # type: ignore[no-untyped-def]
-    """See Multiplier.several; every thread of the team calls it. `counters` int64 [2 * COUNTER], zeros."""
+def _multiply(run, matrix, outputs, numbers, begins, counts, x, read, out):  # type: ignore[no-untyped-def]
+    """See Multiplier.several; every thread of the team calls it. `run` has counters of two phases."""
     places, columns = out.shape[0], matrix[BLOCKS] * BLOCK
     group = 0
-    while True:
-        place = take(counters, 0)
-        if place >= places:
-            break
+    for place in tasks(run.counters, 0, places):
         while group + 1 < begins.shape[0] and begins[group + 1] <= place:
             group += 1
         row, rows = place - begins[group], counts[group]
@@ -99,20 +96,15 @@ def _multiply(matrix, height, numbers, begins, counts, x, read, out, counters, t
                 read.plain[place * columns : (place + 1) * columns] = x[place]
             else:
                 quantise(x[place], INT16, begins[group], row, rows, read)
-        done(counters, 0)
-    wait(counters, 0, places)
+    wait(run, 0, places)
     groups, most = counts.shape[0], counts.max()
-    tile = expert_tile(height, groups, most, threads)
-    tiles = (height + tile - 1) // tile
-    while True:
-        task = take(counters, 1)
-        if task >= groups * tiles:
-            break
+    tile = expert_tile(outputs, groups, most, run.threads)
+    tiles = (outputs + tile - 1) // tile
+    for task in tasks(run.counters, 1, groups * tiles):
         group, first = task // tiles, task % tiles * tile
         begin = begins[group]
         product(
-            matrix, numbers[group] * height, first, min(first + tile, height), begin, counts[group], read,
-            out[begin].ctypes.data, height * 4,
+            matrix, numbers[group] * outputs, first, min(first + tile, outputs), begin, counts[group], read,
+            out[begin].ctypes.data, outputs * 4,
         )  # fmt: skip
-        done(counters, 1)
-    wait(counters, 1, groups * tiles)
+    wait(run, 1, groups * tiles)

@@ -1,25 +1,31 @@
 """The phases of a forward: tasks that the threads of a team take from a counter until none is left.
 
-A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit."""
+A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit.
+An expert's weights are read once, however many rows are routed to it; a row's bits depend on its own experts alone, in
+the order in which it ranks them."""
 
 from __future__ import annotations
 
 import sys
+from typing import NamedTuple
 
 import numpy as np
-from numba import types
+from numba import njit, types
+from numpy.typing import NDArray
 
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
-from hierchat.engine.cpu.llvm import atomic_add, atomic_load, kernel, pause
-from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, HEIGHT, K, V
+from hierchat.engine.cpu.llvm import atomic_add, atomic_load, clock, fma, kernel, pause
+from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, MATRIX_ROWS, K, V
 from hierchat.engine.cpu.rows import (
     ONE,
+    PASS_ROWS,
     ROWS,
+    ZERO,
     added,
     capped,
-    height_at,
     multiplied,
     normalise,
+    pass_rows,
     product,
     quantise,
     quantise_part,
@@ -28,7 +34,7 @@ from hierchat.engine.cpu.rows import (
 )
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
-from hierchat.models.architectures.architecture import ACTIVATIONS, CLAMPED
+from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
 
 SPINS = 4000
 """Looks at a counter before a waiting thread offers its core to others."""
@@ -39,6 +45,49 @@ LARGEST_TILE = 64
 SILU, CLAMPED_SILU = ACTIVATIONS.index("silu"), ACTIVATIONS.index(CLAMPED)
 COUNTER = 16
 """int64s from one phase's counters to the next: taken and done, each in a cache line of its own."""
+
+# The phases of a layer, each with a counter of its own. Not every layer has all of them: some have routed experts, a
+# dense MLP beside these, or an input of their own. What comes before the first layer and behind the last one counts as
+# the phases of one more layer.
+PHASES = 35
+(
+    NORM, QUERY, KEY, VALUE, PLACE, ATTENTION, TAIL, MERGE, OUTPUT, INNER_NORM, GATE_UP, BACK,
+    DENSE_GATE_UP, DENSE_BACK, HOLD, ROUTE, CHOOSE, EXPERT_NORM, GATHER, EXPERT_GATE, EXPERT_UP, ACTIVATE,
+    EXPERT_BACK, ADD, JOIN, INPUT_NORM, INPUT_GATE, INPUT_OPEN, INPUT_BACK,
+    EMBEDDING_NORM, EMBEDDING_PRODUCT, EMBEDDING_ADD, HEAD_NORM, HEAD, CAP,
+) = range(PHASES)  # fmt: skip
+PARTS = {
+    "norms": (NORM, INNER_NORM, HOLD),
+    "query, key, value": (QUERY, KEY, VALUE),
+    "rotate, store": (PLACE,),
+    "attention": (ATTENTION, TAIL),
+    "merge": (MERGE,),
+    "output": (OUTPUT,),
+    "choice of experts": (ROUTE, CHOOSE, EXPERT_NORM, GATHER),
+    "gate, up": (
+        GATE_UP, DENSE_GATE_UP, EXPERT_GATE, EXPERT_UP, EMBEDDING_NORM, EMBEDDING_PRODUCT, EMBEDDING_ADD
+    ),
+    "activation": (ACTIVATE,),
+    "down": (BACK, DENSE_BACK, EXPERT_BACK, INPUT_NORM, INPUT_GATE, INPUT_OPEN, INPUT_BACK),
+    "sum of experts": (ADD, JOIN),
+    "head": (HEAD_NORM, HEAD, CAP),
+}  # fmt: skip
+"""What a profile tells apart."""
+
+
+class Run(NamedTuple):
+    """A forward as one thread of the team sees it."""
+
+    counters: int
+    """Address of int64s, all zero: COUNTER for each phase."""
+    threads: int
+    rank: int
+    """Of this thread, 0 for the one that asks."""
+    cycles: NDArray[np.int64]
+    """[phases + 1] cycles that each phase took, last when the latest ended; or empty: no profile."""
+
+
+NO_CYCLES = np.zeros(0, np.int64)
 
 if sys.platform == "win32":
 
@@ -54,41 +103,44 @@ else:
         _sched_yield()
 
 
-@kernel
-def take(counters, phase):  # type: ignore[no-untyped-def]
-    """The number of the next task of this phase."""
-    return atomic_add(counters.ctypes.data + phase * COUNTER * 8, 1)
+@njit(error_model="numpy")  # not kept on disk: numba cannot use a generator that it has read
+def tasks(counters, phase, count):  # type: ignore[no-untyped-def]
+    """Iterate over the tasks 0 .. count - 1 of a phase that this thread takes; each is done when the next is asked
+    for."""
+    counter = counters + phase * COUNTER * 8
+    task = atomic_add(counter, 1)
+    while task < count:
+        yield task
+        atomic_add(counter + 64, 1)
+        task = atomic_add(counter, 1)
 
 
 @kernel
-def done(counters, phase):  # type: ignore[no-untyped-def]
-    atomic_add(counters.ctypes.data + phase * COUNTER * 8 + 64, 1)
-
-
-@kernel
-def wait(counters, phase, tasks):  # type: ignore[no-untyped-def]
-    """Until all tasks of a phase are done."""
+def wait(run, phase, count):  # type: ignore[no-untyped-def]
+    """Wait until all tasks of a phase are done."""
+    counter = run.counters + phase * COUNTER * 8 + 64
     spins = 0
-    while atomic_load(counters.ctypes.data + phase * COUNTER * 8 + 64) < tasks:
+    while atomic_load(counter) < count:
         pause()
         spins += 1
         if spins > SPINS:
             rest()
+    if run.cycles.shape[0]:
+        now = clock()
+        run.cycles[phase] += now - run.cycles[-1]
+        run.cycles[-1] = now
 
 
 @kernel
 def norm_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, shape, work, forms, bias, before, norm, adding, factor
+    run, phase, rows, shape, work, forms, bias, before, norm, adding, factor
 ):
     """The residual stream takes in the last product (`adding`), is multiplied by `factor` and normalised, and becomes
     what products read, in the `forms` that they want. The product itself gets `bias` and is normalised by `before`.
     What is empty is left out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    for row in tasks(run.counters, phase, rows):
         if adding:
             if bias.shape[0]:
                 added(work.out[row], bias, ONE)
@@ -103,55 +155,53 @@ def norm_phase(  # type: ignore[no-untyped-def]
         else:
             plain[:] = work.x[row]
         quantise(plain, forms, 0, row, rows, work.input)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
-def tile_size(height, rows, threads):  # type: ignore[no-untyped-def]
-    """Rows of a matrix in one task."""
-    tile = max((height // (threads * TILES) + LANES - 1) // LANES * LANES, LANES)
+def tile_size(outputs, rows, threads):  # type: ignore[no-untyped-def]
+    """Rows of a matrix of `outputs` rows in one task."""
+    tile = max((outputs // (threads * TILES) + LANES - 1) // LANES * LANES, LANES)
     return tile if rows <= ROWS else min(tile, LARGEST_TILE)
 
 
 @kernel
-def product_tasks(counters, phase, matrix, rows, given, out, stride, threads):  # type: ignore[no-untyped-def]
+def product_tasks(run, phase, matrix, rows, given, out, stride):  # type: ignore[no-untyped-def]
     """A matrix times all rows, tile by tile; see product. Does not wait."""
-    height = matrix[HEIGHT]
-    tile = tile_size(height, rows, threads)
-    while True:
-        first = take(counters, phase) * tile
-        if first >= height:
-            break
-        product(matrix, 0, first, min(first + tile, height), 0, rows, given, out, stride)
-        done(counters, phase)
+    outputs = matrix[MATRIX_ROWS]
+    tile = tile_size(outputs, rows, run.threads)
+    for number in tasks(run.counters, phase, (outputs + tile - 1) // tile):
+        first = number * tile
+        product(matrix, 0, first, min(first + tile, outputs), 0, rows, given, out, stride)
 
 
 @kernel
-def product_wait(counters, phase, matrix, rows, threads):  # type: ignore[no-untyped-def]
-    """Until product_tasks is done."""
-    tile = tile_size(matrix[HEIGHT], rows, threads)
-    wait(counters, phase, (matrix[HEIGHT] + tile - 1) // tile)
+def product_wait(run, phase, matrix, rows):  # type: ignore[no-untyped-def]
+    """Wait until product_tasks is done."""
+    tile = tile_size(matrix[MATRIX_ROWS], rows, run.threads)
+    wait(run, phase, (matrix[MATRIX_ROWS] + tile - 1) // tile)
 
 
 @kernel
-def place_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, texts, shape, weights, slots, qkv, work, layer
-):
+def product_phase(run, phase, matrix, rows, given, out):  # type: ignore[no-untyped-def]
+    """A matrix times all rows into float32 `out` [rows padded to ROWS, ...]."""
+    product_tasks(run, phase, matrix, rows, given, np.int64(out.ctypes.data), out.shape[1] * 4)
+    product_wait(run, phase, matrix, rows)
+
+
+@kernel
+def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer):  # type: ignore[no-untyped-def]
     """Biases, query, key and value norms, rotary positions; keys and values, where the layer has its own, go into the
     blocks' slots. Without values of its own, these are its keys before norm and rotation."""
     rotation, kept = weights.rotations[layer], weights.slots[layer]
     every = shape.heads * shape.head_dim
-    own = weights.matrices[layer, K, HEIGHT] > 0
+    own = weights.matrices[layer, K, MATRIX_ROWS] > 0
     heads = shape.heads + 2 * shape.kv_heads if own else shape.heads
-    copied = shape.kv_heads if own and weights.matrices[layer, V, HEIGHT] == 0 else 0
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    copied = shape.kv_heads if own and weights.matrices[layer, V, MATRIX_ROWS] == 0 else 0
+    for row in tasks(run.counters, phase, rows):
         position = work.positions[row]
-        cosines = weights.cosines[rotation, position, : shape.turned]
-        sines = weights.sines[rotation, position, : shape.turned]
+        cosines = weights.cosines[rotation, position, : shape.rotary_pairs]
+        sines = weights.sines[rotation, position, : shape.rotary_pairs]
         factor = weights.query_scales[position]
         for h in range(shape.heads, shape.heads + copied):
             for j in range(shape.head_dim):
@@ -178,31 +228,27 @@ def place_phase(  # type: ignore[no-untyped-def]
                 norms = weights.query_norms if h < shape.heads else weights.key_norms
                 normalise(head, norms[layer], shape.epsilon, head)
             if rotation >= 0:
-                rotate(head, cosines, sines, shape.apart)
+                rotate(head, cosines, sines, shape.rotary_offset)
             if h < shape.heads:
                 for j in range(shape.head_dim):
                     head[j] *= factor
             else:
                 kv = h - shape.heads
                 store(head, slots.keys[page, kept, kv], slots.key_scales[page, kept, kv], at, 0)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
 def attention_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, texts, shape, window, slots, qkv, places, work, kept, identity, attended, scratch
+    run, phase, rows, texts, shape, window, slots, qkv, places, work, kept, identity, attended
 ):
-    """Every kv head against every whole chunk of a text, and against the tail for every row. Two counters. `kept`: the
-    layer of the slots."""
-    group = shape.heads // shape.kv_heads
+    """Every kv head against every whole chunk of a text, and in the next phase against the tail for every row. `kept`:
+    the layer of the slots."""
+    group, scratch = shape.heads // shape.kv_heads, work.scratch[run.rank]
     unseen = first_seen(texts.starts.min(), window) // CHUNK
     whole = max(texts.starts.max() // CHUNK - unseen, 0)
     wholes = texts.starts.shape[0] * shape.kv_heads * whole
-    while True:
-        task = take(counters, phase)
-        if task >= wholes:
-            break
+    for task in tasks(run.counters, phase, wholes):
         text, head = task // whole // shape.kv_heads, task // whole % shape.kv_heads
         chunk = unseen + task % whole
         first, last = texts.rows[text], texts.rows[text + 1]
@@ -211,33 +257,23 @@ def attention_phase(  # type: ignore[no-untyped-def]
                 qkv[first:last], work.positions[first:last], window, texts.pages[text, chunk], chunk, head,
                 group, slots, kept, shape.score_cap, attended[first:last], identity, scratch,
             )  # fmt: skip
-        done(counters, phase)
     tails = rows * shape.kv_heads
-    while True:
-        task = take(counters, phase + 1)
-        if task >= tails:
-            break
+    for task in tasks(run.counters, phase + 1, tails):
         head, row = task % shape.kv_heads, task // shape.kv_heads
         text = work.texts[row]
         attend_tail(
             qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
             group, slots, kept, shape.score_cap, attended, work.positions, window, work.order, places, scratch,
         )  # fmt: skip
-        done(counters, phase + 1)
-    wait(counters, phase, wholes)
-    wait(counters, phase + 1, tails)
+    wait(run, phase, wholes)
+    wait(run, phase + 1, tails)
 
 
 @kernel
-def merge_phase(  # type: ignore[no-untyped-def]
-    counters, phase, rows, shape, window, sinks, work, forms, attended
-):
+def merge_phase(run, phase, rows, shape, window, sinks, work, forms, attended):  # type: ignore[no-untyped-def]
     """Chunks are added in order of position; the result becomes what the next product reads."""
     size = shape.heads * shape.head_dim
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
         position = work.positions[row]
         begin, end = first_seen(position, window) // CHUNK, position // CHUNK + 1
@@ -245,8 +281,7 @@ def merge_phase(  # type: ignore[no-untyped-def]
             out = plain[h * shape.head_dim : (h + 1) * shape.head_dim]
             merge(attended[row, h, begin:end], sinks[h : h + 1], out)
         quantise(plain, forms, 0, row, rows, work.input)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
@@ -261,42 +296,35 @@ def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cap_phase(counters, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
+def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
     """Logits stay within a soft cap."""
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    for row in tasks(run.counters, phase, rows):
         capped(logits[row], cap)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
-def gate_up_phase(  # type: ignore[no-untyped-def]
-    counters, phase, gate, up, forms, rows, shape, work, threads, scratch
-):
+def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: ignore[no-untyped-def]
     """Gate and up projections and the activation, of a tile and of the rows of one pass at a time, so that what lies
     between them stays in the nearest cache (`scratch`); the result is what the down projection reads, in the `forms`
     that it wants."""
-    size, unit = gate[HEIGHT], unit_of(forms)
+    size, unit, scratch = gate[MATRIX_ROWS], unit_of(forms), work.scratch[run.rank]
     room = ROWS * GATED
-    most = room // height_at(0, rows) // unit * unit
-    tile = min((tile_size(size, rows, threads) + unit - 1) // unit * unit, most)
+    most = room // pass_rows(0, rows) // unit * unit
+    tile = min((tile_size(size, rows, run.threads) + unit - 1) // unit * unit, most)
     gates, ups, product_of = scratch[:room], scratch[room : 2 * room], scratch[2 * room : 3 * room]
-    while True:
-        first = take(counters, phase) * tile
-        if first >= size:
-            break
+    count = (size + tile - 1) // tile
+    for number in tasks(run.counters, phase, count):
+        first = number * tile
         width = min(first + tile, size) - first
         for begin in range(0, rows, ROWS):
-            count = min(ROWS, rows - begin)
+            these = min(ROWS, rows - begin)
             for matrix, out in ((gate, gates), (up, ups)):
                 product(
-                    matrix, 0, first, first + width, begin, count, work.input,
+                    matrix, 0, first, first + width, begin, these, work.input,
                     np.int64(out.ctypes.data) - first * 4, width * 4,
                 )  # fmt: skip
-            for row in range(count):
+            for row in range(these):
                 at = (begin + row) * size + first
                 plain = work.inner.plain[at : at + width] if forms & FLOATS else product_of[:width]
                 own = slice(row * width, (row + 1) * width)
@@ -304,71 +332,204 @@ def gate_up_phase(  # type: ignore[no-untyped-def]
                     shape.activation, gates[own].ctypes.data, ups[own].ctypes.data, width, plain.ctypes.data
                 )
                 quantise_part(plain, first, size, forms, 0, begin + row, rows, work.inner)
-        done(counters, phase)
-    wait(counters, phase, (size + tile - 1) // tile)
+    wait(run, phase, count)
 
 
-# The phases of layers that have experts beside what others have alone (memory.Beside).
+# The phases of MoE layers that also have a dense MLP (memory.DenseMlp).
 
 
 @kernel
-def hold_phase(counters, phase, rows, layer, shape, work, forms, beside):  # type: ignore[no-untyped-def]
-    """What the others brought is normalised and held; the residual stream becomes what the router reads."""
+def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ignore[no-untyped-def]
+    """What the dense MLP brought is normalised and held; the residual stream becomes what the router reads."""
     size = shape.hidden
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
-        normalise(work.out[row], beside.after_dense_norms[layer], shape.epsilon, beside.held[row])
+    for row in tasks(run.counters, phase, rows):
+        normalise(work.out[row], dense.after_dense_norms[layer], shape.epsilon, dense.held[row])
         plain = work.input.plain[row * size : (row + 1) * size]
-        normalise(work.x[row], beside.router_norms[layer], shape.epsilon, plain)
+        normalise(work.x[row], dense.router_norms[layer], shape.epsilon, plain)
         quantise(plain, forms, 0, row, rows, work.input)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
-def join_phase(counters, phase, rows, layer, shape, work, beside):  # type: ignore[no-untyped-def]
+def join_phase(run, phase, rows, layer, shape, work, dense):  # type: ignore[no-untyped-def]
     """What the experts brought is normalised, and takes in what is held."""
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
-        normalise(work.out[row], beside.after_expert_norms[layer], shape.epsilon, work.out[row])
-        added(work.out[row], beside.held[row], ONE)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    for row in tasks(run.counters, phase, rows):
+        normalise(work.out[row], dense.after_expert_norms[layer], shape.epsilon, work.out[row])
+        added(work.out[row], dense.held[row], ONE)
+    wait(run, phase, rows)
 
 
 # The phases of inputs that layers have of their own, beside the residual stream.
 
 
 @kernel
-def input_phase(counters, phase, rows, inputs):  # type: ignore[no-untyped-def]
+def input_phase(run, phase, rows, inputs):  # type: ignore[no-untyped-def]
     """The token's part of each layer's input takes in the embedding's, normalised (memory.Inputs)."""
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    for row in tasks(run.counters, phase, rows):
         for layer in range(inputs.layers.shape[1]):
             part = inputs.projected[row, layer]
             normalise(part, inputs.norm, inputs.epsilon, part)
             added(inputs.layers[row, layer], part, ONE)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
 
 
 @kernel
-def open_phase(counters, phase, rows, layer, shape, work, forms, inputs):  # type: ignore[no-untyped-def]
+def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ignore[no-untyped-def]
     """As much of a layer's input as the last product opens becomes what the next product reads."""
     size = inputs.layers.shape[2]
-    while True:
-        row = take(counters, phase)
-        if row >= rows:
-            break
+    for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
         gates, ups = work.gate[row].ctypes.data, inputs.layers[row, layer].ctypes.data
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
         quantise(plain, forms, 0, row, rows, work.input)
-        done(counters, phase)
-    wait(counters, phase, rows)
+    wait(run, phase, rows)
+
+
+# The phases of routed experts: which of them each row is routed to, and their products, grouped by expert.
+
+
+@kernel
+def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped-def]
+    """The best of a row's `scores` [experts], the first of equal ones first, into `chosen` [active], and the weight of
+    each into `shares`: a softmax over these (`shared_by_active`) or over all."""
+    experts, active = scores.shape[0], chosen.shape[0]
+    for expert in range(experts):
+        at = min(expert, active)
+        while at > 0 and scores[expert] > scores[chosen[at - 1]]:
+            if at < active:
+                chosen[at] = chosen[at - 1]
+            at -= 1
+        if at < active:
+            chosen[at] = expert
+    highest, total = scores[chosen[0]], ZERO
+    for rank in range(active):
+        shares[rank] = np.exp(scores[chosen[rank]] - highest)
+        total += shares[rank]
+    if not shared_by_active:
+        total = ZERO
+        for expert in range(experts):
+            total += np.exp(scores[expert] - highest)
+    for rank in range(active):
+        shares[rank] /= total
+
+
+@kernel
+def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type: ignore[no-untyped-def]
+    """Every row's experts, out of its scores and their `bias`, and their shares times their `scales`, unless these are
+    empty."""
+    for row in tasks(run.counters, phase, rows):
+        if bias.shape[0]:
+            added(routed.scores[row], bias, ONE)
+        choose(routed.scores[row], shape.shared_by_active, chosen[row], routed.shares[row])
+        if scales.shape[0]:
+            for place in range(shape.active):
+                routed.shares[row, place] *= scales[chosen[row, place]]
+    wait(run, phase, rows)
+
+
+@kernel
+def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
+    """This thread's lists of the rows of each expert (memory.RoutedExperts); returns how many experts have some, and
+    the rows of the one that has most.
+
+    `chosen` belongs to this forward and layer alone: a thread that comes late must count the tasks of each phase as the
+    others did, also when these are layers or a forward ahead.
+    """
+    counts, begins, used = routed.counts[rank], routed.begins[rank], routed.used[rank]
+    counts[:] = 0
+    for row in range(rows):
+        for place in range(shape.active):
+            expert = chosen[row, place]
+            routed.numbers[rank, row * shape.active + place] = counts[expert]
+            counts[expert] += 1
+    number, at, most = 0, 0, 0
+    for expert in range(shape.experts):
+        count = counts[expert]
+        if count:
+            used[number] = expert
+            number += 1
+            begins[expert] = at
+            at += count // ROWS * ROWS + PASS_ROWS[count % ROWS]
+            most = max(most, count)
+    return number, most
+
+
+@kernel
+def gather_phase(run, phase, rows, shape, work, forms, chosen):  # type: ignore[no-untyped-def]
+    """The normalised rows beside those of the same expert, as what products read."""
+    routed, size, rank = work.routed, shape.hidden, run.rank
+    for task in tasks(run.counters, phase, rows * shape.active):
+        row, number = task // shape.active, routed.numbers[rank, task]
+        expert = chosen[row, task % shape.active]
+        begin = routed.begins[rank, expert]
+        x = work.input.plain[row * size : (row + 1) * size]
+        routed.input.plain[(begin + number) * size : (begin + number + 1) * size] = x
+        quantise(x, forms, begin, number, routed.counts[rank, expert], routed.input)
+    wait(run, phase, rows * shape.active)
+
+
+@kernel
+def expert_tile(outputs, used, most, threads):  # type: ignore[no-untyped-def]
+    """Rows of an expert's matrix in one task."""
+    return min(tile_size(outputs * used, most, threads), outputs)
+
+
+@kernel
+def expert_tasks(run, phase, matrix, outputs, used, most, routed, out):  # type: ignore[no-untyped-def]
+    """One matrix of every expert that has rows, `outputs` rows of each, times these, into `out` [places, outputs]. Does
+    not wait."""
+    tile = expert_tile(outputs, used, most, run.threads)
+    tiles = (outputs + tile - 1) // tile
+    for task in tasks(run.counters, phase, used * tiles):
+        expert = routed.used[run.rank, task // tiles]
+        first, begin = task % tiles * tile, routed.begins[run.rank, expert]
+        product(
+            matrix, expert * outputs, first, min(first + tile, outputs), begin, routed.counts[run.rank, expert],
+            routed.input, out[begin].ctypes.data, outputs * 4,
+        )  # fmt: skip
+
+
+@kernel
+def expert_wait(run, phase, outputs, used, most):  # type: ignore[no-untyped-def]
+    """Wait until expert_tasks is done."""
+    tile = expert_tile(outputs, used, most, run.threads)
+    wait(run, phase, used * ((outputs + tile - 1) // tile))
+
+
+@kernel
+def expert_gate_phase(  # type: ignore[no-untyped-def]
+    run, phase, rows, shape, forms, gate_biases, up_biases, routed, chosen
+):
+    """The activation of every row at each of its experts. Biases [experts, inner], or empty."""
+    size, rank = shape.inner, run.rank
+    for task in tasks(run.counters, phase, rows * shape.active):
+        number, expert = routed.numbers[rank, task], chosen[task // shape.active, task % shape.active]
+        begin = routed.begins[rank, expert]
+        at = begin + number
+        if gate_biases.shape[0]:
+            added(routed.gate[at], gate_biases[expert], ONE)
+            added(routed.up[at], up_biases[expert], ONE)
+        plain = routed.input.plain[at * size : (at + 1) * size]
+        gates, ups = routed.gate[at].ctypes.data, routed.up[at].ctypes.data
+        gated(shape.activation, gates, ups, size, plain.ctypes.data)
+        quantise(plain, forms, begin, number, routed.counts[rank, expert], routed.input)
+    wait(run, phase, rows * shape.active)
+
+
+@kernel
+def add_phase(run, phase, rows, shape, biases, work, chosen):  # type: ignore[no-untyped-def]
+    """What a row's experts bring, each by its share, added in the order of their rank. Biases [experts, hidden], or
+    empty."""
+    routed, rank = work.routed, run.rank
+    for row in tasks(run.counters, phase, rows):
+        out = work.out[row]
+        out[:] = ZERO
+        for place in range(shape.active):
+            share, expert = routed.shares[row, place], chosen[row, place]
+            at = routed.begins[rank, expert] + routed.numbers[rank, row * shape.active + place]
+            brought = routed.out[at]
+            if biases.shape[0]:
+                added(brought, biases[expert], ONE)
+            for j in range(shape.hidden):
+                out[j] = fma(share, brought[j], out[j])
+    wait(run, phase, rows)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, takes_int8
 from hierchat.engine.cpu.llvm import (
@@ -18,6 +15,7 @@ from hierchat.engine.cpu.llvm import (
     broadcast,
     call,
     call_product,
+    emits,
     fma,
     i64,
     kernel,
@@ -38,10 +36,9 @@ from hierchat.models.formats.layouts import BLOCK
 # A tile of a matrix times all rows of a block.
 
 
-HEIGHTS = ISAS[INSTRUCTIONS].heights
-ROWS = HEIGHTS[-1]
+ROWS = ISAS[INSTRUCTIONS].most
 """Most rows of activations in one pass over the weights."""
-HEIGHT_OF = np.array([min(height for height in HEIGHTS if height >= rows) for rows in range(ROWS + 1)])
+PASS_ROWS = np.array([min(n for n in ISAS[INSTRUCTIONS].rows if n >= rows) for rows in range(ROWS + 1)])
 """By the rows that are left, those that a pass computes: some too many, where there is no kernel for so many."""
 
 
@@ -61,9 +58,9 @@ def record(matrix: Blocks, activations: Activations = "int16") -> list[int]:
 
 
 @kernel
-def height_at(first, rows):  # type: ignore[no-untyped-def]
+def pass_rows(first, rows):  # type: ignore[no-untyped-def]
     """Rows that the pass beginning at row `first` of `rows` computes."""
-    return HEIGHT_OF[min(ROWS, rows - first)]
+    return PASS_ROWS[min(ROWS, rows - first)]
 
 
 @kernel
@@ -90,7 +87,7 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
             x = given.plain.ctypes.data + at * blocks * BLOCK * 4
         call_product(
             matrix[FUNCTION],
-            height_at(row, rows),
+            pass_rows(row, rows),
             matrix[WEIGHTS] + (part + first) * matrix[ROW_BYTES],
             x,
             scales,
@@ -108,70 +105,63 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
 ORDER = [four + place for four in range(0, BLOCK, 4) for place in (0, 2, 1, 3)]
 
 
-@intrinsic
-def round_block(typingctx: Any, x: Any, inverse: Any, out: Any, sums: Any, stride: Any) -> Any:
+def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
+    """The sums of both halves of 32 int32."""
+    return [call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)]
+
+
+def _put(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int = 4) -> None:
+    b.store(value, b.inttoptr(address, value.type.as_pointer()), align=align)
+
+
+@emits(types.void, types.int64, types.float32, types.int64, types.int64, types.int64)
+def round_block(
+    b: ir.IRBuilder, x: ir.Value, inverse: ir.Value, out: ir.Value, sums: ir.Value, stride: ir.Value
+) -> None:
     """Address of 32 float32 times `inverse` (float32), rounded to the nearest, ties to even, into int16 at `out`.
 
     At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and
     again so far the second.
     """
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        x, inverse, out, sums, stride = arguments
-        floats = vector(F32, BLOCK)
-        scaled = b.fmul(load(b, floats, x, 4), broadcast(b, inverse, BLOCK))
-        numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
-        halves = [
-            call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)
-        ]
-        places = [sums, b.add(sums, stride), b.add(sums, b.mul(stride, i64(2)))]
-        b.store(b.sitofp(b.add(*halves), F32), b.inttoptr(places[0], F32.as_pointer()), align=4)
-        for half, place in zip(halves, places[1:], strict=True):
-            b.store(b.mul(half, ir.Constant(I32, -32)), b.inttoptr(place, I32.as_pointer()), align=4)
-        short = b.trunc(numbers, vector(I16, BLOCK))
-        order = ir.Constant(vector(I32, BLOCK), ORDER)
-        ordered = b.shuffle_vector(short, ir.Constant(short.type, ir.Undefined), order)
-        b.store(ordered, b.inttoptr(out, ordered.type.as_pointer()), align=2)
-        return context.get_dummy_value()
-
-    kinds = (types.int64, types.float32, types.int64, types.int64, types.int64)
-    return types.void(*kinds), codegen
+    floats = vector(F32, BLOCK)
+    scaled = b.fmul(load(b, floats, x, 4), broadcast(b, inverse, BLOCK))
+    numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
+    halves = _halves(b, numbers)
+    _put(b, b.sitofp(b.add(*halves), F32), sums)
+    for at, half in enumerate(halves, 1):
+        _put(b, b.mul(half, ir.Constant(I32, -32)), b.add(sums, b.mul(stride, i64(at))))
+    short = b.trunc(numbers, vector(I16, BLOCK))
+    order = ir.Constant(vector(I32, BLOCK), ORDER)
+    _put(b, b.shuffle_vector(short, ir.Constant(short.type, ir.Undefined), order), out, 2)
 
 
-@intrinsic
-def round_to_bytes(typingctx: Any, x: Any, out: Any, scale: Any, sums: Any, stride: Any) -> Any:
+@emits(types.void, *[types.int64] * 5)
+def round_to_bytes(
+    b: ir.IRBuilder, x: ir.Value, out: ir.Value, scale: ir.Value, sums: ir.Value, stride: ir.Value
+) -> None:
     """Address of 32 float32, rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
     `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. What is no number has a step that is none."""
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        x, out, scale, sums, stride = arguments
-        floats, whole = vector(F32, BLOCK), vector(I32, BLOCK)
-        value = load(b, floats, x, 4)
-        # The sizes of floats are in the order of their bits; what is no number has the largest
-        bits = b.and_(b.bitcast(value, whole), ir.Constant(whole, [0x7FFFFFFF] * BLOCK))
-        most = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
-        nothing, top = ir.Constant(F32, 0.0), ir.Constant(F32, 127.0)
-        broken = b.fmul(most, nothing)  # NaN for NaN and infinity
-        good = b.and_(
-            b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING))), b.fcmp_ordered("==", broken, nothing)
-        )
-        inverse = b.select(good, b.fdiv(top, most), nothing)
-        step = b.select(good, b.fdiv(most, top), broken)
-        scaled = b.fmul(b.select(good, value, zeros(floats)), broadcast(b, inverse, BLOCK))
-        numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
-        halves = [
-            call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)
-        ]
-        pair = b.or_(b.and_(halves[0], ir.Constant(I32, 0xFFFF)), b.shl(halves[1], ir.Constant(I32, 16)))
-        found = [b.fmul(b.sitofp(b.add(*halves), F32), step)]
-        found += [b.mul(half, ir.Constant(I32, -32)) for half in halves]
-        places = [b.add(sums, b.mul(stride, i64(at))) for at in range(BYTE_SUMS)]
-        short = b.trunc(numbers, vector(I8, BLOCK))
-        for number, place in zip((*found, pair, step, short), (*places, scale, out), strict=True):
-            b.store(number, b.inttoptr(place, number.type.as_pointer()), align=1 if place is out else 4)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), codegen
+    floats, whole = vector(F32, BLOCK), vector(I32, BLOCK)
+    value = load(b, floats, x, 4)
+    # The sizes of floats are in the order of their bits; what is no number has the largest
+    bits = b.and_(b.bitcast(value, whole), ir.Constant(whole, [0x7FFFFFFF] * BLOCK))
+    most = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
+    nothing, top = ir.Constant(F32, 0.0), ir.Constant(F32, 127.0)
+    broken = b.fmul(most, nothing)  # NaN for NaN and infinity
+    large = b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING)))
+    good = b.and_(large, b.fcmp_ordered("==", broken, nothing))
+    inverse = b.select(good, b.fdiv(top, most), nothing)
+    step = b.select(good, b.fdiv(most, top), broken)
+    scaled = b.fmul(b.select(good, value, zeros(floats)), broadcast(b, inverse, BLOCK))
+    numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
+    halves = _halves(b, numbers)
+    pair = b.or_(b.and_(halves[0], ir.Constant(I32, 0xFFFF)), b.shl(halves[1], ir.Constant(I32, 16)))
+    found = [b.fmul(b.sitofp(b.add(*halves), F32), step)]
+    found += [b.mul(half, ir.Constant(I32, -32)) for half in halves]
+    for at, number in enumerate((*found, pair)):
+        _put(b, number, b.add(sums, b.mul(stride, i64(at))))
+    _put(b, step, scale)
+    _put(b, b.trunc(numbers, vector(I8, BLOCK)), out, 1)
 
 
 ROW_LANES = 16
@@ -227,35 +217,35 @@ def unit_of(forms):  # type: ignore[no-untyped-def]
 def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
     """x as int8 with a scale per BLOCK.
 
-    The rows that one pass computes lie side by side: given.bytes [blocks, height, BLOCK], given.byte_scales [blocks,
-    height], given.byte_sums [blocks, BYTE_SUMS, height]; pass after pass.
+    The rows that one pass computes lie side by side: given.bytes [blocks, these, BLOCK], given.byte_scales [blocks,
+    these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass.
     """
     blocks = n // BLOCK
     first = row // ROWS * ROWS
-    height, at = height_at(first, rows), row % ROWS
+    these, at = pass_rows(first, rows), row % ROWS
     first += place
     source = x.ctypes.data - begin * 4
     out = given.bytes.ctypes.data + first * n + at * BLOCK
     scales = given.byte_scales.ctypes.data + (first * blocks + at) * 4
     sums = given.byte_sums.ctypes.data + (first * blocks * BYTE_SUMS + at) * 4
     for block in range(begin // BLOCK, (begin + x.shape[0]) // BLOCK):
-        step = block * height
+        step = block * these
         round_to_bytes(
             source + block * BLOCK * 4,
             out + step * BLOCK,
             scales + step * 4,
             sums + step * BYTE_SUMS * 4,
-            height * 4,
+            these * 4,
         )
 
 
 @kernel
 def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, height, BLOCK], given.scales [groups,
-    height], given.sums [blocks, SUMS, height]."""
+    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, these, BLOCK], given.scales [groups,
+    these], given.sums [blocks, SUMS, these]."""
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
-    height, at = height_at(first, rows), row % ROWS
+    these, at = pass_rows(first, rows), row % ROWS
     first += place
     out = given.integers[first * n :]
     scales = given.scales[first * groups :]
@@ -275,30 +265,30 @@ def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-un
             most = lanes[j] if lanes[j] > most else most
             nothing += broken[j]
         void = most < NOTHING or nothing != ZERO
-        scales[group * height + at] = nothing if void else most / MOST
+        scales[group * these + at] = nothing if void else most / MOST
         inverse = ZERO if void else MOST / most
         for block in range(group * 8, group * 8 + part.shape[0] // BLOCK):
-            place, total = (block * height + at) * BLOCK, block * SUMS * height + at
+            place, total = (block * these + at) * BLOCK, block * SUMS * these + at
             if void:
                 out[place : place + BLOCK] = 0
                 for kind in range(SUMS):
-                    sums[total + kind * height] = 0
+                    sums[total + kind * these] = 0
             else:
                 round_block(
                     x[block * BLOCK - begin :].ctypes.data,
                     inverse,
                     out[place:].ctypes.data,
                     sums[total:].ctypes.data,
-                    height * 4,
+                    these * 4,
                 )
 
 
 @kernel
-def rotate(head, cosines, sines, apart):  # type: ignore[no-untyped-def]
-    """Rotary position of one head in place, each of its first numbers against the one `apart`; cosines and sines
-    float32 [pairs]."""
+def rotate(head, cosines, sines, offset):  # type: ignore[no-untyped-def]
+    """Rotary position of one head in place, each of its first numbers against the one `offset` further on; cosines and
+    sines float32 [pairs]."""
     pairs = cosines.shape[0]
-    low, high = head[:pairs], head[apart : apart + pairs]
+    low, high = head[:pairs], head[offset : offset + pairs]
     for j in range(pairs):
         one, other = low[j], high[j]
         low[j] = one * cosines[j] - other * sines[j]

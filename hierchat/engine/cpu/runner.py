@@ -6,19 +6,19 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import sqrt
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from hierchat.engine.cpu.attention import lay_out
-from hierchat.engine.cpu.forward import COUNTERS, COUNTERS_BESIDE, LAST_COUNTERS, PARTS, Team, forward
+from hierchat.engine.cpu.forward import Team, forward
 from hierchat.engine.cpu.memory import (
     CHUNK,
     FIELDS,
     FORM,
     INT8,
     PLACES,
-    Beside,
+    DenseMlp,
     Inputs,
     K,
     Q,
@@ -29,16 +29,15 @@ from hierchat.engine.cpu.memory import (
     make_work,
     padded_rows,
 )
-from hierchat.engine.cpu.phases import COUNTER
+from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, Run
 from hierchat.engine.cpu.rows import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.engine import clear_memory_errors
-from hierchat.engine.runner import CachedSequence, Segment, TooManySequences
+from hierchat.engine.runner import Runner, Segment, TooManySequences
 from hierchat.engine.selftest import cache_key, prove
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
-from hierchat.models.architectures.architecture import ACTIVATIONS, Architecture
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
 from hierchat.models.architectures.model_config import (
     expert_width,
     experts_of,
@@ -56,20 +55,21 @@ from hierchat.models.formats.block_model import BlockModel
 
 MOST_ROWS = 128
 """Positions of the widest forward."""
-_NO_CYCLES = np.zeros(0, np.int64)
 SHARE = 0.5
 """Of the free memory, at most, for slots beyond those of one sequence."""
 ATTENDED = 32 * 2**20
 """Floats, at most, for the attention of one forward; a chunk of a prompt is cut to fit where the context is long."""
 
 
-class CpuRunner:
+class CpuRunner(Runner):
     """A BlockModel behind the Runner contract. Rows never mix: exact for every width, tree and chunking, and whatever
     other sequences go through the same forward.
 
     Slots for up to `sequences` texts, as many as SHARE of the free memory holds: the system hands it out only for those
     that are written.
     """
+
+    shares_forward = True
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class CpuRunner:
         self.context_length = context_length
         self.shapes, kinds = shapes_of(model, architecture)
         self.shape = self.shapes[0]
-        louder = (
+        scale = (
             sqrt(self.shape.hidden) if architecture.scaled_embedding else config.get("embedding_multiplier")
         )
-        self._embedding_scale = np.float32(louder or 1.0)
+        self._embedding_scale = np.float32(scale or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
         self.weights = _weights(model, architecture, kinds, self.positions, context_length, activations)
@@ -103,34 +103,25 @@ class CpuRunner:
         self.activations: Activations = "int8" if eight else "int16"
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
-        self._chunks = -(-self.positions // CHUNK)
-        """Pages of a full sequence."""
-        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / self._slot_bytes)))
-        self.slots = tuple(make_key_values(shape, sequences * self._chunks) for shape in self.shapes)
-        self.pages = Pages(sequences * self._chunks)
+        chunks = -(-self.positions // CHUNK)
+        # Of the slots of one sequence: keys and values of 2 bytes, and their scales
+        slot = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
+        sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / (chunks * CHUNK * slot))))
+        self.slots = tuple(make_key_values(shape, sequences * chunks) for shape in self.shapes)
+        self.pages = Pages(sequences * chunks)
         self.most_sequences = sequences
         self._opened = 0
         self._work = make_work(self.shapes, MOST_ROWS, self.team.threads)
         self._inputs = _inputs(model, self.shape)
-        self._beside = _beside(model, self.shape)
+        self._dense = _dense_mlp(model, self.shape)
+        # Floats of the attention of one row over one chunk, at most
+        self._attended = max(shape.heads * (shape.head_dim + 2) for shape in self.shapes)
         self._identity = np.arange(CHUNK, dtype=np.int32)
-        self._cycles = _NO_CYCLES
-        self.exact = self.shares_forward = self.drafts = True
+        self._cycles = NO_CYCLES
         name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
         self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
         sequence.close()
-
-    @property
-    def _slot_bytes(self) -> int:
-        """Of the slots of one sequence: keys and values of 2 bytes, and their scales."""
-        one = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
-        return self._chunks * CHUNK * one
-
-    @property
-    def _attended(self) -> int:
-        """Floats of the attention of one row over one chunk, at most."""
-        return max(shape.heads * (shape.head_dim + 2) for shape in self.shapes)
 
     def open(self) -> CpuSequence:
         if self._opened == self.most_sequences:
@@ -154,12 +145,14 @@ class CpuRunner:
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:
         """While it lasts, forwards are timed; then the dictionary holds each part's share of their time."""
-        self._cycles, found = np.zeros(len(PARTS), np.int64), dict[str, float]()
+        self._cycles = np.zeros((self.shape.layers + 1) * PHASES + 1, np.int64)
+        found = dict[str, float]()
         try:
             yield found
         finally:
-            found |= dict(zip(PARTS, (self._cycles / max(self._cycles.sum(), 1)).tolist(), strict=True))
-            self._cycles = _NO_CYCLES
+            cycles = self._cycles[:-1].reshape(-1, PHASES).sum(axis=0)
+            found |= {part: float(cycles[[*own]].sum() / max(cycles.sum(), 1)) for part, own in PARTS.items()}
+            self._cycles = NO_CYCLES
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
         """Positions of a prompt that can be read in one forward behind `start`."""
@@ -170,8 +163,8 @@ class CpuRunner:
     def run(self, blocks: Sequence[Segment]) -> Any:
         """Logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
         blocks = sorted(blocks, key=lambda block: not block.logits)
-        told = sum(len(block.tokens) for block in blocks if block.logits)
-        sequences = [_own(block.sequence) for block in blocks]
+        wanted = sum(len(block.tokens) for block in blocks if block.logits)
+        sequences = [cast(CpuSequence, block.sequence) for block in blocks]
         tokens = [token for block in blocks for token in block.tokens]
         rows = len(tokens)
         if not 0 < rows <= MOST_ROWS:
@@ -202,58 +195,38 @@ class CpuRunner:
             parents, start = np.asarray(block.parents, np.int64), len(sequence.tokens)
             for stride, places in zip(strides, work.places, strict=True):
                 lay_out(parents, start, pages, stride, work.positions[mine], work.order[mine], places[mine])
-        work = self._with_attended(rows * needed * self._attended)
+        needed *= rows * self._attended
+        if work.attended.size < needed:
+            work = self._work = work._replace(attended=np.zeros(2 * needed, np.float32))
         embedded = self.model.embedding.floats(np.asarray(tokens, np.int64))
         np.multiply(embedded, self._embedding_scale, out=work.x[:rows])
-        if self._inputs:
-            self._look_up_inputs(tokens)
-        padded = -(-told // ROWS) * ROWS if told > 1 else told
+        if self._inputs and self.model.layer_embedding:  # the tokens' part of the inputs of all layers
+            own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
+            inputs = self._inputs.layers[:rows]
+            np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
+        padded = -(-wanted // ROWS) * ROWS if wanted > 1 else wanted
         out = np.empty((padded, self.vocabulary), np.float32)
-        chosen = None
+        layers, chosen = self.shape.layers, None
         if self.shape.experts:
-            chosen = np.zeros((self.shape.layers, rows, self.shape.active), np.int64)
-        own = COUNTERS_BESIDE if self._beside else COUNTERS
-        counters = np.zeros((self.shape.layers * own + LAST_COUNTERS) * COUNTER, np.int64)
+            chosen = np.zeros((layers, rows, self.shape.active), np.int64)
+        counters = np.zeros((layers + 1) * PHASES * COUNTER, np.int64)
 
         def job(rank: int) -> None:
+            cycles = NO_CYCLES if rank else self._cycles
             forward(
-                self.shapes,
-                self.weights,
-                self.slots,
-                work,
-                self._identity,
-                texts,
-                told,
-                chosen,
-                self._beside,
-                self._inputs,
-                out,
-                counters,
-                self.team.threads,
-                rank,
-                self._cycles if rank == 0 else _NO_CYCLES,
-            )
+                Run(counters.ctypes.data, self.team.threads, rank, cycles), self.shapes, self.weights, self.slots,
+                work, self._identity, texts, wanted, chosen, self._dense, self._inputs, out,
+            )  # fmt: skip
 
         self.team.run(job)
-        return out[:told]
-
-    def _look_up_inputs(self, tokens: Sequence[int]) -> None:
-        """The tokens' part of the inputs of all layers."""
-        assert self._inputs
-        assert self.model.layer_embedding
-        own = self.model.layer_embedding.floats(np.asarray(tokens, np.int64))
-        inputs = self._inputs.layers[: len(tokens)]
-        np.multiply(own.reshape(inputs.shape), np.float32(sqrt(inputs.shape[2] / 2)), out=inputs)
-
-    def _with_attended(self, needed: int) -> Any:
-        if self._work.attended.size < needed:
-            self._work = self._work._replace(attended=np.zeros(2 * needed, np.float32))
-        return self._work
+        return out[:wanted]
 
 
-def _own(sequence: CachedSequence) -> CpuSequence:
-    assert isinstance(sequence, CpuSequence)
-    return sequence
+_BY_LAYER = (
+    "attention_norms", "after_attention_norms", "inner_norms", "after_inner_norms", "router_biases",
+    "expert_scales", "sinks",
+)  # fmt: skip
+"""Vectors of every layer, or of none."""
 
 
 def _weights(
@@ -279,28 +252,21 @@ def _weights(
     read = sources(model.config)
     kept = [layer for layer, source in enumerate(read) if layer == source]
     numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]
-    after_inner = vectors.get("after_inner_norms", no_vectors)
     value_size = max(size for _, _, size in layer_heads(model.config)) if architecture.value_norm else 0
     factors = vectors.get("rope_factors")
     cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
     return Weights(
         matrices=matrices,
-        attention_norms=vectors.get("attention_norms", no_vectors),
-        after_attention_norms=vectors.get("after_attention_norms", no_vectors),
-        inner_norms=vectors.get("inner_norms", no_vectors),
-        after_inner_norms=after_inner,
-        leaving_norms=vectors["after_layer_norms"] if model.layer_projection else after_inner,
+        **{name: vectors.get(name, no_vectors) for name in _BY_LAYER},
+        **{name: vectors.get(name, no_biases) for name in ("gate_biases", "up_biases", "down_biases")},
+        leaving_norms=vectors.get(
+            "after_layer_norms" if model.layer_projection else "after_inner_norms", no_vectors
+        ),
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
         value_norms=np.ones(value_size, np.float32),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
         output_biases=vectors.get("o_biases", no_vectors),
-        router_biases=vectors.get("router_biases", no_vectors),
-        gate_biases=vectors.get("gate_biases", no_biases),
-        up_biases=vectors.get("up_biases", no_biases),
-        down_biases=vectors.get("down_biases", no_biases),
-        expert_scales=vectors.get("expert_scales", no_vectors),
-        sinks=vectors.get("sinks", no_vectors),
         last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
@@ -318,9 +284,9 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
     config = model.config
     experts, active = experts_of(config) if architecture.experts else (0, 0)
     kept = [layer == source for layer, source in enumerate(sources(config))]
-    pairs = rotary_layouts(config, architecture)
+    layouts = rotary_layouts(config, architecture)
     each = [
-        (heads, pairs[max(rotation, 0)][:2])
+        (heads, layouts[max(rotation, 0)][:2])
         for heads, rotation in zip(layer_heads(config), rope_kinds(config, architecture), strict=True)
     ]
     found = list(dict.fromkeys(each))
@@ -346,15 +312,15 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
             residual_scale=float(config.get("residual_multiplier") or 1.0),
             score_cap=float(config.get("attn_logit_softcapping") or 0.0),
             logit_cap=float(config.get("final_logit_softcapping") or 0.0),
-            turned=those,
-            apart=apart,
+            rotary_pairs=pairs,
+            rotary_offset=offset,
             slot_layers=sum(keeps for one, keeps in zip(each, kept, strict=True) if one == kind),
             last_kept=max(layer for layer, keeps in enumerate(kept) if keeps),
             joint_norms=len(found) == 1 and norms is not None and norms.shape[1] == heads * size,
             dense=config[architecture.inner] if has_mlp_beside_experts(config, architecture) else 0,
         )
         for kind in found
-        for (heads, kv_heads, size), (those, apart) in [kind]
+        for (heads, kv_heads, size), (pairs, offset) in [kind]
     )
     return shapes, [found.index(one) for one in each]
 
@@ -369,9 +335,9 @@ def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
     return Inputs(np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden)
 
 
-def _beside(model: BlockModel, shape: Shape) -> Beside | None:
-    """Norms and a buffer of layers with experts beside the rest."""
+def _dense_mlp(model: BlockModel, shape: Shape) -> DenseMlp | None:
+    """Norms and a buffer of layers that have a dense MLP beside their experts."""
     if not shape.dense:
         return None
-    norms = {name: np.array(model.vectors[name]) for name in Beside._fields if name != "held"}
-    return Beside(**norms, held=np.zeros((MOST_ROWS, shape.hidden), np.float32))
+    norms = {name: np.array(model.vectors[name]) for name in DenseMlp._fields if name != "held"}
+    return DenseMlp(**norms, held=np.zeros((MOST_ROWS, shape.hidden), np.float32))

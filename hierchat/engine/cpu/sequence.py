@@ -45,7 +45,6 @@ class Pages:
 
     @property
     def free(self) -> int:
-        """How many are free."""
         return len(self._free)
 
     def give(self, page: int) -> None:
@@ -55,37 +54,30 @@ class Pages:
             self._free.append(page)
 
 
+Place = tuple[int, int]
+"""A page and a slot of it."""
+
+
 def copy_slots(
-    source: Sequence[KeyValues], goal: Sequence[KeyValues], pages: tuple[int, int], first: int, last: int
+    source: Sequence[KeyValues], goal: Sequence[KeyValues], one: Place, other: Place, count: int = 1
 ) -> None:
-    """Keys and values of slots first .. last - 1 of a page, in every layer, to the same slots of another page."""
-    one, other = pages
+    """Copy keys and values of so many slots, in every layer."""
+    (page, at), (target, to) = one, other
+    given, taken = slice(at, at + count), slice(to, to + count)
     for a, b in zip(source, goal, strict=True):
-        b.keys[other, ..., first:last] = a.keys[one, ..., first:last]
-        b.key_scales[other, ..., first:last] = a.key_scales[one, ..., first:last]
-        b.values[other, ..., first:last, :] = a.values[one, ..., first:last, :]
-        b.value_scales[other, ..., first:last] = a.value_scales[one, ..., first:last]
+        b.keys[target, ..., taken] = a.keys[page, ..., given]
+        b.key_scales[target, ..., taken] = a.key_scales[page, ..., given]
+        b.values[target, ..., taken, :] = a.values[page, ..., given, :]
+        b.value_scales[target, ..., taken] = a.value_scales[page, ..., given]
 
 
-def move_slot(slots: Sequence[KeyValues], source: tuple[int, int], goal: tuple[int, int]) -> None:
-    """Keys and values of one slot, in every layer; page and slot of each."""
-    (c, t), (d, u) = source, goal
-    for kind in slots:
-        kind.keys[d, ..., u] = kind.keys[c, ..., t]
-        kind.key_scales[d, ..., u] = kind.key_scales[c, ..., t]
-        kind.values[d, ..., u, :] = kind.values[c, ..., t, :]
-        kind.value_scales[d, ..., u] = kind.value_scales[c, ..., t]
-
-
-class CpuSequence:
+class CpuSequence(CachedSequence):
     """One text of a CpuRunner."""
 
+    runner: CpuRunner
+
     def __init__(self, runner: CpuRunner) -> None:
-        self.runner = runner
-        self.vocabulary = runner.vocabulary
-        self.context_length = runner.context_length
-        self.exact = runner.exact
-        self.tokens: list[int] = []
+        super().__init__(runner)
         self.block: Sequence[int] = ()
         self.pages: list[int] = []
         """The page that holds each chunk of positions; pages of committed chunks may be held by others, too."""
@@ -106,10 +98,10 @@ class CpuSequence:
         return self.runner.forward([Segment(self, tokens, parents)])[0]
 
     def commit(self, nodes: Sequence[int]) -> None:
-        start = len(self.tokens)
+        start, slots = len(self.tokens), self.runner.slots
         for place, node in enumerate(nodes):
             if node != place:
-                move_slot(self.runner.slots, self._slot(start + node), self._slot(start + place))
+                copy_slots(slots, slots, self._slot(start + node), self._slot(start + place))
         self.tokens.extend(self.block[node] for node in nodes)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
@@ -125,13 +117,14 @@ class CpuSequence:
                 return False
             if other.runner is self.runner:
                 for chunk in range(start // CHUNK, end // CHUNK):
-                    self._hold(chunk, other.pages[chunk])
+                    self._keep(chunk)
+                    self.pages.append(self.runner.pages.share(other.pages[chunk]))
                 start = max(start, end // CHUNK * CHUNK)
                 self._make_room(start, end)
             for chunk in range(start // CHUNK, -(-end // CHUNK)):
                 first, last = max(start - chunk * CHUNK, 0), min(end - chunk * CHUNK, CHUNK)
-                pages = other.pages[chunk], self.pages[chunk]
-                copy_slots(other.runner.slots, self.runner.slots, pages, first, last)
+                source, goal = (other.pages[chunk], first), (self.pages[chunk], first)
+                copy_slots(other.runner.slots, self.runner.slots, source, goal, last - first)
         self.tokens.extend(tokens)
         return True
 
@@ -149,17 +142,12 @@ class CpuSequence:
         chunk = start // CHUNK
         if start < end and chunk < len(self.pages) and pages.shared(self.pages[chunk]):
             own = pages.take()
-            copy_slots(slots, slots, (self.pages[chunk], own), 0, start % CHUNK)
+            copy_slots(slots, slots, (self.pages[chunk], 0), (own, 0), start % CHUNK)
             pages.give(self.pages[chunk])
             self.pages[chunk] = own
             self._keep(chunk + 1)
         while len(self.pages) * CHUNK < end:
             self.pages.append(pages.take())
-
-    def _hold(self, chunk: int, page: int) -> None:
-        """Another text's page in place of an own one."""
-        self._keep(chunk)
-        self.pages.append(self.runner.pages.share(page))
 
     def _keep(self, chunks: int) -> None:
         while len(self.pages) > chunks:

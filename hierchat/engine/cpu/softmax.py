@@ -11,11 +11,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I16, I32, I64, LANES, broadcast, fused, i64, load, loop, vector
+from hierchat.engine.cpu.llvm import F32, I16, I32, I64, broadcast, emits, fused, i64, load, loop, vector
 from hierchat.engine.cpu.memory import CHUNK
+from hierchat.jit import LANES
 
 QUERIES = 4 if LANES == 16 else 2
 """Most queries in one pass over a chunk."""
@@ -67,21 +67,14 @@ def _by_count(
     b.position_at_end(end)
 
 
-@intrinsic
-def score(
-    typingctx: Any, queries: Any, query: Any, keys: Any, scales: Any, size: Any, out: Any, stride: Any
-) -> Any:
+@emits(types.void, *[types.int64] * 7)
+def score(b: ir.IRBuilder, queries: ir.Value, *given: ir.Value) -> None:
     """out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for 1 to QUERIES queries.
 
-    Addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK] and out
-    [queries, CHUNK], its rows `stride` bytes apart.
+    `given`, as _score has it: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales
+    [CHUNK]; size; address of out [queries, CHUNK], its rows `stride` bytes apart.
     """
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _by_count(b, "score", arguments[0], list(arguments[1:]), _score)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 7), codegen
+    _by_count(b, "score", queries, list(given), _score)
 
 
 def _score(
@@ -115,35 +108,17 @@ def _score(
             _store(b, b.fmul(total, scale), there)
 
 
-@intrinsic
-def weigh(
-    typingctx: Any,
-    queries: Any,
-    scores: Any,
-    stride: Any,
-    first: Any,
-    count: Any,
-    gains: Any,
-    values: Any,
-    order: Any,
-    size: Any,
-    out: Any,
-    out_stride: Any,
-) -> Any:
+@emits(types.void, *[types.int64] * 11)
+def weigh(b: ir.IRBuilder, queries: ir.Value, *given: ir.Value) -> None:
     """A chunk's share of the result for 1 to QUERIES queries: the values weighed by e**(score - highest), behind them
     the highest score and the sum of the weights.
 
-    Addresses of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before `count`,
-    overwritten; float32 gains [CHUNK], the scale of each position's value; int16 values [slots, size], size a multiple
-    of 16; int32 order [count], the slot of each position; out float32 [queries, size + 2], rows `out_stride` bytes
-    apart.
+    `given`, as _weigh has it: address of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first`
+    to before `count`, overwritten; addresses of float32 gains [CHUNK], the scale of each position's value, of int16
+    values [slots, size], size a multiple of 16, and of int32 order [count], the slot of each position; size; address of
+    out float32 [queries, size + 2], rows `out_stride` bytes apart.
     """
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _by_count(b, "weigh", arguments[0], list(arguments[1:]), _weigh)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 11), codegen
+    _by_count(b, "weigh", queries, list(given), _weigh)
 
 
 def _weigh(
@@ -261,25 +236,10 @@ def exponential(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
     return b.fmul(p, b.bitcast(bits, _FLOATS))
 
 
-def _silu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return x
-
-
 # sqrt(8 / pi), and that times 0.044715
 _TANH, _TANH_CUBE = 1.5957691216057308, 0.07135481282053854
-
-
-def _gelu(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """GELU by tanh: (1 + tanh(u)) / 2 = 1 / (1 + e**-2u)."""
-    return b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH)))
-
-
 # gpt-oss' gate: the logistic function is steeper, gates and ups go to 7 at most, and ups are one more
 _STEEP, _LIMIT = 1.702, 7.0
-
-
-def _steeper(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    return b.fmul(x, _all(_STEEP))
 
 
 def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
@@ -290,56 +250,44 @@ def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
 def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False) -> Any:
     """out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
 
-    @intrinsic
-    def gate(typingctx: Any, gates: Any, ups: Any, size: Any, out: Any) -> Any:
-        def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-            gates, ups, size, out = arguments
+    @emits(types.void, *[types.int64] * 4)
+    def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
+        def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            place = b.mul(index, i64(4 * LANES))
+            value = load(b, _FLOATS, b.add(gates, place), 4)
+            up = load(b, _FLOATS, b.add(ups, place), 4)
+            if clamped:
+                value, up = _at_most(b, value, _LIMIT), _at_most(b, up, _LIMIT)
+                up = b.select(b.fcmp_ordered("<", up, _all(-_LIMIT)), _all(-_LIMIT), up)
+                up = b.fadd(up, _all(1.0))
+            below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
+            result = b.fmul(b.fdiv(value, below), up)
+            _store(b, result, b.add(out, place))
+            return []
 
-            def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-                place = b.mul(index, i64(4 * LANES))
-                value = load(b, _FLOATS, b.add(gates, place), 4)
-                up = load(b, _FLOATS, b.add(ups, place), 4)
-                if clamped:
-                    value, up = _at_most(b, value, _LIMIT), _at_most(b, up, _LIMIT)
-                    up = b.select(b.fcmp_ordered("<", up, _all(-_LIMIT)), _all(-_LIMIT), up)
-                    up = b.fadd(up, _all(1.0))
-                below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
-                result = b.fmul(b.fdiv(value, below), up)
-                _store(b, result, b.add(out, place))
-                return []
-
-            loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), codegen
+        loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
 
     return gate
 
 
-silu_gate = _gate(_silu)
+silu_gate = _gate(lambda b, x: x)
 """SwiGLU"""
-gelu_gate = _gate(_gelu)
-"""GeGLU, as Gemma has it."""
-clamped_gate = _gate(_steeper, clamped=True)
+gelu_gate = _gate(lambda b, x: b.fmul(x, fused(b, b.fmul(x, x), _all(_TANH_CUBE), _all(_TANH))))
+"""GeGLU, as Gemma has it; GELU by tanh: (1 + tanh(u)) / 2 = 1 / (1 + e**-2u)."""
+clamped_gate = _gate(lambda b, x: b.fmul(x, _all(_STEEP)), clamped=True)
 """SwiGLU as gpt-oss has it."""
 
 
-@intrinsic
-def soft_cap(typingctx: Any, address: Any, size: Any, cap: Any) -> Any:
+@emits(types.void, types.int64, types.int64, types.float32)
+def soft_cap(b: ir.IRBuilder, address: ir.Value, size: ir.Value, cap: ir.Value) -> None:
     """x = cap * tanh(x / cap) in place; address of float32 [size], a multiple of 16. tanh(u) = 1 - 2 / (1 + e**2u)."""
+    most = broadcast(b, cap, LANES)
 
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address, size, cap = arguments
-        most = broadcast(b, cap, LANES)
+    def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        place = b.add(address, b.mul(index, i64(4 * LANES)))
+        twice = b.fmul(b.fdiv(load(b, _FLOATS, place, 4), most), _all(2.0))
+        below = b.fadd(exponential(b, twice), _all(1.0))
+        _store(b, b.fmul(most, b.fsub(_all(1.0), b.fdiv(_all(2.0), below))), place)
+        return []
 
-        def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-            place = b.add(address, b.mul(index, i64(4 * LANES)))
-            twice = b.fmul(b.fdiv(load(b, _FLOATS, place, 4), most), _all(2.0))
-            below = b.fadd(exponential(b, twice), _all(1.0))
-            _store(b, b.fmul(most, b.fsub(_all(1.0), b.fdiv(_all(2.0), below))), place)
-            return []
-
-        loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), codegen
+    loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.engine.cpu.memory import FORM, Shape, make_work
-from hierchat.engine.cpu.rows import HEIGHTS, ROWS, product, quantise, record
+from hierchat.engine.cpu.rows import ROWS, product, quantise, record
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cpu.unpacking import POWERS
-from hierchat.models.architectures.architecture import MATRICES
+from hierchat.engine.cpu.unpacking import ISAS, POWERS
+from hierchat.jit import INSTRUCTIONS
+from hierchat.models.architectures.families import MATRICES
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import Blocks, from_file, pack
@@ -55,7 +56,7 @@ def trial_product(name: str) -> tuple[float, bool]:
     found = multiplied(matrix, x)
     size = (np.abs(x).astype(np.float64) @ np.abs(weights).T).max()
     error = float(np.abs(found - x.astype(np.float64) @ weights.T).max() / size)
-    same = all(np.array_equal(multiplied(matrix, x[:height]), found[:height]) for height in HEIGHTS)
+    same = all(np.array_equal(multiplied(matrix, x[:rows]), found[:rows]) for rows in ISAS[INSTRUCTIONS].rows)
     return error, same
 
 

@@ -21,14 +21,14 @@ from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 class Isa:
     """An instruction set for `build` in dot.
 
-    `heights`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
+    `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
     of int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes").
     """
 
     name: str
     lanes: int
     pairs: str
-    heights: tuple[int, ...]
+    rows: tuple[int, ...]
     halves: bool
     """Whether the processor turns float16 into float32 by itself."""
     fused: bool
@@ -38,7 +38,7 @@ class Isa:
 
     @property
     def most(self) -> int:
-        return self.heights[-1]
+        return self.rows[-1]
 
     @property
     def bytes(self) -> str:
@@ -52,12 +52,12 @@ class Isa:
             return None
         return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
 
-    def chains(self, height: int) -> int:
+    def chains(self, rows: int) -> int:
         """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
         if self.pairs != "vnni":
-            return 2 if height <= 2 else 1
+            return 2 if rows <= 2 else 1
         registers = 16 if self.lanes == 16 else 10
-        return next((chains for chains in (4, 2) if chains * height <= registers), 1)
+        return next((chains for chains in (4, 2) if chains * rows <= registers), 1)
 
     def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
         """total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""

@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, StaticSlots
-from hierchat.engine.runner import Segment, SlottedSequence, TooManySequences, in_turn
+from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
+from hierchat.engine.torch.slots import SlottedSequence
 from hierchat.engine.torch.torch_runner import gpu, precision
 from hierchat.engine.verification import LateRows, Rows
 
@@ -128,7 +129,7 @@ Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """Logits [rows, vocabulary] and the likeliest tokens [rows], -1 where a row's logits are no numbers."""
 
 
-class CudaRunner:
+class CudaRunner(Runner):
     """A causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for the
     whole context at addresses that its graphs know.
 
@@ -161,7 +162,6 @@ class CudaRunner:
         self._flying = False
         self._pinned = torch.empty(0)
         self.quantum, self.widest = regime or REGIMES[0]
-        self.exact, self.shares_forward, self.drafts = True, False, True
         if regime is None:
             proof = remembered(
                 key and cache_key(key, f"{self.backend} {self._graphs.kind}", gpu(self.device)), self._prove
@@ -186,9 +186,6 @@ class CudaRunner:
         """A sequence's slots are free."""
         slots.rollback(0)
         self._free.append(slots)
-
-    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        return in_turn(segments, padded=padded)
 
     def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
         """Compute a segment behind what is committed in `slots`; returns while the device still computes."""

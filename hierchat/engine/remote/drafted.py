@@ -17,7 +17,7 @@ from hierchat.drafting.draft_tree import Match
 from hierchat.drafting.growing.kernel_arrays import SLOT_NAMES
 from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
-from hierchat.engine.remote.openai_engine import Counted, Counting, RemoteEngine
+from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
 
 # The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
 # each way.
@@ -45,13 +45,13 @@ class DrafterChannel:
 
     def hello(self) -> dict[str, Any]:
         """Ask what it is. Raises DrafterError if it speaks another protocol."""
-        told = self._ask("hello")
-        if told.get("protocol") != PROTOCOL:
+        answer = self._ask("hello")
+        if answer.get("protocol") != PROTOCOL:
             raise DrafterError(
-                f"The drafter in vLLM is of hierchat {told.get('hierchat')}, which speaks otherwise. Install the same "
-                "version of hierchat in both environments."
+                f"The drafter in vLLM is of hierchat {answer.get('hierchat')}, which speaks otherwise. Install the "
+                "same version of hierchat in both environments."
             )
-        return told
+        return answer
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
         """Ask what is known of a reply, with its steps from number `begin` on."""
@@ -80,21 +80,20 @@ class DrafterChannel:
     def _ask(self, method: str, **more: Any) -> dict[str, Any]:
         line = json.dumps({"token": self._token, "method": method, **more}).encode() + b"\n"
         with self._lock:
-            fresh = self._socket is None
-            try:
-                told = self._exchange(line)
-            except (OSError, ValueError):
-                self.close()
-                if fresh:
-                    raise self._unreachable() from None
-                try:  # it closes what was silent for long
-                    told = self._exchange(line)
+            for _ in range(1 if self._socket is None else 2):  # it closes what was silent for long
+                try:
+                    answer = self._exchange(line)
+                    break
                 except (OSError, ValueError):
                     self.close()
-                    raise self._unreachable() from None
-        if not told.get("ok"):
-            raise DrafterError(f"The drafter in vLLM refused. {told.get('message', '')}".strip())
-        return told
+            else:
+                raise DrafterError(
+                    f"The drafter in vLLM does not answer on port {self._port}. Start vLLM with it, or remove "
+                    "`drafter` from this model in models.yaml."
+                )
+        if not answer.get("ok"):
+            raise DrafterError(f"The drafter in vLLM refused. {answer.get('message', '')}".strip())
+        return answer
 
     def _exchange(self, line: bytes) -> dict[str, Any]:
         """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
@@ -102,16 +101,10 @@ class DrafterChannel:
             self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
             self._lines = self._socket.makefile("rb")
         self._socket.sendall(line)
-        told = json.loads(self._lines.readline() or b"-")
-        if not isinstance(told, dict):
+        answer = json.loads(self._lines.readline() or b"-")
+        if not isinstance(answer, dict):
             raise ValueError("no object")
-        return told
-
-    def _unreachable(self) -> DrafterError:
-        return DrafterError(
-            f"The drafter in vLLM does not answer on port {self._port}. Start vLLM with it, or remove `drafter` from "
-            "this model in models.yaml."
-        )
+        return answer
 
 
 ASK_SECONDS = 0.08
@@ -147,10 +140,10 @@ class DraftedEngine(RemoteEngine):
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
         """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
-        told = copy.copy(self)
-        told._user, told._reply, told._drafts = user, reply, drafts
-        told._learns, told._anew = learns, anew
-        return told
+        engine = copy.copy(self)
+        engine._user, engine._reply, engine._drafts = user, reply, drafts
+        engine._learns, engine._anew = learns, anew
+        return engine
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
@@ -160,32 +153,33 @@ class DraftedEngine(RemoteEngine):
         """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
-    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         reply = self._reply or secrets.token_hex(16)
-        told: dict[str, Any] = {"hierchat_reply": reply}
+        fields: dict[str, Any] = {"hierchat_reply": reply}
         if self._user:
-            told["hierchat_user"] = self._user
+            fields["hierchat_user"] = self._user
         if not self._drafts:
-            told["hierchat_drafts"] = 0
+            fields["hierchat_drafts"] = 0
         if not self._learns:
-            told["hierchat_learn"] = 0
+            fields["hierchat_learn"] = 0
         # What was read for one user answers no other: no time tells what others asked.
         alone = self._anew or (user is None and not self._user)
         whose = f"{self._salt}-{secrets.token_hex(8)}" if alone else self._user or f"{self._salt}-{user}"
-        return {"vllm_xargs": told, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
+        return {"vllm_xargs": fields, "cache_salt": whose}, _DrafterSteps(self._channel, self._user, reply)
 
 
-class _DrafterSteps(Counting):
+class _DrafterSteps(Counted):
     """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
     def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
+        super().__init__()
         self._channel = channel
         self._names = (user, reply)
         self._steps = 0
         """Steps of the drafter that were taken."""
         self._given = 0
         """Tokens of these steps."""
-        self._count: int | None = None
+        self._sent: int | None = None
         """Tokens that the server has sent."""
         self._text, self._spent = "", 0.0
         self._asked = float("-inf")
@@ -197,7 +191,7 @@ class _DrafterSteps(Counting):
             return
         self._text += text
         self._spent += spent
-        self._count = tokens if tokens is not None else self._count
+        self._sent = tokens if tokens is not None else self._sent
         if time.monotonic() - self._asked >= ASK_SECONDS:
             yield from self._changes()
 
@@ -215,16 +209,16 @@ class _DrafterSteps(Counting):
         ended for it."""
         self._asked = time.monotonic()
         try:
-            told = self._channel.reply(*self._names, self._steps)
-            ended = told["state"] != "writing"
-            steps = [_step(one) for one in told["steps"]]
+            answer = self._channel.reply(*self._names, self._steps)
+            ended = answer["state"] != "writing"
+            steps = [_step(one) for one in answer["steps"]]
         except (DrafterError, KeyError, TypeError, ValueError, AttributeError):
             yield from self._without()
             self._plain = Counted(self._given)
             return True
         taken: list[Step] = []
         for step in steps:
-            room = len(step.tokens) if self._count is None else self._count - self._given
+            room = len(step.tokens) if self._sent is None else self._sent - self._given
             if room < len(step.tokens) and not (last and ended and room > 0):
                 break
             taken.append(_first(step, room))
@@ -248,19 +242,19 @@ class _DrafterSteps(Counting):
 
     def _without(self) -> Iterator[Step]:
         """Yield what the drafter reported nothing of."""
-        if self._plain is None and (self._text or (self._count or 0) > self._given):
+        if self._plain is None and (self._text or (self._sent or 0) > self._given):
             counted = Counted(self._given)
-            yield from counted.take(self._text, self._count, self._spent)
-            self._given = self._count if self._count is not None else self._given
+            yield from counted.take(self._text, self._sent, self._spent)
+            self._given = self._sent if self._sent is not None else self._given
         self._text, self._spent = "", 0.0
 
 
-def _step(told: Mapping[str, Any]) -> Step:
+def _step(data: Mapping[str, Any]) -> Step:
     """Read a step from JSON. Raises what a dictionary of another form raises."""
-    tokens = tuple(map(int, told["tokens"]))
-    sources = tuple(map(str, told["sources"]))
-    chances = tuple(None if chance is None else float(chance) for chance in told["chances"])
-    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in told["matches"])
+    tokens = tuple(map(int, data["tokens"]))
+    sources = tuple(map(str, data["sources"]))
+    chances = tuple(None if chance is None else float(chance) for chance in data["chances"])
+    matches = tuple(Match(int(slot), int(length), -1, -1) for slot, length in data["matches"])
     if not len(tokens) == len(sources) == len(chances) == len(matches):
         raise ValueError("a token of which not all is told")
     if not all(-1 <= match.slot < len(SLOT_NAMES) for match in matches):
@@ -270,11 +264,11 @@ def _step(told: Mapping[str, Any]) -> Step:
         sources,
         matches,
         chances,
-        proposed={str(name): int(count) for name, count in told["proposed"].items()},
-        width=int(told["width"]),
-        draft_ms=float(told["draft_ms"]),
-        forward_ms=float(told["forward_ms"]),
-        batch_size=int(told["together"]),
+        proposed={str(name): int(count) for name, count in data["proposed"].items()},
+        width=int(data["width"]),
+        draft_ms=float(data["draft_ms"]),
+        forward_ms=float(data["forward_ms"]),
+        batch_size=int(data["together"]),
     )
 
 

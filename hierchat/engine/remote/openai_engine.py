@@ -11,8 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import TARGET, Finish, Step
+from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
@@ -169,21 +168,11 @@ class RemoteEngine:
     def backend(self) -> str:
         return f"the server at {self._server.url}"
 
-    def generate(
-        self,
-        prompt_ids: Sequence[int],
-        settings: GenerationSettings,
-        drafter: Proposer | None = None,
-        stop: threading.Event | None = None,
-        *,
-        padded: bool = True,
-        begun: int = 0,
-        user: int | None = None,
-    ) -> Generator[Step, None, None]:
+    def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
         No drafter is used. Raises ServerError; what came before stands."""
-        stop = stop or threading.Event()
-        more, counting = self._asking(user)
+        prompt_ids, settings, stop, begun = request.prompt_ids, request.settings, request.stop, request.begun
+        more, counting = self._asking(request.user)
         body = self._body(prompt_ids[: len(prompt_ids) - begun], settings, begun) | more
         so_far = str(body["messages"][-1]["content"]) if begun else ""
         thinking = asked(self._model.owner, self._model.name, settings.reasoning)
@@ -211,7 +200,7 @@ class RemoteEngine:
         ended: Finish = "stopped" if stop.is_set() else finish
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
 
-    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counting]:
+    def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
         """Return further fields of the request, and what makes steps of the answer."""
         return {}, Counted()
 
@@ -267,20 +256,9 @@ class RemoteEngine:
         }
 
 
-class Counting:
-    """Makes steps of the pieces of a reply."""
-
-    def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
-        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
-        raise NotImplementedError
-
-    def rest(self) -> Iterator[Step]:
-        """Yield what is missing at the end."""
-        raise NotImplementedError
-
-
-class Counted(Counting):
-    """Counts tokens as the server does, else pieces of text. `begun`: tokens that are known of otherwise."""
+class Counted:
+    """Makes steps of the pieces of a reply. Counts tokens as the server does, else pieces of text. `begun`: tokens that
+    are known of otherwise."""
 
     def __init__(self, begun: int = 0) -> None:
         self._pieces = 0
@@ -288,6 +266,7 @@ class Counted(Counting):
         self._late = 0.0
 
     def take(self, text: str, tokens: int | None, spent: float) -> Iterator[Step]:
+        """Yield steps for `text`, which came after `spent` ms. `tokens`: of the reply so far, if the server tells."""
         self._pieces += bool(text)
         # A piece is a token, unless the server tells.
         new = max(tokens - self._count, 0) if tokens is not None else 1
@@ -302,4 +281,5 @@ class Counted(Counting):
         yield Step((NOTHING,) * new, (TARGET,) * new, forward_ms=spent if new else 0.0, text=text)
 
     def rest(self) -> Iterator[Step]:
+        """Yield what is missing at the end."""
         yield from ()

@@ -1,18 +1,24 @@
-"""Matrices of transformers' modules in the blocks of their file, multiplied by the CPU engine's kernels.
+"""Matrices of transformers' modules in the blocks of their file, multiplied by the CPU engine's kernels; routed
+experts; linear layers packed to float16.
 
-Rows never mix there: a row's bits are the same in every segment. A forward reads as many bytes as the file has."""
+Rows never mix here: a row's bits are the same in every segment. A forward reads as many bytes as the file has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
-from hierchat.engine.cpu.multiply import Multiplier
+from hierchat.engine.cpu.multiply import Multiplier, room
 from hierchat.models.formats.block_model import Matrix
+from hierchat.models.formats.gguf_module import FORMS, has_experts, stored
+from hierchat.models.load.load_torch import BlockModule
 
 
 class BlockLinear(nn.Module):
@@ -117,3 +123,186 @@ def pack(model: nn.Module) -> None:
     # What is left lies in the mapped file, all of which would stay in memory.
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
+
+
+# Several experts in a layer. transformers' modules multiply all rows of an expert at once, and how many these are
+# changes last bits. Here rows are gathered by expert and multiplied in tiles: every product has one shape. Of an
+# expert's weights all tiles take the same part before the next one, so that it is read once and then lies in the
+# processor's cache. Weights in blocks need no tiles. What chooses among the experts is asked for one row at a time: the
+# last numbers of a tensor are computed in another way than those before them.
+
+
+TILE = 8
+"""Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
+PART = 8 << 20
+"""Bytes of an expert's weights that one product reads."""
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Group(NamedTuple):
+    """The rows of an expert: so many from `begin` on, and others that fill them up to `height`."""
+
+    expert: int
+    begin: int
+    rows: int
+    height: int
+
+
+class Experts:
+    """What computes the experts of one model of transformers within `segment`; else its modules do what they did."""
+
+    def __init__(self, model: Any) -> None:
+        self._nodes: int | None = None
+        if model.device.type == "cpu":
+            for block in model.modules():
+                if experts := next((one for one in block.children() if _in_one_form(one)), None):
+                    children = dict(block.named_children())
+                    experts.forward = partial(self._bring, experts, experts.forward)
+                    router = children.get("gate") or children["router"]
+                    router.forward = partial(self._choose, router.forward)
+                    if gate := children.get("shared_expert_gate"):
+                        gate.register_forward_hook(_apart)
+
+    @contextmanager
+    def segment(self, nodes: int) -> Iterator[None]:
+        """The forward within is over a segment: so many rows count, and what follows fills it up."""
+        self._nodes = nodes
+        try:
+            yield
+        finally:
+            self._nodes = None
+
+    def _choose(self, usual: Callable[..., Any], hidden: torch.Tensor, *others: Any, **named: Any) -> Any:
+        """What a router returns for [..., n, hidden], row after row. Rows that fill up get what the last one got."""
+        if self._nodes is None:
+            return usual(hidden, *others, **named)
+        single = (*[1] * (hidden.dim() - 1), hidden.shape[-1])
+        rows = hidden.reshape(-1, hidden.shape[-1])
+        found = [usual(row.view(single), *others, **named) for row in rows[: self._nodes]]
+        found += [found[-1]] * (len(rows) - self._nodes)
+        return tuple(torch.cat(parts, dim=parts[0].dim() - 2) for parts in zip(*found, strict=True))
+
+    def _bring(
+        self,
+        module: Any,
+        usual: Callable[..., torch.Tensor],
+        rows: torch.Tensor,
+        chosen: torch.Tensor,
+        shares: torch.Tensor,
+    ) -> torch.Tensor:
+        if self._nodes is None:
+            return usual(rows, chosen, shares)
+        return by_expert(module, rows, chosen[: self._nodes], shares[: self._nodes])
+
+
+def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    """What a module's experts bring to `rows` [n, hidden]. The first m of them have `chosen` [m, active] by rank, each
+    with its share, and are added in this order; the rest get zeros."""
+    experts = chosen.flatten()
+    order = experts.argsort(stable=True)
+    active = chosen.shape[1]
+    place = torch.empty_like(order)  # where a row's expert puts what it brings
+    groups: list[Group] = []
+    pieces: list[torch.Tensor] = []
+    begin = at = 0
+    in_tiles = not all(isinstance(getattr(module, name), BlockLinear) for name in _matrices(module))
+    for expert, count in enumerate(torch.bincount(experts).tolist()):
+        if count:
+            pairs = order[begin : begin + count]
+            height = -(-count // TILE) * TILE if in_tiles else room(count)
+            pieces.append(functional.pad(pairs // active, (0, height - count)))
+            place[pairs] = torch.arange(at, at + count)
+            groups.append(Group(expert, at, count, height))
+            begin, at = begin + count, at + height
+    together = _through(module, groups, rows[torch.cat(pieces)])
+    out = torch.zeros_like(rows)
+    total = out[: len(chosen)]
+    for rank, places in enumerate(place.view(chosen.shape).unbind(1)):
+        total += together[places] * shares[:, rank, None].to(rows.dtype)
+    return out
+
+
+def _matrices(module: Any) -> tuple[str, str]:
+    return "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
+
+
+def _through(module: Any, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
+    """All experts that rows wake, as transformers.integrations.moe has it."""
+    first, last = _matrices(module)
+    inner = _product(module, first, groups, rows)
+    activated = module._apply_gate if module.has_gate else module.act_fn
+    out = _product(module, last, groups, torch.cat([activated(tile) for tile in inner.split(TILE)]))
+    return module.post_expert_norm(out) if module.has_post_expert_norm else out
+
+
+def _product(module: Any, name: str, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
+    weights = getattr(module, name)
+    if isinstance(weights, BlockLinear):
+        experts, begins, counts, _ = zip(*groups, strict=True)
+        out = weights.by_expert(rows, experts, begins, counts)
+    else:
+        out = torch.cat(
+            [
+                _in_tiles(weights[one.expert], module.is_transposed, rows[one.begin : one.begin + one.height])
+                for one in groups
+            ]
+        )
+    if module.has_bias:
+        heights = torch.tensor([one.height for one in groups])
+        biases = getattr(module, f"{name}_bias")[[one.expert for one in groups]]
+        out = out + biases.repeat_interleave(heights, dim=0)
+    return out
+
+
+def _in_tiles(weight: torch.Tensor, is_transposed: bool, rows: torch.Tensor) -> torch.Tensor:
+    if not is_transposed:
+        weight = weight.T  # [in, out]
+    out = rows.new_empty(len(rows), weight.shape[1])
+    width = max(PART // (weight.shape[0] * weight.itemsize) // TILE * TILE, TILE)
+    for part in range(0, weight.shape[1], width):
+        columns = slice(part, part + width)
+        for tile in range(0, len(rows), TILE):
+            out[tile : tile + TILE, columns] = rows[tile : tile + TILE] @ weight[:, columns]
+    return out
+
+
+def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
+    """A column whose numbers do not lie side by side: of those that do, torch computes a sigmoid in groups, and what is
+    left over in another way."""
+    return torch.cat((out, out), dim=-1)[..., :1]
+
+
+def _in_one_form(module: torch.nn.Module) -> bool:
+    """Whether a module holds experts as transformers' interface for them has it, in floats."""
+    if not has_experts(module):
+        return False
+    down = module.down_proj
+    return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)
+
+
+# Puts the blocks of a file into transformers' module.
+
+
+def over_blocks(loaded: BlockModule, threads: int | None = None) -> Any:
+    """transformers' module, its matrices multiplied by our kernels. Made once, it stays so."""
+    module, multiplier = loaded.module, Multiplier(threads)
+    tensors = stored(module)
+    names = {id(tensor): name for name, tensor in tensors.items()}
+
+    def matrix_of(weight: Any) -> Matrix | None:
+        return loaded.matrices.get(names.get(id(weight), ""))
+
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            matrix = matrix_of(getattr(child, "weight", None))
+            if matrix and isinstance(child, nn.Embedding):
+                setattr(parent, name, BlockEmbedding(child, matrix))
+            elif matrix:
+                setattr(parent, name, BlockLinear(matrix, multiplier, child.bias))
+        if has_experts(parent):
+            for name in FORMS:
+                if matrix := matrix_of(getattr(parent, name, None)):
+                    delattr(parent, name)
+                    setattr(parent, name, BlockLinear(matrix, multiplier))
+                    parent.forward = partial(by_expert, parent)
+    return module

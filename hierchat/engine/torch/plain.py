@@ -21,7 +21,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES
 
 from hierchat.engine.engine import UnsupportedModel, clear_memory_errors
-from hierchat.engine.runner import CachedSequence, Segment, in_turn
+from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.torch.torch_runner import MOST_SEQUENCES, precision
 from hierchat.engine.verification import ArrayRows, Rows
 
@@ -45,11 +45,13 @@ class TextState:
     kept: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PlainRunner:
+class PlainRunner(Runner):
     """A causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
 
     Raises UnsupportedModel where transformers itself cannot generate with it.
     """
+
+    drafts = False
 
     def __init__(self, model: Any, *, context_length: int | None = None) -> None:
         text = model.config.get_text_config(decoder=True)
@@ -59,16 +61,12 @@ class PlainRunner:
         self.context_length = context_length or getattr(text, "max_position_embeddings", None) or 2048
         self.backend = precision(model)
         self.most_sequences = MOST_SEQUENCES
-        self.exact, self.shares_forward, self.drafts = True, False, False
         takes = inspect.signature(model.forward).parameters
         self._positions, self._last_alone = "position_ids" in takes, "logits_to_keep" in takes
         self.way: Way = self._find_way()
 
     def open(self) -> PlainSequence:
         return PlainSequence(self)
-
-    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        return in_turn(segments, padded=padded)
 
     def read(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
         """The state behind the whole of `text`, of which `state` is that behind a beginning, and the logits behind its
@@ -134,15 +132,13 @@ class PlainRunner:
         return self.read(text, begun)[1]
 
 
-class PlainSequence:
+class PlainSequence(CachedSequence):
     """One text of a PlainRunner."""
 
+    runner: PlainRunner
+
     def __init__(self, runner: PlainRunner) -> None:
-        self.runner = runner
-        self.vocabulary = runner.vocabulary
-        self.context_length = runner.context_length
-        self.exact = runner.exact
-        self.tokens: list[int] = []
+        super().__init__(runner)
         self._state = TextState()
         self._ends: list[TextState] = []
         self._segment: Sequence[int] = ()
@@ -179,11 +175,8 @@ class PlainSequence:
         if self._state.length > length:
             self._state = _cropped(self._state, length) or max(self._ends, key=_length, default=TextState())
 
-    def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        return False
-
     def close(self) -> None:
-        self.tokens.clear()
+        super().close()
         self._state, self._ends, self._nodes = TextState(), [], []
 
     def _read(self) -> TextState:

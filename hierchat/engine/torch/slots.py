@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from hierchat.engine.runner import CachedSequence, Runner
+
 
 class SlotLayer(CacheLayerMixin):
     """One layer's slots: keys and values [1, kv, slots, d], zeroed so that unseen slots hold finite numbers."""
@@ -42,8 +44,6 @@ class SlotLayer(CacheLayerMixin):
     def grow(self, capacity: int) -> None:
         if not self.is_initialized:
             return
-        assert self.keys is not None
-        assert self.values is not None
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = old.new_zeros((1, old.shape[1], capacity, old.shape[3]))
@@ -112,3 +112,20 @@ class TorchSlots(Cache):
     def _rounded(self, slots: int) -> int:
         """Whole buckets, and one more: a segment's view may reach past its last slot."""
         return (-(-slots // self.bucket) + 1) * self.bucket
+
+
+class SlottedSequence(CachedSequence):
+    """The part of a sequence that needs no forward. A forward notes its tokens in `segment`."""
+
+    def __init__(self, runner: Runner, slots: TorchSlots) -> None:
+        super().__init__(runner)
+        self.slots = slots
+        self.segment: Sequence[int] = ()
+
+    def rollback(self, length: int) -> None:
+        self.slots.rollback(length)
+        del self.tokens[length:]
+
+    def commit(self, nodes: Sequence[int]) -> None:
+        self.slots.commit(list(nodes))
+        self.tokens.extend(self.segment[node] for node in nodes)

@@ -20,7 +20,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from hierchat.engine.cpu.llvm import kernel
-from hierchat.engine.cpu.phases import COUNTER, done, take, wait
+from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, Run, tasks, wait
 from hierchat.engine.torch.slots import TorchSlots
 
 STATES = {"conv", "linear_attention"}
@@ -237,8 +237,8 @@ def scan(
     changes = np.empty_like(out)
     query, key, value, fade, rate = (_floats(tensor) for tensor in (queries, keys, values, fades, rates))
 
-    def job(counters: NDArray[np.int64]) -> None:
-        advance(query, key, value, fade, rate, parents, first, changes, last, out, corrects, counters)
+    def job(run: Run) -> None:
+        advance(run, query, key, value, fade, rate, parents, first, changes, last, out, corrects)
 
     _shared(share, job)
     if ends:
@@ -261,13 +261,13 @@ def _behind(
     while parents[path[-1]] >= 0:
         path.append(parents[path[-1]])
     nodes, state = np.array(path[::-1], np.int64), np.empty_like(first)
-    _shared(share, lambda counters: repeat(keys, fades, changes, nodes, first, state, counters))
+    _shared(share, lambda run: repeat(run, keys, fades, changes, nodes, first, state))
     return torch.from_numpy(state[None])
 
 
-def _shared(share: Share, job: Callable[[NDArray[np.int64]], None]) -> None:
+def _shared(share: Share, job: Callable[[Run], None]) -> None:
     counters = np.zeros(COUNTER, np.int64)
-    share(lambda rank: job(counters))
+    share(lambda rank: job(Run(counters.ctypes.data, 1, rank, NO_CYCLES)))
 
 
 def _floats(tensor: torch.Tensor) -> Floats:
@@ -275,20 +275,9 @@ def _floats(tensor: torch.Tensor) -> Floats:
 
 
 @kernel
-def advance(
-    queries: Floats,
-    keys: Floats,
-    values: Floats,
-    fades: Floats,
-    rates: Floats,
-    parents: NDArray[np.int64],
-    first: Floats,
-    changes: Floats,
-    last: Floats,
-    out: Floats,
-    corrects: bool,
-    counters: NDArray[np.int64],
-) -> None:
+def advance(  # type: ignore[no-untyped-def]
+    run, queries, keys, values, fades, rates, parents, first, changes, last, out, corrects
+):
     """Fill `changes` and `out`, and `last` with the end of a chain unless it is empty. Threads share the heads."""
     nodes = len(parents)
     heads, size, width = first.shape
@@ -296,10 +285,7 @@ def advance(
     ends = len(last) > 0
     kept = 2 if ends else nodes
     near = np.empty((kept, size, width), np.float32)
-    while True:
-        head = take(counters, 0)
-        if head >= heads:
-            break
+    for head in tasks(run.counters, 0, heads):
         group = head // share
         for node in range(nodes):
             parent = parents[node]
@@ -321,27 +307,15 @@ def advance(
                     now = before[i, j] * fade + key[i] * change[j]
                     state[i, j] = now
                     read[j] += now * query[i]
-        done(counters, 0)
-    wait(counters, 0, heads)
+    wait(run, 0, heads)
 
 
 @kernel
-def repeat(
-    keys: Floats,
-    fades: Floats,
-    changes: Floats,
-    path: NDArray[np.int64],
-    first: Floats,
-    state: Floats,
-    counters: NDArray[np.int64],
-) -> None:
+def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-untyped-def]
     """Fill `state` [heads, size, width] with that behind a path of nodes, to the bit as `advance` had it."""
     heads, size, width = first.shape
     share = heads // keys.shape[1]
-    while True:
-        head = take(counters, 0)
-        if head >= heads:
-            break
+    for head in tasks(run.counters, 0, heads):
         group, own = head // share, state[head]
         own[:] = first[head]
         for node in path:
@@ -349,8 +323,7 @@ def repeat(
             for i in range(size):
                 for j in range(width):
                     own[i, j] = own[i, j] * fade + key[i] * change[j]
-        done(counters, 0)
-    wait(counters, 0, heads)
+    wait(run, 0, heads)
 
 
 # Has transformers' modules that keep a running state compute a segment node by node. A segment goes through
@@ -373,10 +346,10 @@ def by_node(model: torch.nn.Module) -> None:
             module.register_forward_pre_hook(_row_by_row, with_kwargs=True)
             module.register_forward_hook(_together, with_kwargs=True)
             home = sys.modules[type(module).__module__]
-            for name, teach in _RULES.items():
+            for name, ours in _RULES.items():
                 rule = getattr(home, name, None)
-                if rule and rule.__module__ != __name__:
-                    setattr(home, name, teach(rule))
+                if rule and not isinstance(rule, partial):
+                    setattr(home, name, partial(ours, rule))
 
 
 def _over_states(kwargs: Mapping[str, Any]) -> bool:
@@ -400,113 +373,105 @@ def _together(
     return out.transpose(0, 1) if _over_states(kwargs) else None
 
 
-def _delta_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades by."""
-
-    def taught(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        g: torch.Tensor,
-        beta: torch.Tensor,
-        initial_state: Any = None,
-        use_qk_l2norm_in_kernel: bool = False,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
-        if not isinstance(initial_state, StateLayer):
-            return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
-        if value.device.type == PROCESSOR:
-            query, key = query[:, 0].float(), key[:, 0].float()
-            if use_qk_l2norm_in_kernel:
-                query, key = _normed(query), _normed(key)
-            query = query * query.shape[-1] ** -0.5
-            fades = g[:, 0].float().exp()
-            out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
-            return out[:, None].to(value.dtype), None
-        out = torch.zeros_like(value)
-        for node, state in initial_state.nodes():
-            row = slice(node, node + 1)
-            out[row], state = rule(
-                query[row], key[row], value[row], g=g[row], beta=beta[row], initial_state=state, **kwargs
-            )
-            initial_state.put(node, state)
-        return out, None
-
-    return taught
+def _delta_rule(
+    rule: Callable[..., Any],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: Any = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """In place of the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades
+    by."""
+    kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
+    if not isinstance(initial_state, StateLayer):
+        return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
+    if value.device.type == PROCESSOR:
+        query, key = query[:, 0].float(), key[:, 0].float()
+        if use_qk_l2norm_in_kernel:
+            query, key = _normed(query), _normed(key)
+        query = query * query.shape[-1] ** -0.5
+        fades = g[:, 0].float().exp()
+        out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
+        return out[:, None].to(value.dtype), None
+    out = torch.zeros_like(value)
+    for node, state in initial_state.nodes():
+        row = slice(node, node + 1)
+        out[row], state = rule(
+            query[row], key[row], value[row], g=g[row], beta=beta[row], initial_state=state, **kwargs
+        )
+        initial_state.put(node, state)
+    return out, None
 
 
 def _normed(rows: torch.Tensor) -> torch.Tensor:
     return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
 
 
-def _selective_update(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b and c
-    [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
-
-    def taught(
-        state: Any,
-        hidden_states: torch.Tensor,
-        dt: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        d: torch.Tensor,
-        *,
-        dt_bias: torch.Tensor,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        kwargs["dt_bias"] = dt_bias
-        if not isinstance(state, StateLayer):
-            return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
-        if hidden_states.device.type == PROCESSOR:
-            rates = functional.softplus(dt[..., 0] + dt_bias[..., 0].to(dt.dtype)).float()
-            fades = (rates * a[:, 0, 0].float()).exp()
-            out = scan(state, c, b, hidden_states, fades, rates, corrects=False)
-            return (out + hidden_states * d).to(hidden_states.dtype)
-        out = torch.zeros_like(hidden_states)
-        for node, before in state.nodes():
-            row = slice(node, node + 1)
-            running = a.new_zeros((1, *a.shape), dtype=torch.float32) if before is None else before.clone()
-            out[row] = rule(running, hidden_states[row], dt[row], a, b[row], c[row], d, **kwargs)
-            state.put(node, running)
-        return out
-
-    return taught
+def _selective_update(
+    rule: Callable[..., Any],
+    state: Any,
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    d: torch.Tensor,
+    *,
+    dt_bias: torch.Tensor,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """In place of the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b
+    and c [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
+    kwargs["dt_bias"] = dt_bias
+    if not isinstance(state, StateLayer):
+        return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
+    if hidden_states.device.type == PROCESSOR:
+        rates = functional.softplus(dt[..., 0] + dt_bias[..., 0].to(dt.dtype)).float()
+        fades = (rates * a[:, 0, 0].float()).exp()
+        out = scan(state, c, b, hidden_states, fades, rates, corrects=False)
+        return (out + hidden_states * d).to(hidden_states.dtype)
+    out = torch.zeros_like(hidden_states)
+    for node, before in state.nodes():
+        row = slice(node, node + 1)
+        running = a.new_zeros((1, *a.shape), dtype=torch.float32) if before is None else before.clone()
+        out[row] = rule(running, hidden_states[row], dt[row], a, b[row], c[row], d, **kwargs)
+        state.put(node, running)
+    return out
 
 
-def _convolution(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels, size]. torch
-    would compute all outputs of a window, and those of what lies before it."""
-
-    def taught(
-        hidden_states: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None = None,
-        activation: str | None = None,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        if not isinstance(hidden_states, Windows):
-            return rule(hidden_states, weight, bias, activation=activation, **kwargs)
-        windows = hidden_states.as_subclass(torch.Tensor)
-        if windows.device.type != PROCESSOR:
-            return rule(windows, weight, bias, activation=activation, **kwargs)
-        factors = weight.T.contiguous()
-        out = windows[:, :, 0] * factors[0]
-        for at in range(1, len(factors)):
-            out += windows[:, :, at] * factors[at]
-        if bias is not None:
-            out += bias
-        if activation is not None:
-            out = ACT2FN[activation](out)
-        return out[:, :, None]
-
-    return taught
+def _convolution(
+    rule: Callable[..., Any],
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """In place of the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels,
+    size]. torch would compute all outputs of a window, and those of what lies before it."""
+    if not isinstance(hidden_states, Windows):
+        return rule(hidden_states, weight, bias, activation=activation, **kwargs)
+    windows = hidden_states.as_subclass(torch.Tensor)
+    if windows.device.type != PROCESSOR:
+        return rule(windows, weight, bias, activation=activation, **kwargs)
+    factors = weight.T.contiguous()
+    out = windows[:, :, 0] * factors[0]
+    for at in range(1, len(factors)):
+        out += windows[:, :, at] * factors[at]
+    if bias is not None:
+        out += bias
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out[:, :, None]
 
 
-_RULES = {
+_RULES: Mapping[str, Callable[..., Any]] = {
     "causal_conv1d_fn": _convolution,
     "torch_recurrent_gated_delta_rule": _delta_rule,
     "mamba2_selective_state_update": _selective_update,
 }
-"""transformers' functions of states and their convolutions, and how each is taught."""
+"""transformers' functions of states and their convolutions, and what stands in their place."""

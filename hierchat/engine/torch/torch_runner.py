@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from hierchat.engine.runner import Segment, SlottedSequence, in_turn
+from hierchat.engine.runner import Runner
 from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.torch import segment_attention
-from hierchat.engine.torch.block_linear import can_pack, multiplier_of, pack
+from hierchat.engine.torch.block_linear import Experts, can_pack, multiplier_of, pack
 from hierchat.engine.torch.segment_attention import CHUNK, lay_out
-from hierchat.engine.torch.slots import TorchSlots
+from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
-from hierchat.engine.torch.tiled_experts import Experts
 from hierchat.engine.verification import ArrayRows, Rows
 
 # How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
@@ -94,7 +93,7 @@ BUCKET = 512
 """Views of the slots on CUDA are multiples of this, since kernels are chosen by shape. On the CPU a chunk will do."""
 
 
-class TorchRunner:
+class TorchRunner(Runner):
     """A causal language model of transformers behind the Runner contract; sequences take turns.
 
     `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
@@ -138,7 +137,6 @@ class TorchRunner:
         self._bucket = CHUNK if self.device.type == "cpu" else BUCKET
         self.most_sequences = MOST_SEQUENCES
         self.quantum = quantum or 1
-        self.exact, self.shares_forward, self.drafts = True, False, True
         if quantum is None:
             proof = remembered(key and cache_key(key, self.backend, gpu(self.device)), self._find_quantum)
             self.quantum, self.exact = proof.quantum, proof.exact
@@ -150,9 +148,6 @@ class TorchRunner:
             share = multiplier.share if multiplier else alone
             return TorchSequence(self, StateSlots(self._keeps, room, self._bucket, share))
         return TorchSequence(self, TorchSlots(self._layers, room, self._bucket))
-
-    def forward(self, segments: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
-        return in_turn(segments, padded=padded)
 
     @torch.inference_mode()
     def run(

@@ -10,26 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import (
-    EMBEDDING,
-    EXPERT_SCALES,
-    HEAD,
-    LAST_NORM,
-    LAYER_EMBEDDING,
-    LAYER_INPUT_NORMS,
-    LAYER_INPUTS,
-    LAYER_PROJECTION,
-    LAYER_PROJECTION_NORM,
-    NORMS_BESIDE_MLP,
-    ROUTER_NORMS,
-    Architecture,
-    Name,
-)
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures import families
+from hierchat.models.architectures.families import Architecture, Name
 
 # How far back the layers of a decoder see.
-
-
 FULL, SLIDING = "full_attention", "sliding_attention"
 """What transformers calls the kinds of layers that the CPU engine computes."""
 
@@ -67,7 +51,7 @@ Heads = tuple[int, int, int]
 def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
     """Return the heads of each layer; those without a window may have others than those with one."""
     usual = heads_of(config)
-    architecture = ARCHITECTURES.get(str(config.get("model_type")))
+    architecture = families.ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.full_head_dim:
         return [usual] * config["num_hidden_layers"]
     heads, kv_heads, size = usual
@@ -81,13 +65,12 @@ def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
 
 
 def sources(config: Mapping[str, Any]) -> list[int]:
-    """Return for each layer the one whose keys and values it reads: itself, or the last of its kind that has its
-    own."""
+    """Return for each layer whose keys and values it reads: its own, or those of the last of its kind with some."""
     layers = config["num_hidden_layers"]
     own = layers - (config.get("num_kv_shared_layers") or 0)
     if own == layers:
         return list(range(layers))
-    kinds = layer_kinds(config, ARCHITECTURES[config["model_type"]])
+    kinds = layer_kinds(config, families.ARCHITECTURES[config["model_type"]])
     last = {kind: layer for layer, kind in enumerate(kinds[:own])}
     return [layer if layer < own else last[kinds[layer]] for layer in range(layers)]
 
@@ -95,7 +78,7 @@ def sources(config: Mapping[str, Any]) -> list[int]:
 def slot_size(config: Mapping[str, Any]) -> int:
     """Count the numbers per position of the key-value cache."""
     heads = layer_heads(config)
-    shared = ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
+    shared = families.ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
     kept = set(sources(config)) if shared else range(len(heads))
     without = [kind in WITHOUT_SLOTS for kind in config.get("layer_types") or [None] * len(heads)]
     return sum(2 * heads[layer][1] * heads[layer][2] for layer in kept if not without[layer])
@@ -136,9 +119,9 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
     """Return which of an architecture's matrices and norms a layer of this model has not."""
     missing = set[str]()
     if not layer_input_size(config, architecture):
-        missing |= LAYER_INPUTS.keys() | LAYER_INPUT_NORMS.keys()
+        missing |= families.LAYER_INPUTS.keys() | families.LAYER_INPUT_NORMS.keys()
     if not has_mlp_beside_experts(config, architecture):
-        missing |= NORMS_BESIDE_MLP.keys()
+        missing |= families.NORMS_BESIDE_MLP.keys()
     if config.get("num_kv_shared_layers") and sources(config)[layer] != layer:
         missing |= {"k", "v", "key_norms"}
     if config.get("attention_k_eq_v") and layer_kinds(config, architecture)[layer] == FULL:
@@ -148,9 +131,9 @@ def _missing(architecture: Architecture, config: Mapping[str, Any], layer: int) 
 
 def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[Name]:
     """Yield the names of all tensors of a model; HEAD among them, and biases that it may lack."""
-    yield from (EMBEDDING, LAST_NORM, HEAD)
+    yield from (families.EMBEDDING, families.LAST_NORM, families.HEAD)
     if layer_input_size(config, architecture):
-        yield from (LAYER_EMBEDDING, LAYER_PROJECTION, LAYER_PROJECTION_NORM)
+        yield from (families.LAYER_EMBEDDING, families.LAYER_PROJECTION, families.LAYER_PROJECTION_NORM)
     for layer in range(config.get("num_hidden_layers") or 0):
         matrices = matrices_of(architecture, config, layer)
         yield from (name.of(layer) for name in matrices.values())
@@ -158,12 +141,10 @@ def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[N
         yield from (matrices[name].of(layer, "bias") for name in architecture.biases)
         yield from (name.of(layer) for name in (architecture.sinks, architecture.scales) if name)
         if has_mlp_beside_experts(config, architecture):
-            yield from (name.of(layer, "scale") for name in (ROUTER_NORMS, EXPERT_SCALES))
+            yield from (name.of(layer, "scale") for name in (families.ROUTER_NORMS, families.EXPERT_SCALES))
 
 
 # Sizes of a decoder, as its config.json gives them.
-
-
 _MOST = {
     "altup_num_inputs": 2**6,
     "global_head_dim": 2**14,
@@ -216,18 +197,15 @@ def _is_plausible(key: str, value: Any) -> bool:
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
     """Return query heads, key-value heads, numbers per head."""
     heads = config["num_attention_heads"]
-    return (
-        heads,
-        config.get("num_key_value_heads") or heads,
-        config.get("head_dim") or config["hidden_size"] // heads,
-    )
+    size = config.get("head_dim") or config["hidden_size"] // heads
+    return heads, config.get("num_key_value_heads") or heads, size
 
 
 def query_scales(
     config: Mapping[str, Any], positions: int, usual: float | None = None
 ) -> NDArray[np.float32]:
-    """What the queries of each position are multiplied by, so that scores stay small; [positions]. `usual`: where
-    config.json says nothing, if it is not the root of a head's size that divides them."""
+    """Return what the queries of each position are multiplied by; [positions]. `usual`: where config.json says nothing,
+    if it is not the root of a head's size that divides them."""
     divided = 1.0 / sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
     scale = config.get("attention_multiplier") or usual or divided
     rope = config.get("rope_parameters") or {}
@@ -250,9 +228,7 @@ def shared_by_active(config: Mapping[str, Any]) -> bool:
     return bool(config.get("norm_topk_prob", True))
 
 
-# What a configuration says of texts, where a model knows pictures or sounds, too, in words for texts alone.
-
-
+# Configurations of texts, where a model knows pictures or sounds, too
 KINDS = {
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text",

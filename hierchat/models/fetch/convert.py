@@ -1,4 +1,4 @@
-"""Model files made into what loads in seconds: done once, kept in the cache under the source's identity.
+"""Make model files into what loads in seconds: once, kept in the cache under the source's identity.
 
 A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
 blocks where models.yaml asks for it."""
@@ -29,7 +29,7 @@ from hierchat.models.architectures.model_config import of_text
 from hierchat.models.device_memory import require_free
 from hierchat.models.formats import block_model
 from hierchat.models.formats.assemble import read_gguf
-from hierchat.models.formats.codebooks import widening
+from hierchat.models.formats.blocks import widening
 from hierchat.models.formats.gguf_config import (
     completed,
     end_tokens,
@@ -39,7 +39,7 @@ from hierchat.models.formats.gguf_config import (
 )
 from hierchat.models.formats.gguf_families import FAMILIES
 from hierchat.models.formats.gguf_head import Head, read_head
-from hierchat.models.formats.gguf_module import WIDTH, largest, matrices_of, read_module, stored, write_module
+from hierchat.models.formats.gguf_module import WIDTH, GgufModule, matrices_of, stored
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, require_bounded_tokens, write_tokenizer
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.progress import (
@@ -103,21 +103,16 @@ def source_sha256(folder: Path) -> str | None:
 
 
 def convert(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """Make the folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer.
-
-    Raises BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError.
-    """
+    """Make the folder with weights as float32 safetensors (4 bytes per parameter), configuration and tokenizer. Raises
+    BrokenFileError, UnsupportedError for a GGUF of another architecture, or DiskFullError."""
     return _made(converted_folder(gguf_sha256), gguf_sha256, report, lambda part: _write(gguf, part, report))
 
 
 def convert_blocks(gguf: Path, gguf_sha256: str, report: Report) -> Path:
-    """Make the folder with weights as blocks (about the size of the GGUF), configuration and tokenizer.
-
-    Raises BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute.
-    """
-    return _made(
-        blocks_folder(gguf_sha256), gguf_sha256, report, lambda part: _write_blocks(gguf, part, report)
-    )
+    """Make the folder with weights as blocks (about the size of the GGUF), configuration and tokenizer. Raises
+    BrokenFileError, DiskFullError, or UnsupportedError, naming what the CPU engine cannot compute."""
+    target = blocks_folder(gguf_sha256)
+    return _made(target, gguf_sha256, report, lambda part: _write_blocks(gguf, part, report))
 
 
 def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
@@ -148,12 +143,7 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
         try:
             write(part)
             files = {file.name: file.stat().st_size for file in part.iterdir()}
-            marker = {
-                "form": _FORM,
-                "layout": _layout(part),
-                "source_sha256": source,
-                "files": files,
-            }
+            marker = {"form": _FORM, "layout": _layout(part), "source_sha256": source, "files": files}
             (part / MARKER).write_text(json.dumps(marker, indent=1))
             cache.publish(part, target)
         finally:
@@ -163,15 +153,16 @@ def _made(target: Path, source: str, report: Report, write: Callable[[Path], Non
 
 
 def _write(gguf: Path, folder: Path, report: Report) -> None:
-    if read_head(gguf).architecture in FAMILIES:
-        convert_module(gguf, folder, report)
-        return
+    head = read_head(gguf)
+    if head.architecture in FAMILIES:
+        return _write_module(gguf, head, folder, report, blocks=False)
     import torch
     from transformers import AutoModelForCausalLM
 
-    message = f"{gguf.name}, once"
+    message, needed = f"{gguf.name}, once", WIDTH * head.parameters
     report(Progress("converting", 0, None, message))
-    _require_room(gguf)
+    cache.require_space(needed)
+    require_free(int(1.2 * needed), f"Converting {gguf.name}")
     try:
         with _reporting(report, message):
             model = AutoModelForCausalLM.from_pretrained(
@@ -179,7 +170,7 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
             )
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UnsupportedError(f"{gguf.name} cannot be converted: {first_line(error)}") from error
-    describe_tokenizer(gguf, folder)
+    _describe_tokenizer(gguf, folder)
     report(Progress("converting", 0, None, f"{gguf.name}: writing"))
     del model.config.quantization_config  # the weights are plain now, which save_pretrained would not believe
     model.hf_quantizer = None
@@ -188,27 +179,55 @@ def _write(gguf: Path, folder: Path, report: Report) -> None:
 
 
 def _write_blocks(gguf: Path, folder: Path, report: Report) -> None:
-    message = f"{gguf.name}, once"
-    report(Progress("converting", 0, None, message))
+    report(Progress("converting", 0, None, f"{gguf.name}, once"))
     head = read_head(gguf)
     if head.architecture in FAMILIES:
-        convert_module_blocks(gguf, folder, report)
-        return
+        return _write_module(gguf, head, folder, report, blocks=True)
     if reason := gguf_unsupported(head):
         raise UnsupportedError(f"The CPU engine does not compute {reason}.")
-    cache.require_space(int(1.5 * sum(tensor.size * widening(tensor.type) for tensor in head.tensors)))
+    cache.require_space(int(1.5 * _size_in_blocks(head)))
     describe(gguf, folder)
     shape = json.loads((folder / "config.json").read_text())
     require_supported(shape)
     block_model.write_model(read_gguf(gguf, shape, report), folder / block_model.MODEL_FILE)
 
 
-def _require_room(gguf: Path) -> None:
-    """Check that disk and memory have room for a GGUF as floats. Raises DiskFullError, DoesNotFitError,
-    BrokenFileError."""
-    needed = 4 * read_head(gguf).parameters
-    cache.require_space(needed)
-    require_free(int(1.2 * needed), f"Converting {gguf.name}")
+def _size_in_blocks(head: Head) -> int:
+    return int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
+
+
+def _write_module(gguf: Path, head: Head, folder: Path, report: Report, *, blocks: bool) -> None:
+    """Write a file of one of FAMILIES: weights as float32 safetensors, or for a processor with matrices in the file's
+    blocks; configuration and tokenizer. Raises BrokenFileError, UnsupportedError, DiskFullError, DoesNotFitError."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = {**gguf_config(head), **special_tokens(head)}
+    try:
+        with torch.device("meta"):
+            module = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+    except Exception as error:  # a configuration's checks raise nothing more exact
+        said = f"{first_line(error)} ({config['model_type']})"
+        raise BrokenFileError(f"{gguf.name} does not say what model it is: {said}.") from error
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
+    sizes = [WIDTH * math.prod(shape) for shape in shapes.values()]
+    cache.require_space(_size_in_blocks(head) if blocks else sum(sizes))
+    require_free(_size_in_blocks(head) if blocks else _AT_ONCE * max(sizes), f"Converting {gguf.name}")
+    made = GgufModule(gguf, head, config, shapes)
+    if blocks:
+        block_model.write_weights(
+            made.weights(*matrices_of(module), report), folder / block_model.WEIGHTS_FILE
+        )
+    else:
+        made.write(folder / "model.safetensors", report)
+    _describe_tokenizer(gguf, folder)
+    module.config.architectures = [type(module).__name__]
+    module.config.save_pretrained(folder)
+    module.generation_config.save_pretrained(folder)
+
+
+_AT_ONCE = 3
+"""How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
 
 
 @contextmanager
@@ -224,71 +243,8 @@ def _reporting(report: Report, message: str) -> Iterator[None]:
         reader.tqdm = drawn
 
 
-# GGUF files of the families that transformers' modules compute and its own reader does not read
-# (gguf_families).
-
-
-_AT_ONCE = 3
-"""How often the largest tensor may be in memory while it is made: as pieces, joined, in another order."""
-
-
-def convert_module(gguf: Path, folder: Path, report: Report) -> None:
-    """Write weights as float32 safetensors, configuration and tokenizer. Raises BrokenFileError, UnsupportedError,
-    DiskFullError, DoesNotFitError."""
-    head, config, module, shapes = _described(gguf)
-    cache.require_space(WIDTH * sum(map(math.prod, shapes.values())))
-    require_free(_AT_ONCE * largest(shapes), f"Converting {gguf.name}")
-    write_module(gguf, FAMILIES[head.architecture], config, shapes, folder, report)
-    _describe(gguf, module, folder)
-
-
-def convert_module_blocks(gguf: Path, folder: Path, report: Report) -> None:
-    """Write weights with matrices in the file's blocks, for a processor, configuration and tokenizer."""
-    head, config, module, shapes = _described(gguf)
-    size = int(sum(tensor.size * widening(tensor.type) for tensor in head.tensors))
-    cache.require_space(size)
-    require_free(size, f"Converting {gguf.name}")
-    family, (multiplied, looked_up) = FAMILIES[head.architecture], matrices_of(module)
-    weights = read_module(gguf, family, config, shapes, multiplied, looked_up, report)
-    block_model.write_weights(weights, folder / block_model.WEIGHTS_FILE)
-    _describe(gguf, module, folder)
-
-
-def _described(gguf: Path) -> tuple[Head, dict[str, Any], Any, dict[str, tuple[int, ...]]]:
-    """Return the head, the configuration, the module without weights, and its tensors' shapes by their names."""
-    head = read_head(gguf)
-    config = {**gguf_config(head), **special_tokens(head)}
-    module = _empty(gguf, config)
-    return head, config, module, {name: tuple(tensor.shape) for name, tensor in stored(module).items()}
-
-
-def _describe(gguf: Path, module: Any, folder: Path) -> None:
-    describe_tokenizer(gguf, folder)
-    module.config.architectures = [type(module).__name__]
-    module.config.save_pretrained(folder)
-    module.generation_config.save_pretrained(folder)
-
-
-def _empty(gguf: Path, config: dict[str, Any]) -> Any:
-    """Make transformers' module without weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    kind = config["model_type"]
-    try:
-        made = AutoConfig.for_model(**config)
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(made)
-    except Exception as error:  # a configuration's checks raise nothing more exact
-        raise BrokenFileError(
-            f"{gguf.name} does not say what model it is: {first_line(error)} ({kind})."
-        ) from error
-
-
-# A GGUF file's configuration and tokenizer, as files that transformers reads. Where transformers has to
-# read them itself, a process of its own does it (`describe GGUF FOLDER`): that brings torch into memory,
-# which a chat on the CPU engine does without.
-
+# A GGUF file's configuration and tokenizer, as files that transformers reads. Where transformers has to read them, a
+# process of its own does it: that brings torch into memory, which a chat on the CPU engine does without.
 
 SECONDS = 600
 
@@ -306,7 +262,7 @@ def describe(gguf: Path, folder: Path) -> None:
         _describe_here(gguf, folder)
 
 
-def describe_tokenizer(gguf: Path, folder: Path) -> None:
+def _describe_tokenizer(gguf: Path, folder: Path) -> None:
     """Write the tokenizer alone. Raises BrokenFileError, UnsupportedError."""
     if not write_tokenizer(gguf, folder):
         _tokenizer(gguf).save_pretrained(folder)
@@ -366,22 +322,17 @@ def _describe_beside(gguf: Path, folder: Path) -> bool:
     return done.returncode == 0
 
 
-def _unmapped() -> ModuleType:
-    """Return a numpy whose mapped files are plain arrays over the same memory."""
-    found = ModuleType("numpy")
-    found.__dict__.update(np.__dict__)
-    found.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
-    return found
-
-
 def main(gguf: Path, folder: Path) -> int:
     """Describe a file for `_describe_beside`; returns 1 where that failed."""
     import gguf as library
 
     # transformers reads the file once for each question, and the library makes several views for each token's text,
-    # which for mapped arrays take most of its time
+    # which for mapped arrays take most of its time: here they are plain ones over the same memory
     library.GGUFReader = functools.cache(library.GGUFReader)
-    library.gguf_reader.np = _unmapped()
+    unmapped = ModuleType("numpy")
+    unmapped.__dict__.update(np.__dict__)
+    unmapped.__dict__["memmap"] = lambda *given, **named: np.asarray(np.memmap(*given, **named))
+    library.gguf_reader.np = unmapped
     try:
         _describe_here(gguf, folder)
     except Exception:  # said by the caller, who does it once more

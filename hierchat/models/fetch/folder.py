@@ -1,4 +1,4 @@
-"""What a folder of safetensors holds, found out before loading it: kind, size, wholeness, identity."""
+"""Find out what a folder of safetensors holds before loading it: kind, size, wholeness, identity."""
 
 from __future__ import annotations
 
@@ -30,24 +30,19 @@ class Facts:
 
 
 def read_folder(folder: Path) -> Facts:
-    """Raises MissingError, BrokenFileError or UnsupportedError, naming the file that cannot be loaded."""
+    """Read what a folder holds. Raises MissingError, BrokenFileError or UnsupportedError, naming the file."""
     config = causal_config(folder, folder.name)
     numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
+    unquantised = [n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name]
     try:
-        size = Size(
-            parameters=sum(numels.values()),
-            embeddings=sum(
-                n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name
-            ),
-            slot=slot_of(config),
-        )
+        size = Size(parameters=sum(numels.values()), embeddings=sum(unquantised), slot=slot_of(config))
     except NONSENSE as error:
         raise BrokenFileError(f"{folder} does not say what model it is. Fetch or copy it again.") from error
     return Facts(size, getattr(config, "max_position_embeddings", None) or 2048, identity_of(folder))
 
 
 def slot_of(config: Any) -> int:
-    """Numbers per position of the key-value cache, by transformers' configuration."""
+    """Count numbers per position of the key-value cache, by transformers' configuration."""
     said = of_text(config.to_dict())
     if said.get("model_type") in ARCHITECTURES:
         return slot_size(said)
@@ -59,13 +54,13 @@ def slot_of(config: Any) -> int:
 
 
 def identity_of(folder: Path) -> str:
-    """See Facts. Imports no transformers. Raises MissingError or BrokenFileError."""
+    """Name the weights of a folder. Imports no transformers. Raises MissingError or BrokenFileError."""
     converted = source_sha256(folder)
     return f"gguf:{converted}" if converted else f"safetensors:{_sampled_sha256(_shards(folder))}"
 
 
 def causal_config(folder: Path, name: str) -> Any:
-    """transformers' configuration of a model that chats; errors say its `name`. Raises as read_folder does."""
+    """Read transformers' configuration of a model that chats; errors say its `name`. Raises as read_folder does."""
     from transformers import AutoConfig
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
@@ -91,7 +86,7 @@ def causal_config(folder: Path, name: str) -> Any:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What config.json says, with `model_type` a text and numbers that can be. Raises MissingError, BrokenFileError."""
+    """Read config.json; its model_type is a text, and its numbers can be. Raises MissingError, BrokenFileError."""
     file = folder / "config.json"
     if not file.exists():
         raise MissingError(f"{folder} is no model folder: it has no config.json.")
@@ -110,14 +105,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _json(file: Path) -> Any:
-    """Raises ValueError, RecursionError."""
     if (size := file.stat().st_size) > _MOST_CONFIG:
         raise ValueError(f"it has {size:,} bytes")
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _shards(folder: Path) -> list[Path]:
-    """The safetensors files, all of those that the index names."""
+    """List the safetensors files, all of those that the index names."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         try:
@@ -137,7 +131,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _tensors(shard: Path) -> dict[str, int]:
-    """Numbers in each tensor that a safetensors file declares; checks that the file is as long as they need."""
+    """Count the numbers in each tensor that a safetensors file declares, and check the file's length."""
     try:
         size = shard.stat().st_size
         with shard.open("rb") as file:
@@ -158,9 +152,7 @@ def _tensors(shard: Path) -> dict[str, int]:
 
 
 def _sampled_sha256(shards: list[Path]) -> str:
-    """Over each file's header, size and 16 blocks spread through it: quick, the same for every whole copy,
-    and another for retrained weights. An edit of a few bytes between the blocks goes unseen.
-    """
+    """Hash each file's header, size and 16 blocks spread through it: edits of a few bytes between go unseen."""
     digest = hashlib.sha256()
     for shard in shards:
         size = shard.stat().st_size

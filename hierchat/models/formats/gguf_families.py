@@ -1,20 +1,18 @@
-"""GGUF files that transformers' modules compute: a table of families with their configurations and tensors.
-
-A family reads its configuration from the head of a file, in transformers' terms, and makes the tensors of transformers'
-module out of the file's: what llama.cpp's converter did is undone."""
+"""GGUF files that transformers' modules compute: a table of families, which read the configuration of transformers'
+module from a file's head, and make its tensors out of the file's by undoing what llama.cpp's converter did."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.models.architectures.architecture import EMBEDDING, HEAD, LAYER_EMBEDDING
+from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
 from hierchat.models.architectures.model_config import FULL, SLIDING
 from hierchat.models.formats.gguf_head import Head, by_layer, has, layers_of, needed, rope_parameters
 
@@ -25,21 +23,13 @@ CONVOLUTION, STATE = "conv", "linear_attention"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def itself(tensor: Floats) -> Floats:
-    """Return a tensor as the file has it."""
-    return tensor
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """How a tensor of the module is made. `of`: names in the file, those of a layer without the layer; none: the one
-    that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one are not
-    counted.
+    that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one do not
+    count. Of matrices `make` moves whole rows, or with `columns` whole columns: so it can say which go where."""
 
-    For matrices `make` moves whole rows, or with `columns` whole columns, and computes nothing: so it can say which go
-    where."""
-
-    make: Callable[..., Any] = itself
+    make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
     whole: str = ""
     columns: bool = False
@@ -87,11 +77,7 @@ class Family:
         return {key: _decimal(value) for key, value in found.items() if value is not None}
 
 
-# How tensors are made
-
-
 def joined(axis: int) -> Callable[..., Floats]:
-    """Return what puts tensors behind each other."""
     return lambda *tensors: np.concatenate(tensors, axis=axis)
 
 
@@ -115,10 +101,9 @@ def halves(heads: int) -> Part:
     return Part(half_split)
 
 
+_APART = ("ffn_gate_exps.weight", "ffn_up_exps.weight")
 EXPERTS = {
-    "experts.gate_up_proj": Part(
-        joined(1), ("ffn_gate_exps.weight", "ffn_up_exps.weight"), "ffn_gate_up_exps.weight"
-    ),
+    "experts.gate_up_proj": Part(joined(1), _APART, "ffn_gate_up_exps.weight"),
     "experts.down_proj": Part(of=("ffn_down_exps.weight",)),
 }
 STATES = {"A_log": Part(logarithm), "dt_bias": Part(of=("ssm_dt.bias",))}
@@ -127,20 +112,17 @@ SCORE_BIAS = {"e_score_correction_bias": Part(of=("exp_probs_b.bias",))}
 
 
 # What heads of files say of families
-
-
 def _shape(head: Head, name: str, axis: int) -> int | None:
     """Return the size of a tensor along an axis; None where the file has no such tensor."""
     return next((tensor.shape[axis] for tensor in head.tensors if tensor.name == name), None)
 
 
-def _state_sizes(head: Head, names: Mapping[str, str]) -> dict[str, int]:
-    """Return sizes of layers that keep a running state, by the configuration's names of them. `head`: numbers per
-    head; the others are keys of `ssm.`."""
-    keys = ("conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size")
-    found = {key: int(needed(head, f"ssm.{key}")) for key in keys}
-    found["head"] = found["inner_size"] // found["time_step_rank"]
-    return {name: found[key] for name, key in names.items()}
+def _state_sizes(head: Head, *names: str) -> dict[str, int]:
+    """Return sizes of layers with a running state by the configuration's names: those of the convolution's width, a
+    state's size, groups, heads, and numbers per head."""
+    keys = ("conv_kernel", "state_size", "group_count", "time_step_rank")
+    found = [int(needed(head, f"ssm.{key}")) for key in keys]
+    return dict(zip(names, [*found, int(needed(head, "ssm.inner_size")) // found[-1]], strict=True))
 
 
 def _decimal(value: Any) -> Any:
@@ -164,55 +146,48 @@ _ROUTED = {
     "moe_intermediate_size": "expert_feed_forward_length",
 }
 _SCORED = {"n_group": "expert_group_count", "topk_group": "expert_group_used_count"}
+_WEIGHED = {"norm_topk_prob": "expert_weights_norm", "routed_scaling_factor": "expert_weights_scale"}
+_WITH_SHARED = {
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+}
 
 
-# Cohere 2, such as Command R7B: windows but in every fourth layer
-
-
-def _cohere2(head: Head) -> dict[str, Any]:
+def _with_windows(head: Head) -> dict[str, Any]:
     every = head.of_architecture("attention.sliding_window_pattern") or 4
     return {"layer_types": [SLIDING if (layer + 1) % every else FULL for layer in range(layers_of(head))]}
 
 
 # Gemma 3n, its text model: four streams side by side (AltUp), per-layer inputs, keys that layers share
-
-
 def _gemma3n(head: Head) -> dict[str, Any]:
     rope = rope_parameters(head)
     rope.pop("partial_rotary_factor")
     local = head.of_architecture("rope.freq_base_swa") or 10_000.0
+    windowed = by_layer(head, "attention.sliding_window_pattern")
     deviations = by_layer(head, "activation_sparsity_scale")
     return {
         "intermediate_size": by_layer(head, "feed_forward_length"),
-        "layer_types": [
-            SLIDING if one else FULL for one in by_layer(head, "attention.sliding_window_pattern")
-        ],
+        "layer_types": [SLIDING if one else FULL for one in windowed],
         "rope_parameters": {FULL: rope, SLIDING: {"rope_type": "default", "rope_theta": local}},
         "vocab_size_per_layer_input": _shape(head, LAYER_EMBEDDING.gguf, -1),
         "laurel_rank": _shape(head, "blk.0.laurel_l.weight", 1),
         # Files have standard deviations of a normal distribution; transformers the share below them
-        "activation_sparsity_pattern": [
-            round((1 + math.erf(one / math.sqrt(2))) / 2, 6) for one in deviations
-        ],
+        "activation_sparsity_pattern": [round((1 + math.erf(one / 2**0.5)) / 2, 6) for one in deviations],
     }
 
 
 def _gemma3n_parts(config: Config) -> Mapping[str, Part]:
     names = {"altup_projections": "altup_proj", "altup_unembed_projections": "altup_unembd_proj"}
     return {
-        f"{name}.{stream}.weight": Part(partial(_stream, stream), (f"{ours}.weight",))
+        f"{name}.{stream}.weight": Part(itemgetter(stream), (f"{ours}.weight",))
         for name, ours in names.items()
         for stream in range(config["altup_num_inputs"] - 1)
     }
 
 
-def _stream(stream: int, tensor: Floats) -> Floats:
-    return np.asarray(tensor[stream])
-
-
 # GLM 4 with experts, such as GLM 4.5 Air; its files have the layer for multi-token prediction, too
-
-
 def _glm4moe(head: Head) -> dict[str, Any]:
     return {
         "attention_bias": has(head, "attn_q.bias"),
@@ -225,19 +200,11 @@ def _glm4moe(head: Head) -> dict[str, Any]:
 # Granite 4 (Mamba 2 and attention, with experts or without), and Granite MoE. Queries and keys are interleaved as
 # Llama's are, even where there are no rotary positions.
 
-_GRANITE = {
+GRANITE = {
     "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale",
     "attention_multiplier": "attention.scale",
     "logits_scaling": "logit_scale",
-}
-_MAMBA = {
-    "mamba_n_heads": "time_step_rank",
-    "mamba_d_head": "head",
-    "mamba_n_groups": "group_count",
-    "mamba_d_state": "state_size",
-    "mamba_d_conv": "conv_kernel",
-    "mamba_expand": "inner_size",
 }
 
 
@@ -249,13 +216,13 @@ def _granite_experts(head: Head) -> dict[str, Any]:
 
 
 def _granite_hybrid(head: Head) -> dict[str, Any]:
-    sizes = _state_sizes(head, _MAMBA)
-    sizes["mamba_expand"] //= int(head.of_architecture("embedding_length"))
+    names = ("mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads", "mamba_d_head")
     shared = head.of_architecture("expert_shared_feed_forward_length")
     return {
         **_granite_experts(head),
         **_attentive(head, STATE),
-        **sizes,
+        **_state_sizes(head, *names),
+        "mamba_expand": int(needed(head, "ssm.inner_size")) // int(head.of_architecture("embedding_length")),
         "shared_intermediate_size": shared or head.of_architecture("feed_forward_length"),
         "position_embedding_type": "rope" if head.of_architecture("rope.scaling.finetuned") else None,
         "mamba_conv_bias": has(head, "ssm_conv1d.bias"),
@@ -286,8 +253,6 @@ def _granite_parts(config: Config) -> Mapping[str, Part]:
 
 
 # LFM2: short convolutions and attention; with experts, where only the first layers are dense
-
-
 def _lfm2(head: Head) -> dict[str, Any]:
     found = {**_attentive(head, CONVOLUTION), "conv_bias": has(head, "shortconv.conv.bias")}
     if head.architecture == "lfm2moe":
@@ -302,25 +267,6 @@ _LFM2_PARTS = {**EXPERTS, "feed_forward.expert_bias": Part(of=("exp_probs_b.bias
 
 # Nemotron H: a layer is Mamba 2, attention, or an MLP, dense or of experts. llama.cpp converts it as Granite's hybrids,
 # so queries and keys are interleaved though nothing rotates them.
-
-_NEMOTRON_SIZES = {
-    "mamba_num_heads": "time_step_rank",
-    "mamba_head_dim": "head",
-    "n_groups": "group_count",
-    "ssm_state_size": "state_size",
-    "conv_kernel": "conv_kernel",
-}
-_NEMOTRON_EXPERTS = {
-    "n_routed_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-    "n_shared_experts": "expert_shared_count",
-    "moe_intermediate_size": "expert_feed_forward_length",
-    "moe_shared_expert_intermediate_size": "expert_shared_feed_forward_length",
-    "norm_topk_prob": "expert_weights_norm",
-    "routed_scaling_factor": "expert_weights_scale",
-}
-
-
 def _nemotron_h(head: Head) -> dict[str, Any]:
     attentive, wide = by_layer(head, "attention.head_count_kv"), by_layer(head, "feed_forward_length")
     routed = {tensor.name for tensor in head.tensors if tensor.name.endswith("ffn_gate_inp.weight")}
@@ -333,7 +279,9 @@ def _nemotron_h(head: Head) -> dict[str, Any]:
         return "moe" if f"blk.{layer}.ffn_gate_inp.weight" in routed else "mlp"
 
     found = {
-        **_state_sizes(head, _NEMOTRON_SIZES),
+        **_state_sizes(
+            head, "conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads", "mamba_head_dim"
+        ),
         "layers_block_type": [kind(layer) for layer in range(len(attentive))],
         "num_key_value_heads": max(attentive),
         "intermediate_size": max(wide),
@@ -341,7 +289,8 @@ def _nemotron_h(head: Head) -> dict[str, Any]:
         "use_bias": has(head, "ssm_in.bias"),
     }
     if routed:
-        found |= {key: needed(head, name) for key, name in _NEMOTRON_EXPERTS.items()}
+        width = {"moe_shared_expert_intermediate_size": "expert_shared_feed_forward_length"}
+        found |= {key: needed(head, name) for key, name in (_WITH_SHARED | _WEIGHED | width).items()}
         found |= {key: head.of_architecture(name) for key, name in _SCORED.items()}
         found["moe_latent_size"] = head.of_architecture("moe_latent_size")
     return found
@@ -363,22 +312,19 @@ def _nemotron_h_parts(config: Config) -> Mapping[str, Part]:
 # Qwen3.5 have the value heads in turn: the first of each key's, then the second of each; transformers has a key's
 # together. Qwen3-Next's files cut apart what transformers projects at once, key by key.
 
-_DELTA_NET = {
-    "linear_conv_kernel_dim": "conv_kernel",
-    "linear_key_head_dim": "state_size",
-    "linear_value_head_dim": "head",
-    "linear_num_key_heads": "group_count",
-    "linear_num_value_heads": "time_step_rank",
-}
 _QWEN35_EXPERTS = _ROUTED | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"}
-_QWEN35_NORMS = {"norm.weight": Part(minus_one), "linear_attn.norm.weight": Part(itself)}
+_QWEN35_NORMS = {"norm.weight": Part(minus_one), "linear_attn.norm.weight": Part()}
 
 
 def _qwen3next(head: Head) -> dict[str, Any]:
     layers, every = layers_of(head), head.of_architecture("full_attention_interval") or 4
     recurrent = head.of_layers("attention.recurrent_layers")[:layers]
     recurrent = recurrent or [bool((layer + 1) % every) for layer in range(layers)]
-    return {**_state_sizes(head, _DELTA_NET), "layer_types": [STATE if one else FULL for one in recurrent]}
+    names = [
+        f"linear_{name}" for name in ("conv_kernel_dim", "key_head_dim", "num_key_heads", "num_value_heads")
+    ]
+    sizes = _state_sizes(head, *names, "linear_value_head_dim")
+    return {**sizes, "layer_types": [STATE if one else FULL for one in recurrent]}
 
 
 def _qwen35(head: Head) -> dict[str, Any]:
@@ -440,7 +386,7 @@ def _qwen3next_parts(config: Config) -> Mapping[str, Part]:
 
 
 _ALL = (
-    Family(
+    Family(  # such as Command R7B: windows but in every fourth layer
         "cohere2",
         ("cohere2",),
         needs={
@@ -448,7 +394,7 @@ _ALL = (
             "layer_norm_eps": "attention.layer_norm_epsilon",
             "logit_scale": "logit_scale",
         },
-        more=_cohere2,
+        more=_with_windows,
     ),
     Family(
         "gemma3n",
@@ -468,24 +414,16 @@ _ALL = (
     Family(
         "glm4moe",
         ("glm4_moe",),
-        needs={
-            "n_routed_experts": "expert_count",
-            "n_shared_experts": "expert_shared_count",
-            "num_experts_per_tok": "expert_used_count",
-            "moe_intermediate_size": "expert_feed_forward_length",
-        },
-        may=_SCORED
-        | {"norm_topk_prob": "expert_weights_norm", "routed_scaling_factor": "expert_weights_scale"},
+        needs=_WITH_SHARED,
+        may=_SCORED | _WEIGHED,
         more=_glm4moe,
         parts=lambda config: EXPERTS | SCORE_BIAS,
     ),
-    Family(
-        "granitehybrid", ("granitemoehybrid",), needs=_GRANITE, more=_granite_hybrid, parts=_granite_parts
-    ),
+    Family("granitehybrid", ("granitemoehybrid",), needs=GRANITE, more=_granite_hybrid, parts=_granite_parts),
     Family(
         "granitemoe",
         ("granitemoe", "granitemoeshared"),
-        needs=_GRANITE,
+        needs=GRANITE,
         more=_granite_moe,
         parts=_granite_parts,
     ),

@@ -1,5 +1,4 @@
-"""The head of a GGUF file, or of several that are one model: what model it is and what its tensors are, read in a
-moment.
+"""Read the head of a GGUF file, or of several that are one model: what model it is and what its tensors are.
 
 gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over
 unless they are asked for."""
@@ -16,13 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hierchat.models.architectures.architecture import LONG_FACTORS
+from hierchat.models.architectures.families import LONG_FACTORS
 from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError
 
-# A model in several GGUF files, NAME-00001-of-00003.gguf and so on, as llama.cpp's tools cut it. All of
-# them lie in one folder. The first says what model it is; each says where its own tensors are.
-
-
+# A model in several GGUF files of a folder, NAME-00001-of-00003.gguf and so on, as llama.cpp's tools cut it. The first
+# says what model it is; each says where its own tensors are.
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
@@ -53,12 +50,10 @@ def require_shards(path: Path) -> list[Path]:
 
 
 def whole_models(names: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the first file of each model that is whole among these GGUF files, and all its files.
-
-    A name may claim 99,999 files: what claims more than there are is passed over before they are named."""
+    """Yield the first file of each model that is whole among these GGUF files, and all its files."""
     there = set(names)
     for name in names:
-        found = _SHARD.search(name)
+        found = _SHARD.search(name)  # a name may claim 99,999 files
         if found and int(found[2]) > len(there):
             continue
         parts = shard_names(name)
@@ -135,10 +130,8 @@ class Head:
 
 def partial_rotary(head: Head) -> float | None:
     """Return the share of a head's numbers that rotary positions rotate; None where it is all."""
-    rotated, heads = (
-        head.of_architecture("rope.dimension_count"),
-        head.of_architecture("attention.head_count"),
-    )
+    rotated = head.of_architecture("rope.dimension_count")
+    heads = head.of_architecture("attention.head_count")
     if not rotated or not heads:
         return None
     size = head.of_architecture("attention.key_length") or head.of_architecture("embedding_length") // heads
@@ -152,6 +145,7 @@ def scaling_of(head: Head) -> dict[str, Any] | None:
         kind = "longrope"  # older files do not say it
     if kind in (None, "none"):
         return None
+    both = head.of_architecture("rope.scaling.yarn_log_multiplier") or None
     found = {
         "rope_type": kind,
         "factor": head.of_architecture("rope.scaling.factor"),
@@ -159,12 +153,11 @@ def scaling_of(head: Head) -> dict[str, Any] | None:
         "beta_fast": head.of_architecture("rope.scaling.yarn_beta_fast"),
         "beta_slow": head.of_architecture("rope.scaling.yarn_beta_slow"),
         "truncate": False if head.architecture == "gpt-oss" else None,  # as it was trained
+        "attention_factor": head.of_architecture("rope.scaling.attn_factor") if kind == "longrope" else None,
+        "mscale": both,
+        "mscale_all_dim": both,
+        "llama_4_scaling_beta": head.of_architecture("attention.temperature_scale"),
     }
-    if kind == "longrope":
-        found["attention_factor"] = head.of_architecture("rope.scaling.attn_factor")
-    if both := head.of_architecture("rope.scaling.yarn_log_multiplier"):
-        found |= {"mscale": both, "mscale_all_dim": both}
-    found["llama_4_scaling_beta"] = head.of_architecture("attention.temperature_scale")
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -199,8 +192,7 @@ def has(head: Head, ending: str) -> bool:
 
 
 def head_in(data: bytes) -> Head | None:
-    """Read the head of a file of which only the beginning is here; None where it does not reach so far. Raises
-    BrokenFileError where this begins no GGUF file."""
+    """Read the head out of the beginning of a file; None where more of it is needed. Raises BrokenFileError."""
     if data[:4] != _MAGIC:
         raise BrokenFileError("This is no GGUF file.")
     with suppress(struct.error, *NONSENSE):

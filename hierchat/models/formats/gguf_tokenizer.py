@@ -1,9 +1,9 @@
-"""The tokenizer of a GGUF file with BPE of bytes, or of characters as Gemma has it, built from its vocabulary and
-merges (or scores) in a second.
+"""Build the tokenizer of a GGUF file, BPE of bytes or of characters as Gemma has it, from its vocabulary and merges (or
+scores) in a second.
 
-It is the one that transformers makes of the file, without transformers' way there, which reads the file with gguf's
-own reader; and with what transformers leaves out: the digits of SmolLM, the normal form of Qwen, the whole words of
-Llama 3. Other kinds of tokenizer, and splits that are not listed, are left to transformers."""
+It is the one that transformers makes of the file in tens of seconds, and has what transformers leaves out: the digits
+of SmolLM, the normal form of Qwen, the whole words of Llama 3. Other kinds of tokenizer, and splits that are not
+listed, are left to transformers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from hierchat.models.formats.gguf_head import Head, read_head
 from hierchat.models.progress import BrokenFileError
-
-# The ways to split text before merging that GGUF files name, and which tokenizers can be built.
-
 
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -37,36 +34,18 @@ _SEED = _QWEN2.replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
 DIGITS, GPT2 = "digits", "gpt2"
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")
 SPLITS: dict[str, str | tuple[str, ...]] = {
-    "a.x-4.0": GPT2,
-    "chatglm-bpe": _LLAMA3,
-    "command-r": DIGITS,
-    "dbrx": _LLAMA3,
+    **dict.fromkeys(("a.x-4.0", "exaone4", "mellum", "olmo", "trillion"), GPT2),
+    **dict.fromkeys(("command-r", "minerva-7b", "refact", "smollm", "starcoder"), DIGITS),
+    **dict.fromkeys(
+        ("chatglm-bpe", "dbrx", "falcon3", "glm4", "lfm2", "llama-bpe", "llama-v3", "llama3"), _LLAMA3
+    ),
+    **dict.fromkeys(("midm-2.0", "pixtral", "smaug-bpe"), _LLAMA3),
+    **dict.fromkeys(("deepseek-r1-qwen", "kormo", "megrez", "qwen2"), _QWEN2),
     "deepseek-coder": _DEEPSEEK_CODER,
-    "deepseek-r1-qwen": _QWEN2,
-    "exaone4": GPT2,
-    "falcon3": _LLAMA3,
-    "glm4": _LLAMA3,
     "gpt-4o": _GPT4O,
-    "kormo": _QWEN2,
-    "lfm2": _LLAMA3,
-    "llama-bpe": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "llama3": _LLAMA3,
-    "megrez": _QWEN2,
-    "mellum": GPT2,
-    "midm-2.0": _LLAMA3,
-    "minerva-7b": DIGITS,
-    "olmo": GPT2,
-    "pixtral": _LLAMA3,
-    "qwen2": _QWEN2,
     "qwen35": _QWEN35,
-    "refact": DIGITS,
     "seed-coder": _SEED,
-    "smaug-bpe": _LLAMA3,
-    "smollm": DIGITS,
-    "starcoder": DIGITS,
     "tekken": _TEKKEN,
-    "trillion": GPT2,
 }
 """How text is split before merging, by the file's name for it: a pattern, several of which each splits what those
 before it left, GPT-2's way, or each digit by itself and the rest as GPT-2 did."""
@@ -80,7 +59,7 @@ them are left to it."""
 
 
 def unknown_tokenizer(head: Head) -> str | None:
-    """Why a file's tokenizer cannot be built here, by its head; None where nothing speaks against it."""
+    """Return why a file's tokenizer cannot be built here, by its head; None if it can."""
     kind, split = (head.values.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
     if head.architecture == SCORED or (kind == "gpt2" and split in SPLITS):
         return None
@@ -97,20 +76,19 @@ _NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_t
 
 
 def require_bounded_tokens(gguf: Path, values: Mapping[str, Any]) -> None:
-    """Check that the texts of a file's tokenizer are no longer than those of any tokenizer, for building one takes time
-    by their length. `values`: of its head, arrays included. Raises BrokenFileError, naming the file."""
+    """Check that a tokenizer's texts are not absurdly long: building it takes time by their length. `values`: of the
+    file's head, arrays included. Raises BrokenFileError, naming the file."""
     longest = squares = 0
     for key in ("tokens", "merges"):
         for text in values.get(_PREFIX + key) or ():
             longest, squares = max(longest, len(text)), squares + len(text) ** 2
-    if longest > _LONGEST_TOKEN or squares > _MOST_SQUARES:
-        raise BrokenFileError(
-            f"{gguf} has a tokenizer of strange size: a token of {longest:,} characters, where {_LONGEST_TOKEN:,} are "
-            "read at most. Choose another file."
-            if longest > _LONGEST_TOKEN
-            else f"{gguf} has a tokenizer of strange size: its tokens are longer than those of any tokenizer. Choose "
-            "another file."
-        )
+    if longest > _LONGEST_TOKEN:
+        said = f"a token of {longest:,} characters, where {_LONGEST_TOKEN:,} are read at most"
+    elif squares > _MOST_SQUARES:
+        said = "its tokens are longer than those of any tokenizer"
+    else:
+        return
+    raise BrokenFileError(f"{gguf} has a tokenizer of strange size: {said}. Choose another file.")
 
 
 def write_tokenizer(gguf: Path, folder: Path) -> bool:
@@ -121,11 +99,10 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
     try:
         named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}
-        if values.get("general.architecture") == SCORED:
+        if scored := values.get("general.architecture") == SCORED:
             said["merges"] = _merges_by_score(said)
-            tokenizer = _of_characters(said, named)
-        else:
-            tokenizer = _of_characters(said, named) if said.get("model") == "gemma4" else _build(said, named)
+        by_characters = scored or said.get("model") == "gemma4"
+        tokenizer = _of_characters(said, named) if by_characters else _build(said, named)
     except Exception:  # the tokenizers library raises nothing more exact; transformers says what is wrong
         return False
     if tokenizer is None:
@@ -190,8 +167,7 @@ def _splitter(
 
 
 def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
-    """As the publisher's tokenizers of Gemma: spaces are a character of their own, and what no token has becomes
-    bytes."""
+    """Build Gemma's kind: spaces are a character of their own, and what no token has becomes bytes."""
     if said.get("add_space_prefix"):
         return None
     tokens, types = said["tokens"], said.get("token_type") or []
@@ -215,7 +191,7 @@ def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokeni
 
 
 def _merges_by_score(said: dict[str, Any]) -> list[str]:
-    """What leads to each token: two others. The higher its score, the earlier."""
+    """Find the two tokens that lead to each other one. The higher its score, the earlier."""
     normal = {
         token: (-score, number)
         for number, (token, score, kind) in enumerate(
@@ -239,7 +215,7 @@ def _token(said: dict[str, Any], key: str) -> str | None:
 def _around(
     tokenizer: Tokenizer, said: dict[str, Any], named: dict[str, str | None]
 ) -> processors.TemplateProcessing:
-    """The tokens that the file wants before and behind a text."""
+    """Put the tokens that the file wants before and behind a text."""
     begin = named["bos_token"] if said.get("add_bos_token") else None
     end = named["eos_token"] if said.get("add_eos_token") else None
 

@@ -1,9 +1,9 @@
-"""How the blocks of a GGUF file lie in memory: rows interleaved, so that a register holds the same place of many rows.
+"""Lay the blocks of a GGUF file out in memory: rows interleaved, so that a register holds the same place of many rows.
 
 A panel is `lanes` rows. Of a block of the file it holds, in this order: the head (scales), field by field, each element
 for all rows side by side; then for each 32 weights their numbers in words of 32 bits, word by word for all rows. The
-numbers are put together anew, so that few instructions take them apart (words.pack), but none is widened: a matrix has
-the size that it has in the file, but for its last panel, which is filled up with rows of zeros."""
+numbers are put together anew, so that few instructions take them apart (`pack`), but none is widened: a matrix has the
+size that it has in the file, but for its last panel, which is filled up with rows of zeros."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WIDE = {"IQ1_WIDE": 0.125, "IQ2_WIDE": 0.125, "IQ3_WIDE": 0.25, "IQ3_S_WIDE": 1.
 """No types of files: what codebooks makes of those of one to three bits. By what their scale is to be multiplied."""
 
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN, AS_STORED = range(6)
-"""Where a file has the numbers of a block; see words.read. Those AS_STORED are fields of the head: words of the file
+"""Where a file has the numbers of a block; see `read`. Those AS_STORED are fields of the head: words of the file
 that stay as they are."""
 
 
@@ -63,10 +63,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A block of `weights` weights, `size` bytes in the file and in memory.
-
-    `bits` of a number; `numbers`: the byte where they begin; `high`: where the bits above the fourth begin.
-    """
+    """A block of `weights` weights, `size` bytes in the file and in memory. `bits` of a number; `numbers`: the byte
+    where they begin; `high`: where the bits above the fourth begin."""
 
     weights: int
     size: int
@@ -115,14 +113,11 @@ LAYOUTS = {
 """By the name of the block type."""
 
 
-# The numbers of 32 weights between a file's block and the words that the kernels read. In between they are
-# eight words of four bytes, in order. Packed, bit b of word w of 32 numbers means: 4 bits: word i holds
-# numbers 4 i to 4 i + 3 in the low halves of its bytes, and 16 further on in the high ones; 5 bits: before
-# them a word of the fifth bits, those of pair t (numbers 4 (t / 2) + t % 2 and two further on) at bits t
-# and 16 + t; 6 bits: three words for every four, a byte each for three of them, and the fourth's bits two
-# by two above.
-
-
+# The numbers of 32 weights between a file's block and the words that the kernels read: in between, eight words of four
+# bytes, in order. Packed, bit b of word w of 32 numbers means: 4 bits: word i holds numbers 4 i to 4 i + 3 in the low
+# halves of its bytes, and 16 further on in the high ones; 5 bits: before them a word of the fifth bits, those of pair t
+# (numbers 4 (t / 2) + t % 2 and two further on) at bits t and 16 + t; 6 bits: three words for every four, a byte each
+# for three of them, and the fourth's bits two by two above.
 kernel = Kernels(__file__)
 
 LOW = np.uint32(0x0F0F0F0F)
@@ -280,8 +275,6 @@ def unpack(bits, words, out):  # type: ignore[no-untyped-def]
 
 
 # Matrices of a file into panels (layouts) and rows of them back, compiled.
-
-
 Raw = NDArray[np.uint8]
 THREADS = 2
 _LITTLE = 64
@@ -289,7 +282,7 @@ _LITTLE = 64
 
 
 def interleave(name: str, raw: Raw, lanes: int, order: NDArray[np.int64] | None = None) -> Raw:
-    """Rows as a file has them, uint8 [rows, bytes of a row], as one piece of panels. `order`: which row goes where."""
+    """Interleave a file's rows, uint8 [rows, bytes of a row], as one piece of panels. `order`: which row goes where."""
     order = np.arange(len(raw)) if order is None else order
     row_bytes, panels = raw.shape[1], -(-len(order) // lanes)
     out = np.empty(panels * lanes * row_bytes, np.uint8)
@@ -310,7 +303,7 @@ def interleave(name: str, raw: Raw, lanes: int, order: NDArray[np.int64] | None 
 
 
 def restore(name: str, data: Raw, lanes: int, rows: NDArray[np.int64], row_bytes: int) -> Raw:
-    """Some rows of panels as a file has them: uint8 [len(rows), row_bytes]."""
+    """Return some rows of panels as a file has them: uint8 [len(rows), row_bytes]."""
     out = np.zeros((len(rows), row_bytes + row_bytes % 2), np.uint8)
     _restore(data, rows, *_tables(name), lanes, out, out.view(np.uint16))
     return out[:, :row_bytes]
@@ -318,7 +311,7 @@ def restore(name: str, data: Raw, lanes: int, rows: NDArray[np.int64], row_bytes
 
 @cache
 def _tables(name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The fields of the head, and the rest of a layout."""
+    """Return the fields of the head, and the rest of a layout."""
     layout = LAYOUTS[name]
     fields = np.array([[f.offset, f.size, f.count] for f in layout.head], np.int64)
     rest = [layout.weights, layout.size, layout.bits, layout.source, layout.numbers, layout.high]
@@ -389,8 +382,6 @@ def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-u
 
 # Weights in large pages. A forward reads every weight once; where pages of 4 KB lie in memory then takes as
 # long to find as a quarter of the reading itself (docs/log.md).
-
-
 SMALLEST = 32 * 2**20
 """Bytes. What is smaller stays in a processor's caches."""
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -398,9 +389,12 @@ _PIECE = 32 * 2**20
 
 
 def in_large_pages(path: Path, begin: int, size: int) -> NDArray[np.uint8] | None:
-    """`size` bytes of a file from `begin` on, copied into memory of large pages; None where a mapping of the file does
-    as well: it is small, or the system gives no such pages. Raises OSError, or MemoryError where there is no room."""
-    if sys.platform != "linux" or size < SMALLEST or not _system_has_them():
+    """Copy `size` bytes of a file from `begin` on into memory of large pages; None where a mapping of the file does as
+    well: it is small, or the system gives no such pages. Raises OSError, or MemoryError where there is no room."""
+    try:
+        if sys.platform != "linux" or size < SMALLEST or "[never]" in _SETTING.read_text():
+            return None
+    except OSError:
         return None
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared ones get none
@@ -423,10 +417,3 @@ def in_large_pages(path: Path, begin: int, size: int) -> NDArray[np.uint8] | Non
     finally:
         os.close(file)
     return np.frombuffer(memory, np.uint8)
-
-
-def _system_has_them() -> bool:
-    try:
-        return "[never]" not in _SETTING.read_text()
-    except OSError:
-        return False

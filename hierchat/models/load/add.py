@@ -4,29 +4,29 @@ before it is written into the user's models.yaml, and refused with the reason wh
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hierchat.config import models_dir
-from hierchat.models.architectures.architecture import EMBEDDING, HEAD, LAYER_EMBEDDING
-from hierchat.models.architectures.model_config import experts_of, require_plausible, slot_size
-from hierchat.models.catalogue import Catalogue, Gguf, ModelEntry
+from hierchat.models.architectures import model_config
+from hierchat.models.architectures.families import EMBEDDING, HEAD, LAYER_EMBEDDING
+from hierchat.models.catalogue import Catalogue, Gguf, Hub, ModelEntry
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch.hub import HubFile, HubModel, fetch_beginning, hub_model
 from hierchat.models.formats.gguf_config import gguf_config
-from hierchat.models.formats.gguf_head import Head, read_head, shards, without_number
+from hierchat.models.formats.gguf_head import Head, Tensor, read_head, shards, without_number
 from hierchat.models.load.check import by_engine, remote_head, require_runnable_head
 from hierchat.models.own_catalogue import add_model, free_name
 from hierchat.models.progress import NONSENSE, BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.runnable import Step, gguf_step, refused, step, unsupported
 
-# What models.yaml shall say of a model that the user names, out of its config.json or the head of its GGUF
-# file.
-
+# What models.yaml shall say of a model, out of its config.json or the head of its GGUF file.
 
 CONTEXT = 8192
 """Positions that an added model gets at most; models.yaml may say more."""
@@ -45,19 +45,15 @@ class Described:
 
     @property
     def entry(self) -> ModelEntry:
-        """As the catalogue would have it."""
+        """Return it as the catalogue would have it."""
         return ModelEntry.model_validate({"name": free_name(without_number(self.name), _NONE), **self.fields})
-
-    def at(self, **source: Mapping[str, str]) -> Described:
-        """Return the description with the place that the model comes from."""
-        return replace(self, fields={"source": source, **self.fields})
 
 
 _NONE = Catalogue(models={}, default="")
 
 
 def add_described(described: Described, catalogue: Catalogue) -> str:
-    """Write it into the user's models.yaml; its name there. Raises CatalogueError."""
+    """Write a model into the user's models.yaml and return its name there. Raises CatalogueError."""
     name = free_name(without_number(described.name), catalogue)
     add_model(name, described.fields)
     return name
@@ -71,13 +67,12 @@ def of_head(name: str, head: Head) -> Described:
         require_runnable_head(entry.model_copy(update={"name": name}), head, device)
         config = gguf_config(head)
         computed = gguf_step(head, own=by_engine(entry, device, None), device=device)
-        embeddings = [tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS]
-        inner = [tensor for tensor in head.tensors if tensor not in embeddings]
         whole = head.parameters
-        rest = Head({}, tuple(inner)).parameters
-        counted = {"parameters": whole, "embeddings": whole - rest, "slot": _slot(config)}
-        size = {"size": counted | _active(head)} if whole else {}
-        fields = {**_context(config), **size, **_licence(head.values), **_kind(config)}
+        embeddings = _numbers(tensor for tensor in head.tensors if tensor.name in _EMBEDDINGS)
+        size = {"parameters": whole, "embeddings": embeddings, "slot": _slot(config), **_active(head)}
+        fields = {**_context(config), **({"size": size} if whole else {}), **_kind(config)}
+        if isinstance(licence := head.values.get("general.license"), str) and licence:
+            fields["licence"] = licence[:60]
     except NONSENSE as error:
         raise BrokenFileError(f"{name} does not say what model it is. Choose another file.") from error
     return Described(name, fields, computed, sum(tensor.size for tensor in head.tensors) or None)
@@ -88,9 +83,8 @@ def of_config(name: str, text: str | bytes, parameters: int | None = None) -> De
     `parameters`: in all of them, where that is known. Raises UnsupportedError, BrokenFileError."""
     try:
         config = json.loads(text)
-        require_plausible(config)
-        own = unsupported(config)
-        through = refused(config)
+        model_config.require_plausible(config)
+        own, through = unsupported(config), refused(config)
         on_cpu = best_device().startswith("cpu")
         computed = step(config, own=on_cpu)
         size = {"size": _size(config, parameters)} if parameters else {}
@@ -109,7 +103,7 @@ def _size(config: Mapping[str, Any], parameters: int) -> dict[str, int]:
     text = config.get("text_config") or config
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))
     rows = _number(text.get("vocab_size")) * _number(text.get("hidden_size"))
-    experts, active = experts_of(text)
+    experts, active = model_config.experts_of(text)
     width = _number(text.get("moe_intermediate_size") or text.get("intermediate_size"))
     layers = _number(text.get("num_hidden_layers"))
     asleep = 3 * _number(text.get("hidden_size")) * width * layers * max(experts - active, 0)
@@ -122,31 +116,31 @@ def _number(told: Any) -> int:
     return told if isinstance(told, int) and told > 0 else 0
 
 
+def _numbers(tensors: Iterable[Tensor]) -> int:
+    return sum(math.prod(tensor.shape) for tensor in tensors)
+
+
 def _active(head: Head) -> dict[str, int]:
     """Count the parameters that a token uses, where it activates some of several experts, or layers have inputs."""
     experts, active = (int(head.of_architecture(f"expert_{key}") or 0) for key in ("count", "used_count"))
-    several = [tensor for tensor in head.tensors if "_exps." in tensor.name]
-    asleep = 0
-    if several and 0 < active < experts:
-        asleep = Head({}, tuple(several)).parameters * (experts - active) // experts
-    inputs = tuple(tensor for tensor in head.tensors if tensor.name == LAYER_EMBEDDING.gguf)
-    looked_up = Head({}, inputs).parameters  # of which a token uses a row
+    several = _numbers(tensor for tensor in head.tensors if "_exps." in tensor.name)
+    asleep = several * (experts - active) // experts if 0 < active < experts else 0
+    # Of inputs of layers a token uses a row
+    looked_up = _numbers(tensor for tensor in head.tensors if tensor.name == LAYER_EMBEDDING.gguf)
     found = {"active": head.parameters - asleep - looked_up, "looked_up": looked_up}
     return {key: number for key, number in found.items() if number} if asleep or looked_up else {}
 
 
 def _context(config: Mapping[str, Any]) -> dict[str, int]:
     positions = (config.get("text_config") or config).get("max_position_embeddings")
-    return {
-        "context_length": min(CONTEXT, positions)
-        if isinstance(positions, int) and positions >= 16
-        else CONTEXT
-    }
+    if isinstance(positions, int) and positions >= 16:
+        return {"context_length": min(CONTEXT, positions)}
+    return {"context_length": CONTEXT}
 
 
 def _slot(config: Mapping[str, Any]) -> int:
     try:
-        return slot_size(config)
+        return model_config.slot_size(config)
     except NONSENSE:
         return 0
 
@@ -155,18 +149,9 @@ def _kind(config: Mapping[str, Any]) -> dict[str, str]:
     return {"kind": str(config["model_type"])} if config.get("model_type") else {}
 
 
-def _licence(values: Mapping[str, Any]) -> dict[str, str]:
-    licence = values.get("general.license")
-    return {"licence": licence[:60]} if isinstance(licence, str) and licence else {}
-
-
-# A model on the hub, described before its weights are fetched: from config.json, or the head of a GGUF
-# file, alone.
-
-
+# A model on the hub, described before its weights are fetched: from config.json, or the head of a GGUF file, alone.
 SAFETENSORS = ""
 """In place of a file's name: all of them."""
-_MOST_CONFIG = 16 << 20
 _LIKED = ("q4_k_m", "q4_k_s", "q4_0", "q5_k_m", "q8_0")
 
 
@@ -174,26 +159,22 @@ def describe(model: HubModel, file: str | None = None) -> Described:
     """Describe the model in one of its files; in the best one, if none is named. Raises a ModelError."""
     file = best(model) if file is None else file
     if file == SAFETENSORS:
-        return _of_safetensors(model)
+        if not model.safetensors:
+            said = "has no safetensors beside a config.json. Choose another model."
+            raise UnsupportedError(f"{model.repo} {said}")
+        config = fetch_beginning(model.repo, "main", "config.json", _JSON)
+        told = of_config(model.repo, config, None if model.packed else model.parameters)
+        return _on_hub(told, model, model.repo.split("/")[1], {"hub": {"repo": model.repo}})
     if not file.endswith(".gguf") or (model.files and file not in {one.name for one in model.files}):
         raise MissingError(f"{model.repo} has no file {file}. Choose another one.")
     told = of_head(file, remote_head(Gguf(repo=model.repo, file=file)))
-    told = told.at(gguf={"repo": model.repo, "file": file})
-    return replace(_licensed(told, model), name=Path(file).name)
+    return _on_hub(told, model, Path(file).name, {"gguf": {"repo": model.repo, "file": file}})
 
 
-def _of_safetensors(model: HubModel) -> Described:
-    if not model.safetensors:
-        raise UnsupportedError(f"{model.repo} has no safetensors beside a config.json. Choose another model.")
-    config = fetch_beginning(model.repo, "main", "config.json", _MOST_CONFIG)
-    told = of_config(model.repo, config, None if model.packed else model.parameters)
-    return replace(_licensed(told.at(hub={"repo": model.repo}), model), name=model.repo.split("/")[1])
-
-
-def _licensed(told: Described, model: HubModel) -> Described:
-    """Add the hub's licence where the file names none."""
-    told_by_hub = {"licence": model.licence} if model.licence and "licence" not in told.fields else {}
-    return replace(told, fields={**told.fields, **told_by_hub})
+def _on_hub(told: Described, model: HubModel, name: str, source: Mapping[str, Any]) -> Described:
+    """Add the place, and the hub's licence where the file names none."""
+    licence = {"licence": model.licence} if model.licence else {}
+    return replace(told, name=name, fields={"source": source, **licence, **told.fields})
 
 
 def best(model: HubModel) -> str:
@@ -230,9 +211,8 @@ def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
     said = said.strip().strip("\"'")
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
-    path = _path(said)
-    if path is not None:
-        told = _local(path)
+    if path := _path(said):
+        told = _folder(path) if path.is_dir() else _file(path)
     elif found := _REPO.match(said):
         repo, file = found["repo"], found["file"]
         told = describe(HubModel(repo) if file else hub_model(repo), file)
@@ -250,7 +230,7 @@ def chosen(said: str, catalogue: Catalogue) -> str:
     path = None if said in catalogue.models else _path(said)
     if path is None:
         return said
-    return _once(_local(path), catalogue)[0]
+    return _once(_folder(path) if path.is_dir() else _file(path), catalogue)[0]
 
 
 def _once(told: Described, catalogue: Catalogue) -> tuple[str, bool]:
@@ -271,15 +251,12 @@ def _path(said: str) -> Path | None:
     return None
 
 
-def _local(path: Path) -> Described:
-    return _folder(path) if path.is_dir() else _file(path)
-
-
 def _file(path: Path) -> Described:
     if path.suffix.lower() != ".gguf":
         raise UnsupportedError(f"{path.name} is no GGUF file. Choose a .gguf file, or the folder of a model.")
     head, first = read_head(path), shards(path)[0]
-    return of_head(first.name, head).at(gguf={"path": str(first)})
+    told = of_head(first.name, head)
+    return replace(told, fields={"source": {"gguf": {"path": str(first)}}, **told.fields})
 
 
 def _folder(path: Path) -> Described:
@@ -296,4 +273,98 @@ def _folder(path: Path) -> Described:
         config = (path / "config.json").read_bytes()
     except OSError as error:
         raise BrokenFileError(f"{path / 'config.json'} cannot be read ({error.strerror}).") from error
-    return of_config(path.name, config).at(folder={"path": str(path)})
+    told = of_config(path.name, config)
+    return replace(told, fields={"source": {"folder": {"path": str(path)}}, **told.fields})
+
+
+# What the catalogue says of a model, compared with what lies on the hub: `hierchat models check`. Heads of files and
+# config.json are read, and no weights.
+_JSON = 16 << 20
+"""Bytes of a configuration, or of the head of safetensors, at most."""
+_FLOATS = ("BF16", "F16", "F32")
+_INDEX, _WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+
+
+def on_hub(entry: ModelEntry) -> bool:
+    """Tell whether any of a model comes from the hub."""
+    return any(source.hub or (source.gguf and source.gguf.repo) for source in _sources(entry))
+
+
+def differences(entry: ModelEntry) -> Iterator[str]:
+    """Yield what is otherwise on the hub, as sentences. Raises OfflineError, GatedError."""
+    for source in _sources(entry):
+        try:
+            if source.hub:
+                yield from _of_repository(entry, source.hub)
+            elif source.gguf and source.gguf.repo:
+                gguf, head = source.gguf, remote_head(source.gguf)
+                yield from _of_config(entry, str(gguf.file), gguf_config(head))
+                if entry.size and not entry.source.hub and head.parameters != entry.size.parameters:
+                    yield _counted(str(gguf.file), head.parameters, entry.size.parameters)
+        except (MissingError, BrokenFileError) as error:
+            yield str(error)
+
+
+def _sources(entry: ModelEntry) -> list[Any]:
+    return [source for source in (entry.source, entry.cpu) if source]
+
+
+def _of_repository(entry: ModelEntry, hub: Hub) -> Iterator[str]:
+    files = [file.name for file in hub_model(hub.repo).files]
+    if not any(name.endswith(".safetensors") for name in files):
+        yield f"{hub.repo} has no safetensors."
+        return
+    config = _json(hub, "config.json")
+    yield from _of_config(entry, hub.repo, config)
+    texts = model_config.PREFIX if config.get("text_config") else ""
+    if entry.size and (parameters := _parameters(hub, files, texts)) not in (None, entry.size.parameters):
+        yield _counted(hub.repo, parameters, entry.size.parameters)
+
+
+def _counted(name: str, there: int | None, said: int) -> str:
+    return f"{name} has {there:,} parameters; the catalogue says {said:,}."
+
+
+def _of_config(entry: ModelEntry, name: str, config: Mapping[str, Any]) -> Iterator[str]:
+    kind = config.get("model_type")
+    if entry.kind and kind != entry.kind:
+        yield f"{name} is of the kind {kind}; the catalogue says {entry.kind}."
+    try:
+        slot = model_config.slot_size(model_config.of_text(config))
+    except NONSENSE:
+        return
+    types = config.get("layer_types") or ()
+    if entry.size and slot != entry.size.slot and not any("attention" not in one for one in types):
+        yield f"{name} keeps {slot:,} numbers a position; the catalogue says {entry.size.slot:,}."
+
+
+def _json(hub: Hub, file: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(fetch_beginning(hub.repo, hub.revision, file, _JSON)))
+    except NONSENSE as error:
+        raise BrokenFileError(f"{file} of {hub.repo} is no JSON.") from error
+
+
+def _parameters(hub: Hub, files: list[str], texts: str) -> int | None:
+    """Count the numbers in all tensors; None where some are packed. `texts`: how the names of those begin that texts
+    need beside the head, where others are for pictures or sounds."""
+    names = [_WEIGHTS]
+    if _INDEX in files:
+        names = sorted(set(_json(hub, _INDEX).get("weight_map", {}).values()))
+    counted = 0
+    for name in names:
+        data = fetch_beginning(hub.repo, hub.revision, name, 8)
+        size = struct.unpack("<Q", data)[0] if len(data) == 8 else 0
+        try:
+            head = json.loads(fetch_beginning(hub.repo, hub.revision, name, 8 + min(size, _JSON))[8:])
+            tensors = [
+                tensor
+                for key, tensor in head.items()
+                if key.startswith((texts, HEAD.transformers)) and key != "__metadata__"
+            ]
+            if any(tensor["dtype"] not in _FLOATS for tensor in tensors):
+                return None
+            counted += sum(math.prod(tensor["shape"]) for tensor in tensors)
+        except NONSENSE as error:
+            raise BrokenFileError(f"{name} of {hub.repo} has no head of safetensors.") from error
+    return counted

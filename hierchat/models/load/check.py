@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hierchat.models import runnable
 from hierchat.models.cache import gigabytes
-from hierchat.models.catalogue import Backend, Gguf, ModelEntry, read_catalogue
+from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.device_memory import (
     best_device,
+    blocks_fit,
     blocks_needed,
-    bytes_needed,
-    dtype_on,
+    entry_needs,
     free_memory,
     require_blocks_fit,
     require_fit,
     total_memory,
 )
-from hierchat.models.fetch.bring import block_bytes, get_gguf, has_blocks, is_fetched, weight_bytes
+from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
 from hierchat.models.fetch.convert import blocks_folder, is_converted
 from hierchat.models.fetch.folder import causal_config, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
@@ -30,31 +31,21 @@ from hierchat.models.formats.gguf_head import Head, head_in, joined, read_head, 
 from hierchat.models.progress import (
     NONSENSE,
     BrokenFileError,
-    DoesNotFitError,
     FetchError,
     ModelError,
     Report,
     UnsupportedError,
     silent,
 )
-from hierchat.models.runnable import (
-    Step,
-    gguf_refused,
-    gguf_step,
-    gguf_unsupported,
-    refused,
-    step,
-    step_of_kind,
-    unsupported,
-)
 
+CONTEXT = 4096
+"""Positions that are counted where an entry does not name them."""
 LEAST_BYTES, FLOAT_BYTES = 0.53, 4
 """Per weight on the CPU engine: in blocks of 4 bits, unless its files are smaller, and where all become floats."""
 
 
 def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
-    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices; otherwise
-    transformers does."""
+    """Tell whether our own CPU engine shall compute a model, if it can, or at least its matrices."""
     if entry.engine:
         return False
     if backend == "blocks":
@@ -63,7 +54,7 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
         return False
     if through_modules(entry):
         return backend is None
-    if entry.kind and step_of_kind(entry.kind, own=True) != "kernels":
+    if entry.kind and runnable.step_of_kind(entry.kind, own=True) != "kernels":
         return False
     return backend is None or (backend == "float32" and not entry.blocks)  # packed blocks are rounded
 
@@ -71,11 +62,10 @@ def by_engine(entry: ModelEntry, device: str, backend: Backend | None) -> bool:
 def through_modules(entry: ModelEntry) -> bool:
     """Tell whether a processor computes transformers' module over our kernels, as far as that is known beforehand."""
     source = entry.source_on("cpu")
-    if entry.kind or not (source.gguf and is_fetched(entry, "cpu")):
+    if entry.kind or not (source.gguf and (gguf := gguf_file(source))):
         return entry.kind in KINDS and bool(source.gguf or source.wheel)
     with suppress(ModelError):
-        gguf = get_gguf(entry, device="cpu")
-        return gguf is not None and read_head(gguf).architecture in FAMILIES
+        return read_head(gguf).architecture in FAMILIES
     return False
 
 
@@ -87,37 +77,34 @@ def require_runnable(
     held: int = 0,
 ) -> None:
     """Raises a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
-    of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded.
-    """
+    of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded."""
     device = device or best_device()
-    engine = by_engine(entry, device, backend)
-    _require_memory(entry, device, backend, engine, held)
-    own: str | None
-    if gguf := None if engine and _is_unpacked(entry, device) else get_gguf(entry, progress, device):
-        head = read_head(gguf)
-        own, through = _refusals(entry.name, head)
-    elif folder := _folder_with_config(entry, device, progress):
-        config = _config(entry, folder, engine)
-        with _sense(entry.name):
-            own, through = unsupported(config), refused(config)
+    require_memory(entry, device, held, backend)
+    engine, source = by_engine(entry, device, backend), entry.source_on(device)
+    if engine and source.wheel and is_converted(blocks_folder(source.wheel.sha256)):
+        return  # it can run, and the file itself may be gone
+    if gguf := get_gguf(entry, progress, device):
+        return require_runnable_head(entry, read_head(gguf), device, backend)
+    if source.folder and source.folder.path.is_dir():
+        folder = source.folder.path
+    elif source.hub:
+        folder = fetch_hub(source.hub.repo, source.hub.revision, progress, ["config.json"])
     else:
         return
-    kind = head.architecture if gguf else config.get("model_type")
-    _require_one(entry.name, engine, backend, str(kind), own, through)
+    config = _config(entry, folder, engine)
+    with _sense(entry.name):
+        own, through = runnable.unsupported(config), runnable.refused(config)
+    _require_one(entry.name, engine, backend, str(config.get("model_type")), own, through)
 
 
 def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: Backend | None = None) -> None:
     """Check that a GGUF file can run here of which the head alone is here. Raises UnsupportedError."""
-    engine = by_engine(entry, device, backend)
-    _require_one(entry.name, engine, backend, head.architecture, *_refusals(entry.name, head))
-
-
-def _refusals(name: str, head: Head) -> tuple[str | None, str | None]:
-    """Return why our own kernels cannot compute a GGUF file, and why transformers cannot. Raises BrokenFileError."""
-    with _sense(name):
+    with _sense(entry.name):
         gguf_config(head)
-        through = gguf_refused(head)
-        return through if head.architecture in FAMILIES else gguf_unsupported(head), through
+        through = runnable.gguf_refused(head)
+        own = through if head.architecture in FAMILIES else runnable.gguf_unsupported(head)
+    engine = by_engine(entry, device, backend)
+    _require_one(entry.name, engine, backend, head.architecture, own, through)
 
 
 @contextmanager
@@ -145,12 +132,6 @@ def _require_one(
         )
 
 
-def require_memory(entry: ModelEntry, device: str, held: int = 0) -> None:
-    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: as
-    above."""
-    _require_memory(entry, device, None, by_engine(entry, device, None), held)
-
-
 def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
     """Return the entry as if the catalogue named this backend."""
     if backend is None:
@@ -161,40 +142,22 @@ def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
     return entry.model_copy(update={"dtype": dtype, "quantisation": "none"})
 
 
-def _require_memory(entry: ModelEntry, device: str, backend: Backend | None, engine: bool, held: int) -> None:
-    """Raises DoesNotFitError where the catalogue knows the size, and that it is too large."""
+def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backend | None = None) -> None:
+    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: bytes that
+    will be free when it is loaded."""
     if not (size := entry.size):
         return
-    if engine:
-        least = FLOAT_BYTES * size.parameters
-        if backend != "float32":
-            least = min(int(LEAST_BYTES * size.parameters), weight_bytes(entry, device) or least)
-        least = int(least * size.held)
-        modules = through_modules(entry)
-        require_blocks_fit(entry.name, least, size.slot, entry.context_length or 0, held, modules=modules)
-        return
-    asked = with_backend(entry, backend)
-    try:
-        require_fit(asked, size, entry.context_length or 0, device, held=held)
-    except DoesNotFitError:
-        # Only now read the others, to name those that would fit.
-        others = read_catalogue().models.values()
-        require_fit(asked, size, entry.context_length or 0, device, others, held)
-
-
-def _is_unpacked(entry: ModelEntry, device: str) -> bool:
-    """Tell whether the blocks of a model from a wheel lie ready: then it can run, and the file itself may be gone."""
-    wheel = entry.source_on(device).wheel
-    return wheel is not None and is_converted(blocks_folder(wheel.sha256))
-
-
-def _folder_with_config(entry: ModelEntry, device: str, progress: Report) -> Path | None:
-    source = entry.source_on(device)
-    if source.folder:
-        return source.folder.path if source.folder.path.is_dir() else None
-    if source.hub:
-        return fetch_hub(source.hub.repo, source.hub.revision, progress, ["config.json"])
-    return None
+    if not by_engine(entry, device, backend):
+        return require_fit(with_backend(entry, backend), size, entry.context_length or 0, device, held)
+    modules, weights = through_modules(entry), _weights_in_blocks(entry, device, backend)
+    # What is estimated does not refuse a model that may be smaller; but what is said is what *Models* shows
+    least = weights or FLOAT_BYTES * size.parameters
+    if backend != "float32":
+        known = weight_bytes(entry, device) or least
+        least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
+    if not blocks_fit(least, size.slot, entry.context_length or 0, held, modules=modules):
+        context = entry.context_length or CONTEXT
+        require_blocks_fit(entry.name, weights or least, size.slot, context, held, modules=modules)
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
@@ -202,15 +165,11 @@ def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
     if engine:
         try:
             config = read_config(folder)
-            if not unsupported(config):
+            if not runnable.unsupported(config):
                 return config
         except (OSError, ModelError, *NONSENSE):
             pass  # transformers says what is wrong with it
     return causal_config(folder, entry.name).to_dict()
-
-
-# What keeps a model from running, asked of the hub before its weights are fetched: config.json, or the head
-# of a GGUF file.
 
 
 _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
@@ -218,14 +177,10 @@ _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 
 
 def require_worth_fetching(
-    entry: ModelEntry,
-    device: str,
-    backend: Backend | None = None,
-    progress: Report = silent,
-    held: int = 0,
+    entry: ModelEntry, device: str, backend: Backend | None = None, progress: Report = silent, held: int = 0
 ) -> None:
-    """Raises a ModelError where the model cannot run here. What the hub does not answer is found out later.
-    `held`: bytes that will be free when it is loaded."""
+    """Raises a ModelError where the model cannot run here. What the hub does not answer is found out later. `held`:
+    bytes that will be free when it is loaded."""
     require_memory(entry, device, held)
     source = entry.source_on(device)
     if source.hub or is_fetched(entry, device):
@@ -238,24 +193,22 @@ def require_worth_fetching(
 def remote_head(gguf: Gguf) -> Head:
     """Read the head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
     GatedError, OfflineError."""
-    assert gguf.file
-    return joined([_head_of(gguf, name) for name in shard_names(gguf.file)], gguf.file)
-
-
-def _head_of(gguf: Gguf, name: str) -> Head:
     assert gguf.repo
-    for size in _BEGINNINGS:
-        data = fetch_beginning(gguf.repo, gguf.revision, name, size)
-        if head := head_in(data):
-            return head
-        if len(data) < size:
-            break
-    raise BrokenFileError(f"{name} of {gguf.repo} is no GGUF file that can be read here.")
+    assert gguf.file
+    heads = []
+    for name in shard_names(gguf.file):
+        for size in _BEGINNINGS:
+            data = fetch_beginning(gguf.repo, gguf.revision, name, size)
+            head = head_in(data)
+            if head or len(data) < size:
+                break
+        if not head:
+            raise BrokenFileError(f"{name} of {gguf.repo} is no GGUF file that can be read here.")
+        heads.append(head)
+    return joined(heads, gguf.file)
 
 
 # Whether a model fits this machine, as a word and a reason. Nothing is fetched to find out.
-
-
 Verdict = Literal["yes", "tight", "full", "no", "unknown"]
 """full: the machine has the memory, but other programs hold it now."""
 EASY = 0.75
@@ -274,11 +227,7 @@ class Fit:
 
 
 def fit(
-    entry: ModelEntry,
-    device: str,
-    backend: Backend | None = None,
-    held: int = 0,
-    weights: int | None = None,
+    entry: ModelEntry, device: str, backend: Backend | None = None, held: int = 0, weights: int | None = None
 ) -> Fit:
     """Tell whether a model fits into memory. `held`: bytes that will be free when it is loaded, besides those that are
     free now; `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
@@ -308,14 +257,23 @@ def memory_needed(
     entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
 ) -> int | None:
     """Return bytes of weights and of the whole context; None where neither files nor catalogue tell."""
-    size, context = entry.size, entry.context_length or 4096
-    if by_engine(entry, device, backend):
-        weights = block_bytes(entry, device, weights)
-        if weights and size:
-            weights = int(weights * size.held)
-        slot = size.slot if size else 0
-        return blocks_needed(weights, slot, context, modules=through_modules(entry)) if weights else None
-    return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, context) if size else None
+    size = entry.size
+    if not by_engine(entry, device, backend):
+        return entry_needs(entry, size, device) if size else None
+    if not (weights := _weights_in_blocks(entry, device, None, weights)):
+        return None
+    slot, context = size.slot if size else 0, entry.context_length or CONTEXT
+    return blocks_needed(weights, slot, context, modules=through_modules(entry))
+
+
+def _weights_in_blocks(
+    entry: ModelEntry, device: str, backend: Backend | None, weights: int | None = None
+) -> int | None:
+    """Estimate the bytes of weights in our own engine's memory; None where neither files nor catalogue tell."""
+    found, size = block_bytes(entry, device, weights), entry.size
+    if size and backend == "float32":
+        found = FLOAT_BYTES * size.parameters
+    return int(found * size.held) if found and size else found
 
 
 def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> str:
@@ -332,21 +290,15 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
 
 
 # Which step will compute a model, told before anything of it is fetched.
-
-
-def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> Step | None:
+def expected_step(entry: ModelEntry, device: str, backend: Backend | None = None) -> runnable.Step | None:
     """Return what will compute a model: from config.json where it is a folder, else from the kind that the catalogue
     names, else from the head of a GGUF file that is here; None where none tells."""
-    own = by_engine(entry, device, backend)
-    if folder := entry.source_on(device).folder:
-        try:
-            return step(read_config(folder.path), own=own, device=device)
-        except (ModelError, *NONSENSE):
-            return None
-    if entry.kind is not None:
-        return step_of_kind(entry.kind, own=own, device=device)
-    if entry.source_on(device).gguf and is_fetched(entry, device):
-        with suppress(ModelError, *NONSENSE):
-            gguf = get_gguf(entry, device=device)
-            return gguf_step(read_head(gguf), own=own, device=device) if gguf else None
+    own, source = by_engine(entry, device, backend), entry.source_on(device)
+    with suppress(ModelError, *NONSENSE):
+        if source.folder:
+            return runnable.step(read_config(source.folder.path), own=own, device=device)
+        if entry.kind is not None:
+            return runnable.step_of_kind(entry.kind, own=own, device=device)
+        if source.gguf and (gguf := gguf_file(source)):
+            return runnable.gguf_step(read_head(gguf), own=own, device=device)
     return None

@@ -1,11 +1,10 @@
-"""A catalogue model, ready to compute: on the CPU engine wherever it can, else through transformers.
+"""Load a catalogue model ready to compute: on the CPU engine wherever it can, else through transformers.
 
 Neither torch nor transformers' models are imported where the CPU engine computes: they take seconds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,9 @@ def load(
     progress: Report = silent,
     backend: Backend | None = None,
 ) -> LoadedModel:
-    """Fetch the model where needed and load it, by default on CUDA if there, else on the CPU.
-
-    `backend`: None for the fastest that device and model allow. "float32" on the CPU is the CPU engine's own where the
-    file's weights can be had unrounded. Raises a ModelError that says what to do.
-    """
+    """Fetch the model where needed and load it, by default on CUDA if there, else on the CPU. `backend`: None for the
+    fastest; "float32" on the CPU is the CPU engine's own where the file's weights can be had unrounded. Raises a
+    ModelError that says what to do."""
     device = device or best_device()
     if backend == "blocks" and not device.startswith("cpu"):
         raise UnsupportedError("The CPU engine runs on the CPU only; leave out the backend to use the GPU.")
@@ -60,8 +57,6 @@ def load(
 
 
 # A catalogue model in blocks: for the CPU engine, or a module of transformers over our kernels.
-
-
 def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = False) -> LoadedModel:
     """Fetch and unpack the model where needed, and read it. `floats`: make every weight a float32. Raises a ModelError:
     UnsupportedError where the CPU engine cannot compute it, DoesNotFitError before anything large is read."""
@@ -69,14 +64,16 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     config = _json(folder / "config.json")
     positions = config.get("max_position_embeddings") or 2048
     context_length = min(entry.context_length or positions, positions)
-    if through_modules := (folder / block_model.WEIGHTS_FILE).is_file():
+    file = folder / block_model.WEIGHTS_FILE
+    if through_modules := file.is_file():
         from hierchat.models.fetch.folder import causal_config, slot_of  # transformers takes seconds
 
-        weights = _near(folder / block_model.WEIGHTS_FILE, block_model.weights_mapped_bytes)
+        weights = file.stat().st_size - block_model.weights_mapped_bytes(file)
         slot = slot_of(causal_config(folder, entry.name))
     else:
         require_supported(config)
-        weights, slot = _near(folder / MODEL_FILE, model_mapped_bytes), slot_size(config)
+        file = folder / MODEL_FILE
+        weights, slot = file.stat().st_size - model_mapped_bytes(file), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
     require_blocks_fit(entry.name, weights, slot, context_length, modules=through_modules)
@@ -89,13 +86,12 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
 
             model = read_module(folder, entry.name)
         else:
-            model = read_model(folder / MODEL_FILE)
-            if floats:
-                model = model.as_floats()
+            model = read_model(file)
+            model = model.as_floats() if floats else model
     except MemoryError as error:
         raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
-    file = folder / "generation_config.json"
-    ends = _json(file).get("eos_token_id") if file.exists() else None
+    generation = folder / "generation_config.json"
+    ends = _json(generation).get("eos_token_id") if generation.exists() else None
     return LoadedModel(
         name=entry.name,
         model=model,
@@ -109,11 +105,6 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         end_ids=end_ids(ends, tokenizer),
         activations=entry.activations,
     )
-
-
-def _near(file: Path, mapped: Callable[[Path], int]) -> int:
-    """Return the bytes of a file that will be in memory."""
-    return file.stat().st_size - mapped(file)
 
 
 def _json(file: Path) -> dict[str, Any]:

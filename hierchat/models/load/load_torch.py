@@ -12,13 +12,13 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
-from hierchat.models.catalogue import Backend, ModelEntry, Quantisation, Size, read_catalogue
+from hierchat.models.catalogue import Backend, ModelEntry, Quantisation
 from hierchat.models.device_memory import dtype_on, require_fit
 from hierchat.models.fetch.bring import get
 from hierchat.models.fetch.convert import first_line
 from hierchat.models.fetch.folder import causal_config, read_folder
 from hierchat.models.formats import block_model
-from hierchat.models.formats.block_model import Matrix, ModuleWeights
+from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.gguf_module import stored
 from hierchat.models.load.check import with_backend
 from hierchat.models.load.loaded_model import LoadedModel, end_ids, model_key
@@ -38,15 +38,13 @@ from hierchat.models.progress import (
 def load_torch(
     entry: ModelEntry, device: str, progress: Report = silent, backend: Backend | None = None
 ) -> LoadedModel:
-    """Downloads the model where needed and loads it. `backend` overrides the catalogue's dtype and quantisation.
-
-    Raises a ModelError that says what to do. Free another model first: its memory counts as taken.
-    """
+    """Download the model where needed and load it. `backend` overrides the catalogue's dtype and quantisation. Raises a
+    ModelError that says what to do. Free another model first: its memory counts as taken."""
     entry = with_backend(entry, backend)
     folder = get(entry, progress, device)
     facts = read_folder(folder)
     context_length = min(entry.context_length or facts.positions, facts.positions)
-    _require_fit(entry, facts.size, context_length, device)
+    require_fit(entry, facts.size, context_length, device)
 
     progress(Progress("loading", 0, None, entry.name))
     dtype = getattr(torch, dtype_on(entry.dtype, device))
@@ -65,6 +63,8 @@ def load_torch(
         )
     if lost := sorted(info["missing_keys"]):  # transformers would go on with random weights
         raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
+    on_cpu: Backend = "float16" if device.startswith("cpu") else "float32"
+    usual: Backend = on_cpu if dtype == torch.float32 else "bfloat16"
     return LoadedModel(
         name=entry.name,
         model=model.eval().requires_grad_(False),
@@ -72,27 +72,11 @@ def load_torch(
         device=str(model.device),
         dtype=str(dtype).removeprefix("torch."),
         quantisation=entry.quantisation,
-        backend=backend or _backend(entry, dtype, device),
+        backend=backend or (usual if entry.quantisation == "none" else entry.quantisation),
         context_length=context_length,
         model_key=model_key(tokenizer, facts.identity),
         end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
     )
-
-
-def _backend(entry: ModelEntry, dtype: torch.dtype, device: str) -> Backend:
-    if entry.quantisation != "none":
-        return entry.quantisation
-    if dtype == torch.float32:
-        return "float16" if device.startswith("cpu") else "float32"
-    return "bfloat16"
-
-
-def _require_fit(entry: ModelEntry, size: Size, context_length: int, device: str) -> None:
-    try:
-        require_fit(entry, size, context_length, device)
-    except DoesNotFitError:
-        # Only now read the others, to name those that would fit.
-        require_fit(entry, size, context_length, device, read_catalogue().models.values())
 
 
 def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:
@@ -110,7 +94,7 @@ def _quantisation(kind: Quantisation) -> BitsAndBytesConfig | None:
 
 @contextmanager
 def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
-    """What transformers, safetensors and torch raise, as ours; the caller's own classes pass."""
+    """Raise what transformers, safetensors and torch raise as ours; the caller's own classes pass."""
     try:
         yield
     except ModelError:
@@ -131,10 +115,7 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
         raise
 
 
-# A catalogue model as a module of transformers whose matrices stay in the blocks of its file, for a
-# processor.
-
-
+# A module of transformers whose matrices stay in the blocks of its file, for a processor.
 @dataclass(frozen=True, slots=True)
 class BlockModule:
     """`module` in eval mode; what stands for its matrices is in `matrices` by their names, and there they hold nothing
@@ -145,16 +126,10 @@ class BlockModule:
 
 
 def read_module(folder: Path, name: str) -> BlockModule:
-    """What convert_module_blocks wrote; errors say `name`. Raises BrokenFileError, UnsupportedError, MemoryError."""
-    weights = block_model.read_weights(folder / block_model.WEIGHTS_FILE)
-    return BlockModule(_module(folder, name, weights), weights.matrices)
-
-
-def _module(folder: Path, name: str, weights: ModuleWeights) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
+    """Read a folder of converted blocks; errors say `name`. Raises BrokenFileError, UnsupportedError, MemoryError."""
     from transformers.initialization import no_init_weights
 
+    weights = block_model.read_weights(folder / block_model.WEIGHTS_FILE)
     config = causal_config(folder, name)
     with no_init_weights(), torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -168,17 +143,9 @@ def _module(folder: Path, name: str, weights: ModuleWeights) -> Any:
     module.load_state_dict(vectors, strict=False, assign=True)
     for tensor in stored(module).values():
         tensor._is_hf_initialized = True
-    for parent, key, buffer in _buffers(module):
-        if buffer.is_meta:
-            parent._buffers[key] = torch.empty_like(buffer, device="cpu")
+    for part in module.modules():
+        for key, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                part._buffers[key] = torch.empty_like(buffer, device="cpu")
     module.initialize_weights()  # of buffers that no file holds
-    return module.eval().requires_grad_(False)
-
-
-def _buffers(module: Any) -> list[tuple[Any, str, Any]]:
-    return [
-        (part, key, buffer)
-        for part in module.modules()
-        for key, buffer in part._buffers.items()
-        if buffer is not None
-    ]
+    return BlockModule(module.eval().requires_grad_(False), weights.matrices)

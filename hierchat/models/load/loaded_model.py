@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Activations, Backend, ModelEntry, ModelSource, Quantisation
-from hierchat.models.fetch.bring import gguf_file
-from hierchat.models.fetch.hub import hub_folder
+from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
+from hierchat.models.fetch.bring import folder_of, gguf_file
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.tokenizer_files import tokens_sha256
 from hierchat.models.progress import ModelError
@@ -22,13 +21,11 @@ from hierchat.models.progress import ModelError
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """Weights and tokenizer of a model. `model` is a BlockModel where the CPU engine computes, a BlockModule where it
-    multiplies for transformers, else a transformers module in eval mode.
-
-    `device` and `dtype` as torch names them; `context_length` counts positions. `model_key` is a SHA-256 that names the
-    tokens and the weights before quantisation and rounding: history written under it may draft for any precision of the
-    same model. `end_ids` are the tokens that end a reply. `note`: why the CPU engine does not compute it, or that it
-    was not made to chat. `activations`: what the CPU engine should multiply by; it reports what it really does.
-    """
+    multiplies for transformers, else a transformers module in eval mode. `device` and `dtype` as torch names them.
+    `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
+    under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
+    CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
+    by; it reports what it really does."""
 
     name: str
     model: Any
@@ -45,7 +42,7 @@ class LoadedModel:
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
-    """Names a model by its tokens and the identity of its weights."""
+    """Name a model by its tokens and the identity of its weights."""
     return hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
 
 
@@ -56,8 +53,6 @@ def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
 
 
 # What a chat needs of a model's files: a template, which tokens end a turn, and how its makers sample
-
-
 PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
@@ -75,9 +70,8 @@ have channels."""
 CHANNEL = "<|channel|>"
 
 _PUBLISHED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-"""What generation_config.json says of sampling, by its names."""
 _IN_GGUF = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
-"""What GGUF files call it, where that differs."""
+"""Sampling in generation_config.json, and what GGUF files call otherwise."""
 
 
 def makers_sampling(entry: ModelEntry) -> GenerationSettings:
@@ -85,19 +79,10 @@ def makers_sampling(entry: ModelEntry) -> GenerationSettings:
     if "sampling" in entry.model_fields_set:
         return entry.sampling
     with suppress(OSError, ValueError, ModelError):  # loading it will say what is wrong
-        if file := _sampling_file(entry.source):
+        file, folder = gguf_file(entry.source), folder_of(entry.source)
+        if file := file or (folder and folder / "generation_config.json"):
             return _published(file, file.stat().st_mtime_ns)
     return entry.sampling
-
-
-def _sampling_file(source: ModelSource) -> Path | None:
-    """Find the file in which the makers of a model advise how to sample; None where the model is not here."""
-    if source.gguf or source.wheel:
-        return gguf_file(source)
-    folder = source.folder.path if source.folder else None
-    if source.hub:
-        folder = hub_folder(source.hub.repo, source.hub.revision)
-    return folder / "generation_config.json" if folder else None
 
 
 @lru_cache(maxsize=64)
@@ -118,8 +103,7 @@ def _published(file: Path, changed: int) -> GenerationSettings:
 
 
 def ready_to_chat(loaded: LoadedModel) -> LoadedModel:
-    """Return the model with a chat template and all tokens that end its turns; its note says if it was made for
-    something else."""
+    """Return the model with a chat template, a note where it brought none, and all tokens that end its turns."""
     tokenizer = loaded.tokenizer
     vocabulary, added = tokenizer.get_vocab(), tokenizer.added_tokens_decoder
     names = TURN_ENDS if CHANNEL in vocabulary else (*TURN_ENDS, MESSAGE_END)

@@ -84,14 +84,14 @@ def open_tokenizer(folder: Path, *, plainly: bool) -> Any:
 
 
 def require_bounded(folder: Path, *, plainly: bool) -> None:
-    """Try in another process whether a tokenizer can be read and used in time and memory; once for the same files.
-    Raises BrokenFileError, naming the file."""
-    plainly = (plainly or _class_of(folder) in _GENERIC) and (folder / "tokenizer.json").exists()
+    """Try in another process whether a tokenizer can be used in time and memory, once. Raises BrokenFileError."""
+    with suppress(OSError, *NONSENSE):
+        said = json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES])
+        plainly = plainly or said.get("tokenizer_class") in _GENERIC
+    plainly = plainly and (folder / "tokenizer.json").exists()
     files = sorted({file for pattern in _FILES for file in folder.glob(pattern)})
-    stamps = []
-    for file in files:
-        size, changed = file.stat().st_size, file.stat().st_mtime_ns
-        stamps.append((file.name, size, changed))
+    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    for file, (_, size, _) in zip(files, stamps, strict=True):
         if size > MOST_BYTES:
             raise BrokenFileError(
                 f"{file} has {size:,} bytes; of a tokenizer {MOST_BYTES:,} are read at most. Choose another model."
@@ -122,25 +122,13 @@ def require_bounded(folder: Path, *, plainly: bool) -> None:
         write_whole(tried, b"")
 
 
-def _class_of(folder: Path) -> Any:
-    """Return the class of transformers that a tokenizer names; None where it names none, or cannot be read."""
-    with suppress(OSError, *NONSENSE):
-        return json.loads((folder / "tokenizer_config.json").read_bytes()[:MOST_BYTES]).get("tokenizer_class")
-    return None
-
-
 # Which tokenizers mean the same tokens by the same ids
-
-
 _known: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()
 """By tokenizer: how many tokens it had, and their tokens_sha256."""
 
 
 def same_tokens(target_tokenizer: Any, draft_tokenizer: Any) -> str | None:
-    """Return None if both map the same tokens to the same ids, else the reason why the draft model does not fit.
-
-    Compares the maps themselves: configured vocabulary sizes differ by padding within one family.
-    """
+    """Return None if both map the same tokens to the same ids, else the reason why the draft model does not fit."""
     if tokens_sha256(target_tokenizer) == tokens_sha256(draft_tokenizer):
         return None
     target, draft = target_tokenizer.get_vocab(), draft_tokenizer.get_vocab()
@@ -166,8 +154,7 @@ def note_tokens(entry: ModelEntry, tokens: str) -> None:
     """Remember a model's token-to-id map (its tokens_sha256), so that it is known before the model is loaded."""
     if known_tokens(entry) != tokens:
         with suppress(OSError):
-            _note(entry).parent.mkdir(parents=True, exist_ok=True)
-            _note(entry).write_text(tokens, encoding="ascii")
+            write_whole(_note(entry), tokens.encode("ascii"))
 
 
 def known_tokens(entry: ModelEntry) -> str | None:
@@ -184,8 +171,6 @@ def _note(entry: ModelEntry) -> Path:
 
 
 # The list of tokens that a distilled draft model knows, in the order of its own ids; one id more stands for all others
-
-
 KNOWN_TOKENS_FILE = "known_tokens.npy"
 
 
@@ -198,14 +183,8 @@ def read_known(folder: Path) -> NDArray[np.int64] | None:
         known = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, BadZipFile) as error:
         raise BrokenFileError(f"{file} cannot be read: {error}. Distil the draft again.") from error
-    if (
-        not isinstance(known, np.ndarray)
-        or known.dtype != np.int64
-        or known.ndim != 1
-        or not len(known)
-        or (np.diff(known) <= 0).any()
-        or known[0] < 0
-    ):
+    numbers = isinstance(known, np.ndarray) and known.dtype == np.int64 and known.ndim == 1 and len(known)
+    if not numbers or known[0] < 0 or (np.diff(known) <= 0).any():
         raise BrokenFileError(f"{file} is no list of tokens. Distil the draft again.")
     return known
 

@@ -23,7 +23,7 @@ print(platform.machine(), wanted, flush=True)
 wrong = []
 for name in LAYOUTS:
     error, same = trial_product(name)
-    rows = "the same bits at every height" if same else "other bits at another height"
+    rows = "the same bits for any number of rows" if same else "other bits for another number"
     print(f"{name}: {error:.0e} from float64, {rows}", flush=True)
     wrong += [] if same and error <= LARGEST_ERROR else [name]
 runner = trial_runner(threads=1)

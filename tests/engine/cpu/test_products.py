@@ -1,4 +1,4 @@
-"""The products against float64, for every block type, every height and every set of instructions."""
+"""The products against float64, for every block type, any number of rows and every set of instructions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,13 @@ EVERY = [isa if isa.name in HERE else replace(isa, exact_model=True) for isa in 
 ALIKE = ("Q3_K", *WIDE)
 """Read as Q2_K, Q6_K and IQ4_XS are, which stand for them on other processors."""
 CASES = [(isa, name) for isa in EVERY for name in LAYOUTS if isa.name == INSTRUCTIONS or name not in ALIKE]
-DAILY = {INSTRUCTIONS, "avx2", "generic"}
-"""Instruction sets for which each type is compiled in every run; the others once a night."""
+DAILY = ("Q2_K", "Q4_K", "Q5_1", "Q6_K", "Q8_0", "MXFP4", "F16")
+"""Types, one of each way to read them, compiled in every run for other sets, too; the rest once a night."""
+
+
+def _is_daily(isa: Isa, name: str) -> bool:
+    return isa.name in ("avx2", "generic") and name in DAILY
+
 
 BYTES = [(isa, name) for isa, name in CASES if takes_int8(name, isa, "int8")]
 
@@ -46,15 +51,15 @@ def sums_of(numbers: np.ndarray) -> np.ndarray:
     return found
 
 
-def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int) -> np.ndarray:
-    """[height, rows of the matrix] by one call, of int16; `x` float32 of at most `height` rows."""
+def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, many: int) -> np.ndarray:
+    """[many, rows of the matrix] by one call, of int16; `x` float32 of at most `many` rows."""
     columns = x.shape[1]
-    padded = np.zeros((height, -(-columns // GROUP) * GROUP), np.float32)
+    padded = np.zeros((many, -(-columns // GROUP) * GROUP), np.float32)
     padded[: len(x), :columns] = x
-    groups = padded.reshape(height, -1, GROUP)
+    groups = padded.reshape(many, -1, GROUP)
     levels = np.abs(groups).max(axis=2) / np.float32(32767)
     numbers = np.rint(groups / np.where(levels == 0, 1, levels)[..., None]).astype(np.int16)
-    numbers = numbers.reshape(height, -1)[:, :columns].reshape(height, -1, 32)
+    numbers = numbers.reshape(many, -1)[:, :columns].reshape(many, -1, 32)
     given_ = [
         np.ascontiguousarray(numbers[..., ORDER].transpose(1, 0, 2))
         if name in QUANTISED
@@ -68,14 +73,14 @@ def multiplied(isa: Isa, name: str, raw: np.ndarray, x: np.ndarray, height: int)
 def called(
     isa: Isa, name: str, raw: np.ndarray, given_: list[np.ndarray], activations: Activations
 ) -> np.ndarray:
-    """One call of a product: x, scales [.., height], sums."""
-    weights, height = interleave(name, raw, isa.lanes), given_[1].shape[-1]
-    out = np.full((height, len(raw) + 1), np.nan, np.float32)
+    """One call of a product: x, scales [.., many], sums."""
+    weights, many = interleave(name, raw, isa.lanes), given_[1].shape[-1]
+    out = np.full((many, len(raw) + 1), np.nan, np.float32)
     address = product_address(name, isa, activations)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(ARGUMENTS))(address)
     addresses = [array.ctypes.data for array in (weights, *given_)]
     columns = raw.shape[1] // LAYOUTS[name].size * LAYOUTS[name].weights
-    function(height, *addresses, columns // 32, out.ctypes.data, out.strides[0], len(raw))
+    function(many, *addresses, columns // 32, out.ctypes.data, out.strides[0], len(raw))
     assert np.isnan(out[:, -1]).all()  # nothing is written behind the last row
     return out[:, :-1]
 
@@ -88,20 +93,25 @@ def exact(name: str, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]
 
 @pytest.mark.parametrize(
     ("isa", "name"),
-    [case if case[0].name in DAILY else pytest.param(*case, marks=pytest.mark.large) for case in CASES],
+    [
+        case
+        if case[0].name == INSTRUCTIONS or _is_daily(*case)
+        else pytest.param(*case, marks=pytest.mark.large)
+        for case in CASES
+    ],
     ids=lambda case: getattr(case, "name", case),
 )
-def test_every_type_agrees_with_float64_at_every_height(isa: Isa, name: str) -> None:
+def test_every_type_agrees_with_float64_for_any_number_of_rows(isa: Isa, name: str) -> None:
     for columns in (256, 768) if LAYOUTS[name].weights == 256 else (32, 288):
         raw = random_rows(name, 37, columns)
         x = np.random.default_rng(1).standard_normal((isa.most, columns)).astype(np.float32)
         right, size = exact(name, raw, x)
         alone = np.concatenate([multiplied(isa, name, raw, row[None], 1) for row in x])
         assert np.abs(alone - right).max() <= 2e-5 * size
-        for height in isa.heights:
-            np.testing.assert_array_equal(multiplied(isa, name, raw, x[:height], height), alone[:height])
-            behind = multiplied(isa, name, raw, x[isa.most - height :], height)
-            np.testing.assert_array_equal(behind, alone[isa.most - height :])
+        for many in isa.rows:
+            np.testing.assert_array_equal(multiplied(isa, name, raw, x[:many], many), alone[:many])
+            behind = multiplied(isa, name, raw, x[isa.most - many :], many)
+            np.testing.assert_array_equal(behind, alone[isa.most - many :])
 
 
 def whole_numbers(name: str, rows: int, columns: int) -> np.ndarray:
@@ -116,7 +126,16 @@ def whole_numbers(name: str, rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("largest", [127, 3])
-@pytest.mark.parametrize(("isa", "name"), BYTES, ids=lambda case: getattr(case, "name", case))
+@pytest.mark.parametrize(
+    ("isa", "name"),
+    [
+        case
+        if case[0].name == INSTRUCTIONS or _is_daily(*case)
+        else pytest.param(*case, marks=pytest.mark.large)
+        for case in BYTES
+    ],
+    ids=lambda case: getattr(case, "name", case),
+)
 def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> None:
     """Scales are whole numbers, so that no float is rounded (as long as sums stay below 2**24)."""
     columns, most = 256, isa.most
@@ -128,9 +147,9 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
     scales = random.integers(1, 3, (most, columns // 32))
     halves = x.reshape(most, -1, 2, 16).sum(3)
 
-    def at(height: int, first: int = 0) -> np.ndarray:
-        mine = slice(first, first + height)
-        sums = np.zeros((columns // 32, BYTE_SUMS, height), np.int32)
+    def at(many: int, first: int = 0) -> np.ndarray:
+        mine = slice(first, first + many)
+        sums = np.zeros((columns // 32, BYTE_SUMS, many), np.int32)
         whole = (halves[mine].sum(2) * scales[mine]).astype(np.float32)
         sums[:, 0] = whole.view(np.int32).T
         sums[:, 1:3] = -32 * halves[mine].transpose(1, 2, 0)
@@ -141,14 +160,14 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
 
     weights = from_file(name, raw).floats().astype(np.float64)
     right = (x * scales[..., None]).reshape(most, -1).astype(np.float64) @ weights.T
-    for height in isa.heights:
-        found = at(height)
+    for many in isa.rows:
+        found = at(many)
         if np.abs(right).max() < 2**22:
-            np.testing.assert_array_equal(found, right[:height])
-        np.testing.assert_allclose(found, right[:height], atol=1e-5 * np.abs(right).max())
-        for row in range(height):
+            np.testing.assert_array_equal(found, right[:many])
+        np.testing.assert_allclose(found, right[:many], atol=1e-5 * np.abs(right).max())
+        for row in range(many):
             np.testing.assert_array_equal(found[row], at(1, row)[0])
-        np.testing.assert_array_equal(at(height, most - height)[-1], at(1, most - 1)[0])
+        np.testing.assert_array_equal(at(many, most - many)[-1], at(1, most - 1)[0])
 
 
 @pytest.mark.parametrize("name", ["Q2_K", "Q4_K", "Q6_K", "Q8_0", "Q5_1"])

@@ -1,4 +1,4 @@
-"""The CPU engine against transformers, and against itself: rows never mix."""
+"""The CPU engine against transformers: every architecture, layers that differ, routed experts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from hierchat.drafting.proposer import Proposer
 from hierchat.engine.cpu.forward import Team
+from hierchat.engine.cpu.memory import CHUNK
+from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.engine import OutOfMemory
-from hierchat.models.architectures.families import ARCHITECTURES
-from hierchat.models.architectures.model_config import windows
-from hierchat.models.architectures.rope import rope_tables
+from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, CLAMPED
+from hierchat.models.architectures.model_config import layer_heads, slot_size, sources, windows
+from hierchat.models.architectures.rope import RotaryLayout, rope_tables, rotary_layouts
 from hierchat.models.formats.blocks import pack
-from hierchat.models.runnable import unsupported
+from hierchat.models.runnable import step, unsupported
+from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.testing.architectures import CONFIGS, SHAPE, model_of
-from tests.testing.tiny import CONTEXT, VOCABULARY, block_model, random_tokens, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -33,6 +38,9 @@ def test_logits_are_those_of_transformers(name: str) -> None:
     model = model_of(CONFIGS[name])
     target = CpuRunner(block_model(model), context_length=CONTEXT, threads=2).open()
     assert target.exact
+    pages = len(target.runner.slots[0].keys)
+    held = sum(2 * kind.keys.size for kind in target.runner.slots)
+    assert held == pages * CHUNK * slot_size(target.runner.model.config)  # of layers with keys of their own
     tokens = random_tokens(300)
     with torch.inference_mode():
         expected = model(torch.tensor([tokens])).logits[0].numpy()
@@ -62,82 +70,26 @@ def test_packed_blocks_are_computed_as_the_floats_that_they_stand_for(bits: int)
     assert np.abs(found - expected).max() <= 2e-3 * np.abs(expected).max()
 
 
-@st.composite
-def blocks_of_nodes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    size = draw(st.integers(1, 40))
-    parents = [-1, *(draw(st.integers(-1, node - 1)) for node in range(1, size))]
-    return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
-
-
 def _packed(model: Any) -> CpuSequence:
     return CpuRunner(
         block_model(model, lambda floats: pack(floats, 4)), context_length=CONTEXT, threads=3
     ).open()
 
 
-TARGET = _packed(tiny_model("qwen3"))
-TARGETS = {
-    "no window": TARGET,
-    "a window within a chunk": _packed(model_of(CONFIGS["gemma3"])),
-    "experts": _packed(model_of(CONFIGS["qwen3 moe"])),
-    "experts with biases, sinks": _packed(model_of(CONFIGS["gpt-oss"])),
-    "a window over chunks": _packed(model_of(CONFIGS["gemma3, a wide window"])),
-    "soft caps": _packed(model_of(CONFIGS["gemma2"])),
-    "norms of all heads": _packed(model_of(CONFIGS["olmo3"])),
-}
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    target=st.sampled_from(sorted(TARGETS)).map(TARGETS.__getitem__),
-    start=st.one_of(st.integers(1, 300), st.integers(110, 135), st.integers(240, 260)),
-    block=blocks_of_nodes(),
-    cuts=st.lists(st.integers(1, 299), max_size=4),
-    threads=st.integers(1, 3),
-)
-def test_a_node_has_the_bits_that_vanilla_gives_it(
-    target: CpuSequence, start: int, block: tuple[list[int], list[int]], cuts: list[int], threads: int
-) -> None:
-    tokens, parents = block
-    prompt = random_tokens(start, 1)
-    target.runner.team = Team(threads)
-    target.rollback(0)
-    target.read(prompt)
-    rows = target.forward(tokens, parents)
-    leaf = max(range(len(tokens)), key=lambda node: (_depth(parents, node), node))
-    path = _path(parents, leaf)
-
-    target.commit(path)  # accepted as a whole
-    after = target.forward(tokens[:1], [-1])
-    target.rollback(0)
-    for begin, end in _pieces(start, cuts):
-        target.read(prompt[begin:end])
-    for node in path:
-        alone = target.forward([tokens[node]], [-1])
-        np.testing.assert_array_equal(alone[0], rows[node])
-        target.commit([0])
-    np.testing.assert_array_equal(target.forward(tokens[:1], [-1]), after)
-    target.runner.team.close()
-
-
-def test_a_chain_of_forwards_reads_no_further_than_it_should() -> None:
-    TARGET.runner.team = Team(2)
-    tokens = random_tokens(260)
-    TARGET.rollback(0)
-    TARGET.read(tokens[:130])
-    before = TARGET.forward(tokens[130:131], [-1])
-    TARGET.read(tokens[130:260])  # slots beyond 130 now hold other things
-    TARGET.rollback(130)
-    np.testing.assert_array_equal(TARGET.forward(tokens[130:131], [-1]), before)
-
-
-def test_a_helper_that_never_comes_holds_nothing_up() -> None:
-    TARGET.runner.team = Team(1)
-    TARGET.rollback(0)
-    alone = TARGET.forward([5, 6], [-1, 0])
-    TARGET.runner.team.threads = 3  # tiles for three, one there
-    np.testing.assert_array_equal(TARGET.forward([5, 6], [-1, 0]), alone)
-    TARGET.runner.team = Team(2)
+@pytest.mark.parametrize("name", ["qwen3, norms", "qwen3 moe", "gpt-oss", "gemma3, a wide window"])
+def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
+    """Also where a helper never comes: tiles for three, one there."""
+    target, prompt, tree = _packed(model_of(CONFIGS[name])), random_tokens(140), [-1, 0, 0, 1, -1, 4, 2]
+    found = []
+    for threads, told in ((1, 1), (2, 2), (3, 3), (1, 3)):
+        target.runner.team = team = Team(threads)
+        team.threads = told
+        target.rollback(0)
+        target.read(prompt)
+        found.append(np.asarray(target.forward(random_tokens(7, 1), tree)).copy())
+        team.close()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
 
 
 def test_a_replaced_model_leaves_the_memory() -> None:
@@ -229,17 +181,156 @@ def test_an_older_configuration_says_the_same(name: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def _depth(parents: list[int], node: int) -> int:
-    return len(_path(parents, node))
+SMALL, LARGE, EXPERTS = "gemma4", "gemma4, large", "gemma4, experts"
+E2B: dict[str, Any] = {
+    "model_type": "gemma4_text",
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_size_per_layer_input": 256,
+    "num_kv_shared_layers": 20,
+    "use_double_wide_mlp": True,
+    "sliding_window": 512,
+    "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}
+"""As its publisher has it."""
+LARGE_31B: dict[str, Any] = {
+    **E2B,
+    "hidden_size": 5376,
+    "intermediate_size": 21504,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "num_global_key_value_heads": 4,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": None,
+    "num_kv_shared_layers": 0,
+    "use_double_wide_mlp": False,
+    "use_bidirectional_attention": "vision",
+    "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+}
+MIXED: dict[str, Any] = {
+    **LARGE_31B,
+    "enable_moe_block": True,
+    "num_experts": 128,
+    "top_k_experts": 8,
+    "moe_intermediate_size": 704,
+}
 
 
-def _path(parents: list[int], node: int) -> list[int]:
-    path = [node]
-    while parents[path[0]] >= 0:
-        path.insert(0, parents[path[0]])
-    return path
+def test_models_as_they_were_published() -> None:
+    architecture = ARCHITECTURES["gemma4_text"]
+    for config in (E2B, LARGE_31B, MIXED):
+        assert unsupported(config) is None
+        assert step(config, own=True) == "kernels"
+        assert rotary_layouts(config, architecture) == [
+            RotaryLayout(64, 256, 512),
+            RotaryLayout(128, 128, 256),
+        ]
+    assert layer_heads(E2B)[3:5] == [(8, 1, 256), (8, 1, 512)]
+    assert layer_heads(LARGE_31B)[4:6] == [(32, 16, 256), (32, 4, 512)]
+    assert sources(E2B)[12:22] == [12, 13, 14, 13, 13, 13, 13, 14, 13, 13]
+    assert slot_size(E2B) == 2 * (12 * 256 + 3 * 512)
+    assert slot_size(LARGE_31B) == 2 * (50 * 16 * 256 + 10 * 4 * 512)
 
 
-def _pieces(length: int, cuts: list[int]) -> list[tuple[int, int]]:
-    ends = sorted({cut for cut in cuts if cut < length} | {length})
-    return list(zip([0, *ends[:-1]], ends, strict=True))
+def test_what_of_them_is_not_computed_is_said() -> None:
+    assert "several experts of which" not in str(unsupported(E2B))
+    assert "are chosen" in str(unsupported({**MIXED, "top_k_experts": 0}))
+    assert "no whole blocks" in str(unsupported({**MIXED, "moe_intermediate_size": 700}))
+    assert "no whole blocks" in str(unsupported({**E2B, "hidden_size_per_layer_input": 250}))
+    assert "inputs of layers beside experts" in str(
+        unsupported({**MIXED, "hidden_size_per_layer_input": 256})
+    )
+    assert "behind" in str(unsupported({**E2B, "use_bidirectional_attention": "all"}))
+
+
+@pytest.mark.parametrize("name", [SMALL, LARGE])
+def test_two_ways_to_say_the_heads(name: str) -> None:
+    """What transformers saves and what was published."""
+    saved = CONFIGS[name].to_dict()
+    published = {key: value for key, value in saved.items() if key != "per_layer_config"}
+    published |= {"global_head_dim": 32, "num_global_key_value_heads": 1}
+    assert layer_heads(published) == layer_heads(saved)
+    assert slot_size(published) == slot_size(saved)
+
+
+MODELS = ("qwen3 moe", "gpt-oss")
+DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
+    "noise": lambda reply: Noise(nodes=12),
+    "random trees": lambda reply: TreeDrafter(),
+    "oracle": Oracle,
+    "adversary": Adversary,
+    "buried": Buried,
+}
+
+
+def chosen(scores: Sequence[float], active: int, by_active: bool) -> tuple[list[int], np.ndarray]:
+    ranks, shares = np.zeros(active, np.int64), np.zeros(active, np.float32)
+    choose(np.array(scores, np.float32), by_active, ranks, shares)
+    return ranks.tolist(), shares
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.lists(st.floats(-40, 40, width=32), min_size=1, max_size=20),
+    active=st.integers(1, 20),
+    by_active=st.booleans(),
+)
+def test_the_best_are_woken_and_weighed(scores: list[float], active: int, by_active: bool) -> None:
+    active = min(active, len(scores))
+    ranks, shares = chosen(scores, active, by_active)
+    assert ranks == sorted(range(len(scores)), key=lambda expert: -scores[expert])[:active]  # stable
+    given_ = np.array(scores)
+    weights = np.exp(given_ - given_.max())
+    whole = weights[ranks].sum() if by_active else weights.sum()
+    np.testing.assert_allclose(shares, weights[ranks] / whole, rtol=1e-4, atol=1e-30)
+
+
+def test_the_gate_of_gpt_oss() -> None:
+    """Gates and ups far beyond the clamp, and what is no number."""
+    gates = np.linspace(-60, 60, 64, dtype=np.float32)
+    ups = np.random.default_rng(0).uniform(-20, 20, 64).astype(np.float32)
+    gates[7], ups[9] = np.nan, np.nan
+    out = np.zeros(64, np.float32)
+    gated(ACTIVATIONS.index(CLAMPED), gates.ctypes.data, ups.ctypes.data, 64, out.ctypes.data)
+    gate, up = np.minimum(gates.astype(np.float64), 7), np.clip(ups.astype(np.float64), -7, 7)
+    np.testing.assert_allclose(out, gate / (1 + np.exp(-1.702 * gate)) * (up + 1), rtol=1e-5, atol=1e-30)
+
+
+def test_scores_that_are_no_numbers_wake_experts_that_exist() -> None:
+    for scores in ([np.nan] * 5, [1.0, np.nan, 3.0, np.nan, 2.0], [np.nan, 1.0, 2.0, 3.0, 4.0]):
+        ranks, _ = chosen(scores, 3, True)
+        assert len(set(ranks)) == 3
+        assert set(ranks) <= set(range(5))
+    assert np.isnan(chosen([np.nan] * 5, 3, False)[1]).all()
+
+
+def test_broken_weights_of_the_router_break_no_memory() -> None:
+    model = model_of(CONFIGS["qwen3 moe"])
+    model.model.layers[1].mlp.gate.weight.fill_(float("nan"))
+    target = CpuRunner(block_model(model), context_length=CONTEXT).open()
+    assert np.isnan(np.asarray(target.forward([1, 2, 3], [-1, 0, 1]))).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forward_of_one_row_reads_what_is_awake(name: str) -> None:
+    config = CONFIGS[name].to_dict()
+    blocks = block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 8))
+    experts, active = (12, 3) if name == "qwen3 moe" else (6, 2)
+    several = sum(layer[place].nbytes for layer in blocks.layers for place in ("gate", "up", "down"))
+    assert blocks.nbytes - blocks.row_bytes == several * (experts - active) // experts
+    assert step(config, own=True) == "kernels"
+
+
+def test_a_model_without_experts_is_read_as_a_whole() -> None:
+    blocks = block_model(model_of(CONFIGS["llama"]))
+    assert blocks.row_bytes == blocks.nbytes

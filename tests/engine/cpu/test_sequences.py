@@ -1,8 +1,8 @@
-"""Several sequences of one runner: each gets the tokens that it gets alone, whatever the others do."""
+"""Several texts of one runner: those that begin alike hold the same pages, and none ever sees what another writes."""
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -10,136 +10,157 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from hierchat.config import GenerationSettings
-from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.source import Source
+from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.generation import Detokenizer, Generation, GenerationRequest, step_batch
+from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.runner import Segment, TooManySequences
-from hierchat.models.formats.blocks import pack
-from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
 
-RUNNERS = {
-    kind: CpuRunner(
-        block_model(tiny_model(kind), lambda floats: pack(floats, 8)),
-        context_length=CONTEXT,
-        threads=2,
-        sequences=4,
-    )
-    for kind in get_args(Kind)
-}
-SAMPLED = {"temperature": 0.8, "top_p": 0.9}
+TEXTS = 3
+RUNNER = CpuRunner(block_model(tiny_model("llama")), context_length=CONTEXT, threads=2, sequences=TEXTS + 1)
 
 
-@pytest.fixture(params=RUNNERS)
-def runner(request: pytest.FixtureRequest) -> CpuRunner:
-    return RUNNERS[request.param]
+@pytest.fixture
+def three() -> Iterator[list[CpuSequence]]:
+    sequences = [RUNNER.open() for _ in range(TEXTS)]
+    yield sequences
+    for sequence in sequences:
+        sequence.close()
 
 
-def settings(number: int, tokens: int) -> GenerationSettings:
-    return GenerationSettings(seed=number, max_new_tokens=tokens, **(SAMPLED if number % 2 else {}))
+def elsewhere(kind: str = "llama") -> CpuSequence:
+    """Of another runner, as a rounded copy is."""
+    return CpuRunner(block_model(tiny_model(kind)), context_length=CONTEXT).open()  # type: ignore[arg-type]
 
 
-def drafter(text: list[int], width: int) -> Drafter:
-    """Databases that know the reply in part: some drafts are right, and some are wrong."""
-    return Drafter([Source.of([text[3:9], text[12:20], random_tokens(8, seed=len(text))])], width=width)
+def look(sequence: CpuSequence) -> np.ndarray:
+    """What it thinks comes next."""
+    return np.asarray(sequence.forward([5, 6], [-1, 0])).copy()
 
 
-def alone(runner: CpuRunner, prompt: list[int], how: GenerationSettings) -> list[int]:
-    sequence = runner.open()
+def read_anew(tokens: list[int]) -> np.ndarray:
+    sequence = RUNNER.open()
     try:
-        reply = Generation(sequence, GenerationRequest(prompt, how), Detokenizer(text_of))
-        assert [step.finish for step in reply.read()][-1] is None
-        tokens: list[int] = []
-        while reply.finish is None:
-            tokens += step_batch(runner, [reply])[0].tokens
-        return tokens
+        sequence.read(tokens)
+        return look(sequence)
     finally:
         sequence.close()
 
 
-@limits(max_examples=25, deadline=None)
-@given(
-    kind=st.sampled_from(sorted(RUNNERS)),
-    lengths=st.lists(
-        st.one_of(st.integers(1, 40), st.sampled_from([126, 127, 128, 129, 300])), min_size=2, max_size=4
-    ),
-    seed=st.integers(0, 99),
-)
-def test_replies_that_share_forwards_are_those_that_each_gets_alone(
-    kind: str, lengths: list[int], seed: int
-) -> None:
-    """Trees included, greedy and sampled; replies arrive one after the other and leave when they are done."""
-    runner = RUNNERS[kind]
-    prompts = [random_tokens(length, seed + number) for number, length in enumerate(lengths)]
-    how = [settings(number, 8 + 7 * number) for number in range(len(prompts))]
-    expected = [alone(runner, prompt, one) for prompt, one in zip(prompts, how, strict=True)]
-
-    found: list[list[int]] = [[] for _ in prompts]
-    waiting = list(range(len(prompts)))
-    writing: dict[int, Generation] = {}
-    widths = set[int]()
-    while waiting or writing:
-        if waiting:
-            number = waiting.pop(0)
-            drafts = drafter(expected[number], 2 + 3 * number)
-            reply = Generation(
-                runner.open(), GenerationRequest(prompts[number], how[number], drafts), Detokenizer(text_of)
-            )
-            for _ in reply.read():
-                pass
-            writing[number] = reply
-        steps = step_batch(runner, list(writing.values()))
-        for number, step in zip(list(writing), steps, strict=True):
-            found[number] += step.tokens
-            widths.add(step.width)
-            if writing[number].finish:
-                writing.pop(number).sequence.close()
-    assert found == expected
-    assert len(widths) > 1  # blocks of different widths went through one forward
-
-
-def test_rows_of_blocks_of_any_width_keep_their_bits(runner: CpuRunner) -> None:
+def test_rows_of_blocks_of_any_width_keep_their_bits(three: list[CpuSequence]) -> None:
     starts, trees = (5, 130, 127), ((-1, 0, 0, 2), (-1,), (-1, 0, 1, 1, 0, 4, 5))
-    sequences = [runner.open() for _ in starts]
-    try:
-        blocks = []
-        for number, (sequence, start, tree) in enumerate(zip(sequences, starts, trees, strict=True)):
-            sequence.read(random_tokens(start, number))
-            blocks.append(Segment(sequence, random_tokens(len(tree), number + 9), tree))
-        expected = [np.array(block.sequence.forward(block.tokens, block.parents)) for block in blocks]
-        for order in ((0, 1, 2), (2, 1, 0), (1, 2)):
-            together = runner.forward([blocks[number] for number in order])
-            for number, rows in zip(order, together, strict=True):
-                np.testing.assert_array_equal(np.asarray(rows), expected[number])
-    finally:
-        for sequence in sequences:
-            sequence.close()
+    blocks = []
+    for number, (sequence, start, tree) in enumerate(zip(three, starts, trees, strict=True)):
+        sequence.read(random_tokens(start, number))
+        blocks.append(Segment(sequence, random_tokens(len(tree), number + 9), tree))
+    expected = [np.array(block.sequence.forward(block.tokens, block.parents)) for block in blocks]
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2)):
+        together = RUNNER.forward([blocks[number] for number in order])
+        for number, rows in zip(order, together, strict=True):
+            np.testing.assert_array_equal(np.asarray(rows), expected[number])
 
 
-def test_a_sequence_takes_over_what_another_has_read(runner: CpuRunner) -> None:
-    one, other = runner.open(), runner.open()
-    text = random_tokens(200)
-    try:
-        one.read(text)
-        other.read(text[:20])
-        assert other.adopt(one, text[20:150])
-        assert other.tokens == text[:150]
-        one.rollback(150)
-        expected = np.array(one.forward([7], [-1]))
-        np.testing.assert_array_equal(np.asarray(other.forward([7], [-1])), expected)
-        assert not other.adopt(one, [1])  # one has not read that
-    finally:
-        one.close()
-        other.close()
-
-
-def test_no_more_sequences_than_there_are_slots(runner: CpuRunner) -> None:
-    held = [runner.open() for _ in range(4)]
+def test_no_more_sequences_than_there_are_slots(three: list[CpuSequence]) -> None:
+    held = RUNNER.open()
     with pytest.raises(TooManySequences, match="4 sequences"):
-        runner.open()
-    held.pop().close()
-    held.append(runner.open())
-    assert held[-1].tokens == []
-    for sequence in held:
+        RUNNER.open()
+    held.close()
+    again = RUNNER.open()
+    assert again.tokens == []
+    again.close()
+
+
+def test_a_common_beginning_is_held_once(three: list[CpuSequence]) -> None:
+    one, other, third = three
+    free = RUNNER.pages.free
+    one.read(random_tokens(2 * CHUNK + 9))
+    other.adopt(one, one.tokens)
+    third.adopt(other, one.tokens[: 2 * CHUNK])
+    assert other.pages[:2] == third.pages == one.pages[:2]
+    assert RUNNER.pages.free == free - 4  # two that all hold, and the end of each of two
+    one.close()
+    three[0] = RUNNER.open()
+    assert np.array_equal(look(other), read_anew(other.tokens))
+
+
+def test_whoever_goes_back_into_a_shared_page_gets_one_of_its_own(three: list[CpuSequence]) -> None:
+    one, other, _ = three
+    text = random_tokens(CHUNK + 20)
+    one.read(text)
+    other.adopt(one, text)
+    other.rollback(50)
+    assert other.pages == one.pages[:1]
+    other.read(random_tokens(30, 1))
+    assert other.pages[0] != one.pages[0]
+    assert np.array_equal(look(one), read_anew(text))
+    assert np.array_equal(look(other), read_anew(other.tokens))
+
+
+number = st.integers(0, TEXTS - 1)
+deeds = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), number, st.integers(1, 90)),
+        st.tuples(st.just("commit"), number, st.integers(1, 5)),
+        st.tuples(st.just("rollback"), number, st.integers(0, 200)),
+        st.tuples(st.just("adopt"), number, number),
+    ),
+    max_size=14,
+)
+
+
+@limits(deadline=None, max_examples=40)
+@given(deeds)
+def test_every_text_stays_what_it_is(deeds: list[tuple[str, int, int]]) -> None:
+    free = RUNNER.pages.free
+    sequences = [RUNNER.open() for _ in range(TEXTS)]
+    for turn, (deed, which, size) in enumerate(deeds):
+        sequence = sequences[which]
+        if deed == "read":
+            sequence.read(random_tokens(min(size, 300 - len(sequence.tokens)), turn))
+        elif deed == "commit":
+            sequence.forward(random_tokens(size + 1, turn), [-1] * (size + 1))
+            sequence.commit([size])
+        elif deed == "rollback":
+            sequence.rollback(min(size, len(sequence.tokens)))
+        elif which != size:
+            text = sequences[size].tokens
+            sequence.rollback(0 if sequence.tokens != text[: len(sequence.tokens)] else len(sequence.tokens))
+            assert sequence.adopt(sequences[size], text[len(sequence.tokens) :])
+    for sequence in sequences:
+        if sequence.tokens:
+            assert np.array_equal(look(sequence), read_anew(sequence.tokens))
         sequence.close()
+    assert RUNNER.pages.free == free
+
+
+@pytest.mark.parametrize(
+    ("read", "length"), [(0, 5), (0, CHUNK), (CHUNK - 2, CHUNK + 3), (50, 2 * CHUNK + 7), (9, 9)]
+)
+@pytest.mark.parametrize("same", [True, False])
+def test_what_is_taken_over_is_as_if_it_had_been_read(
+    three: list[CpuSequence], read: int, length: int, same: bool
+) -> None:
+    """From another text of the runner, or from a runner of the same shape."""
+    text, one = random_tokens(length), three[0]
+    other = three[1] if same else elsewhere()
+    one.read(text)
+    before = look(one)
+    other.read(text[:read])
+    assert other.adopt(one, text[read:])
+    assert other.tokens == text
+    assert np.array_equal(look(other), before)
+    other.rollback(length // 2)
+    other.read(random_tokens(20, 2))
+    assert np.array_equal(look(one), before)  # the original keeps its own
+
+
+def test_another_text_or_shape_is_not_taken_over(three: list[CpuSequence]) -> None:
+    one = three[0]
+    one.read([1, 2, 3])
+    for other in (three[1], elsewhere()):
+        other.read([1, 2])
+        for tokens in ([4], [3, 5]):
+            assert not other.adopt(one, tokens)
+        assert other.tokens == [1, 2]
+        assert other.adopt(one, ())  # it could
+    assert not elsewhere("qwen3").adopt(one, [1, 2, 3])

@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
-from hierchat.engine.engine import LearnsElsewhere, Step, TellsTexts
+from hierchat.engine.engine import GenerationRequest, LearnsElsewhere, Step, TellsTexts
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
@@ -42,7 +42,7 @@ def engine(script: Script, drafter: Drafter) -> Iterator[DraftedEngine]:
 
 def steps(engine: RemoteEngine, user: int | None = None) -> tuple[list[Step], str]:
     prompt = TextTokens().apply_chat_template([{"role": "user", "content": "Hello?"}])["input_ids"]
-    made = list(engine.generate(prompt, GenerationSettings(), user=user))
+    made = list(engine.generate(GenerationRequest(prompt, GenerationSettings(), user=user)))
     return made, "".join(step.text or "" for step in made)
 
 

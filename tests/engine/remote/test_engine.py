@@ -1,4 +1,4 @@
-"""A model of a server that speaks OpenAI's protocol, as the engine's contract has it."""
+"""A model of a server that speaks OpenAI's protocol: replies as the contract has them, and how much it thinks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from hierchat.config import GenerationSettings
-from hierchat.engine.engine import Compares, MeasuresBaseline, Step
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.engine.engine import Compares, GenerationRequest, MeasuresBaseline, Step
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
-from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, messages
+from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
 from tests.testing.openai_server import Script, serving
 
@@ -35,12 +35,22 @@ def engine(url: str, context: int = 0, **said: Any) -> RemoteEngine:
 def steps(
     engine: RemoteEngine, pressed: threading.Event | None = None, **settings: Any
 ) -> tuple[list[Step], str]:
-    made = list(engine.generate(prompt(), GenerationSettings(**settings), stop=pressed))
+    made = list(
+        engine.generate(
+            GenerationRequest(prompt(), GenerationSettings(**settings), stop=pressed or threading.Event())
+        )
+    )
     return made, "".join(step.text or "" for step in made)
 
 
-def test_a_prompt_is_its_messages_again() -> None:
-    assert messages(prompt()) == SAID
+def test_tokens_are_those_that_the_server_counts_else_pieces(url: str, script: Script) -> None:
+    script.usage, script.finish = None, "length"
+    made, _ = steps(engine(url))
+    assert [len(step.tokens) for step in made if step.tokens] == [1, 1]
+    assert made[-1].finish == "length"
+    script.counts, script.usage = True, {"prompt_tokens": 7, "completion_tokens": 8}
+    made, _ = steps(engine(url))
+    assert [len(step.tokens) for step in made if step.tokens] == [3, 3, 2]
 
 
 def test_text_comes_as_it_is_told_and_nothing_is_claimed_of_forwards(url: str, script: Script) -> None:
@@ -67,11 +77,8 @@ def test_what_is_asked(url: str, script: Script) -> None:
         "stop": ["\n"],
         "max_tokens": 9,
     }
-
-
-def test_no_more_is_asked_for_than_the_context_holds(url: str, script: Script) -> None:
     steps(engine(url, len(prompt()) + 5), max_new_tokens=100)
-    assert script.asked[0]["max_tokens"] == 5
+    assert script.asked[1]["max_tokens"] == 5  # no more than the context holds
 
 
 @pytest.mark.parametrize(("owner", "name"), [("vllm", "repetition_penalty"), ("llamacpp", "repeat_penalty")])
@@ -81,18 +88,6 @@ def test_a_field_has_the_name_that_the_server_knows(url: str, script: Script, ow
     (asked,) = script.asked
     assert asked[name] == 1.5
     assert ("continuous_usage_stats" in asked["stream_options"]) == (owner == "vllm")
-
-
-def test_tokens_are_those_that_the_server_counts(url: str, script: Script) -> None:
-    script.counts, script.usage = True, {"prompt_tokens": 7, "completion_tokens": 8}
-    made, _ = steps(engine(url))
-    assert [len(step.tokens) for step in made if step.tokens] == [3, 3, 2]
-
-
-def test_without_counts_a_piece_is_a_token(url: str, script: Script) -> None:
-    script.usage = None
-    made, _ = steps(engine(url))
-    assert [len(step.tokens) for step in made if step.tokens] == [1, 1]
 
 
 def test_reasoning_that_comes_apart_stands_in_front(url: str, script: Script) -> None:
@@ -118,30 +113,14 @@ def test_a_thought_that_goes_on(url: str, script: Script, so_far: str, more: str
     asked = [*SAID, {"role": "assistant", "content": so_far}]
     ids = TextTokens().apply_chat_template(asked)["input_ids"]
     settings = GenerationSettings(max_new_tokens=30)
-    made = engine(url).generate([*ids, 0, 0, 0], settings, begun=3)
+    made = engine(url).generate(GenerationRequest([*ids, 0, 0, 0], settings, begun=3))
     assert "".join(step.text or "" for step in made) == more
     assert script.asked[0]["messages"] == asked
     assert script.asked[0]["max_tokens"] == 27
 
 
-def test_a_reply_that_was_cut(url: str, script: Script) -> None:
-    script.finish = "length"
-    assert steps(engine(url))[0][-1].finish == "length"
-
-
 def test_it_is_stopped_and_the_server_notices(url: str, script: Script) -> None:
-    script.endless = True
-    stop = threading.Event()
-    made = []
-    for step in engine(url).generate(prompt(), GenerationSettings(), stop=stop):
-        made.append(step)
-        if len(made) == 4:
-            stop.set()
-    assert made[-1].finish == "stopped"
-    assert script.hung_up.wait(30)
-
-
-def test_a_server_that_is_silent_is_left(url: str, script: Script) -> None:
+    """Also one that is silent."""
     script.silent = True
     stop = threading.Event()
 
@@ -152,20 +131,22 @@ def test_a_server_that_is_silent_is_left(url: str, script: Script) -> None:
     threading.Thread(target=press).start()
     made, text = steps(engine(url), stop)
     assert (made[-1].finish, text) == ("stopped", "")
+    script.silent, script.endless = False, True
+    stop, made = threading.Event(), []
+    for step in engine(url).generate(GenerationRequest(prompt(), GenerationSettings(), stop=stop)):
+        made.append(step)
+        if len(made) == 4:
+            stop.set()
+    assert made[-1].finish == "stopped"
+    assert script.hung_up.wait(30)
 
 
 def test_it_breaks_off_in_mid_reply(url: str, script: Script) -> None:
     script.breaks = True
     came: list[Step] = []
     with pytest.raises(ServerError, match=r"broke off in mid-reply\. What had come is kept\."):
-        came.extend(engine(url).generate(prompt(), GenerationSettings()))
+        came.extend(engine(url).generate(GenerationRequest(prompt(), GenerationSettings())))
     assert "".join(step.text or "" for step in came) == "Hello there."
-
-
-def test_a_stream_without_an_end_is_no_whole_reply(url: str, script: Script) -> None:
-    script.raw = 'data: {"choices": [{"delta": {"content": "Half"}}]}\n\n'
-    with pytest.raises(ServerError, match="broke off in mid-reply"):
-        steps(engine(url))
 
 
 @pytest.mark.parametrize(
@@ -185,39 +166,34 @@ def test_what_it_refuses_is_said(url: str, script: Script, refuses: tuple[int, s
         steps(made)
 
 
-def test_an_error_in_the_stream_is_said(url: str, script: Script) -> None:
-    script.raw = 'data: {"error": {"message": "The engine died."}}\n\n'
-    with pytest.raises(ServerError, match=r"could not do it\. The engine died\."):
-        steps(engine(url))
-
-
-@pytest.mark.parametrize("raw", ["data: nonsense\n\n", "data: [1]\n\n", "<html>Hello</html>", ""])
-def test_what_speaks_another_protocol(url: str, script: Script, raw: str) -> None:
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ('data: {"choices": [{"delta": {"content": "Half"}}]}\n\n', "broke off in mid-reply"),
+        ('data: {"error": {"message": "The engine died."}}\n\n', r"could not do it\. The engine died\."),
+        ("data: nonsense\n\n", "does not speak OpenAI's protocol"),
+        ("data: [1]\n\n", "does not speak OpenAI's protocol"),
+        ("<html>Hello</html>", "does not speak OpenAI's protocol"),
+        ("\n", "does not speak OpenAI's protocol"),
+    ],
+)
+def test_what_is_no_whole_reply_is_said(url: str, script: Script, raw: str, says: str) -> None:
     made = engine(url)
-    script.raw = raw or "\n"
-    with pytest.raises(ServerError, match=r"does not speak OpenAI's protocol\. Check the `url`"):
+    script.raw = raw
+    with pytest.raises(ServerError, match=says):
         steps(made)
 
 
-def test_the_first_model_is_taken_where_none_is_named(url: str) -> None:
-    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).name == "other"
-
-
-def test_what_the_context_holds_is_asked_for(url: str, script: Script) -> None:
-    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).context == 0
-    script.models[0]["max_model_len"] = 4096
-    assert OpenAIClient.of_catalogue(OpenAI(url=url)).model(None).context == 4096
-
-
-def test_a_model_that_is_not_there(url: str) -> None:
+def test_models_of_a_server(url: str, script: Script) -> None:
+    server = OpenAIClient.of_catalogue(OpenAI(url=url))
+    assert (server.model(None).name, server.model(None).context) == ("other", 0)
     with pytest.raises(ServerError, match=r"has no model 'mine'\. It has: other, scripted\."):
-        OpenAIClient.of_catalogue(OpenAI(url=url)).model("mine")
-
-
-def test_no_model_at_all(url: str, script: Script) -> None:
+        server.model("mine")
+    script.models[0]["max_model_len"] = 4096
+    assert server.model(None).context == 4096
     script.models = []
     with pytest.raises(ServerError, match="offers no model"):
-        OpenAIClient.of_catalogue(OpenAI(url=url)).model(None)
+        server.model(None)
 
 
 def test_keys(url: str, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,3 +243,68 @@ def test_a_redirect_is_not_followed_and_no_header_tells_of_this_machine(
         server.shutdown()
     assert not [name for one in seen for name in one if name.startswith(("x-stainless", "openai-"))]
     assert "authorization" not in seen[0]
+
+
+def template(**variables: object) -> dict[str, Any]:
+    return {"chat_template_kwargs": variables}
+
+
+EFFORTS = ("low", "medium", "high")
+
+
+@pytest.mark.parametrize(
+    ("owner", "model", "offered", "chosen", "fields"),
+    [
+        ("vllm", "Qwen/Qwen3-8B", ("off", "on"), "off", template(enable_thinking=False, thinking=False)),
+        ("vllm", "Qwen/Qwen3-8B", ("off", "on"), "low", template(enable_thinking=False, thinking=False)),
+        ("llamacpp", "qwen3", ("off", "on"), "high", template(enable_thinking=True, thinking=True)),
+        ("llamacpp", "gpt-oss-20b", EFFORTS, "on", template(reasoning_effort="medium")),
+        ("vllm", "openai/gpt-oss-120b", EFFORTS, "off", {"reasoning_effort": "low"}),
+        ("organization_owner", "any", EFFORTS, "high", {"reasoning_effort": "high"}),
+        ("", "any", EFFORTS, "off", {"reasoning_effort": "low"}),
+        ("hierchat", "any", ("off", *EFFORTS), "off", {"reasoning_effort": "none"}),
+    ],
+)
+def test_each_kind_of_server_is_asked_in_its_way(
+    owner: str, model: str, offered: tuple[Reasoning, ...], chosen: Reasoning, fields: dict[str, Any]
+) -> None:
+    assert choices(owner, model) == offered
+    assert asked(owner, model, chosen) == fields
+    assert asked(owner, model, "") == {}  # it thinks as it does by itself
+
+
+def written(url: str, **settings: Any) -> list[Step]:
+    server = OpenAIClient.of_catalogue(OpenAI(url=url))
+    engine = RemoteEngine(server, server.model("scripted"), 0)
+    prompt = list(TextTokens().apply_chat_template([{"role": "user", "content": "?"}])["input_ids"])
+    return list(engine.generate(GenerationRequest(prompt, GenerationSettings(**settings))))
+
+
+def test_what_is_chosen_is_sent(url: str, script: Script) -> None:
+    script.models[1]["owned_by"] = "vllm"
+    assert not [step.notice for step in written(url, reasoning="off") if step.notice]
+    (said,) = script.asked
+    assert said["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    assert "reasoning_effort" not in said
+
+
+def test_a_server_that_refuses_is_asked_once_more_without_and_it_is_said(url: str, script: Script) -> None:
+    script.unknown = "reasoning_effort"
+    steps = written(url, reasoning="high", seed=3)
+    assert "".join(step.text or "" for step in steps) == "Hello there."
+    assert [step.notice for step in steps if step.notice] == [
+        f"The server at {url} does not let one choose how much this model thinks, so that was left out."
+    ]
+    first, second = script.asked
+    assert first == second | {"reasoning_effort": "high"}
+
+
+def test_what_is_refused_for_another_reason_is_said_as_it_is(url: str, script: Script) -> None:
+    script.refuses = (400, "This model's maximum context length is 4096 tokens.")
+    with pytest.raises(ServerError, match="This chat is longer than scripted"):
+        written(url, reasoning="high")
+    assert len(script.asked) == 2
+    script.refuses = (503, "Loading model")
+    with pytest.raises(ServerError, match="Loading model"):
+        written(url, reasoning="high")
+    assert len(script.asked) == 3

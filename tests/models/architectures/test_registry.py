@@ -7,8 +7,7 @@ import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hierchat.models.architectures import families
-from hierchat.models.architectures.architecture import HEAD, Architecture
-from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
+from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES, HEAD, Architecture
 from hierchat.models.architectures.model_config import tensors
 from hierchat.models.formats.assemble import whole
 from tests.testing.architectures import tensors_of

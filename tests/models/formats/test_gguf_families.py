@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import select_implementation
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.torch.tiled_experts import over_blocks
+from hierchat.engine.torch.block_linear import over_blocks
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
@@ -38,26 +38,19 @@ from hierchat.models.progress import BrokenFileError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
 from tests.gguf_files import changes
-from tests.gguf_files.models import FAMILIES, GUESSING, VOCABULARY, tiny_module
-from tests.gguf_files.writer import write_family
+from tests.gguf_files.models import FAMILIES, VOCABULARY, tiny_module
+from tests.gguf_files.writer import cut, write_family
 from tests.models.conftest import tiny_tokenizer
-from tests.models.shards import cut
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.threads import one_thread
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 
 TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
 FIRST = next(iter(FAMILIES))
-PACKED = [(name, number % 2 == 1) for number, name in enumerate(FAMILIES)]
+PACKED = [*((name, number % 2 == 1) for number, name in enumerate(FAMILIES)), (FIRST, True)]
 """Every other family in eight bits, else in float32."""
-ASIDE = {
-    "initializer_range",
-    "num_nextn_predict_layers",
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "transformers_version",
-}
+ASIDE = {"initializer_range", "num_nextn_predict_layers"}
+ASIDE |= {"_name_or_path", "architectures", "dtype", "transformers_version"}
 """Of a configuration, what says nothing of how it computes."""
 ELSEWHERE: list[tuple[str, Any]] = [("cuda", None), ("cpu", "float32"), ("cpu", "float16"), ("cpu", "nf4")]
 """Devices and backends that compute in floats."""
@@ -115,63 +108,39 @@ def assert_near(found: Any, model: Any) -> None:
     assert np.abs(logits(found) - wanted).max() < 0.1 * wanted.std()
 
 
-def assert_drafts_change_no_word(runner: TorchRunner) -> None:
-    """Against plain decoding, sampled; skips where drafts are not possible."""
-    if not runner.exact:
-        pytest.skip("its rows are not exact here, so it would answer without drafts")
-    engine = LocalEngine(runner.open(), (), text_of)
-    wanted = GenerationSettings(temperature=0.8, max_new_tokens=16, seed=3)
-    plain = tokens_of(fresh_steps(engine, TEXT, wanted))
-    for drafter in (Noise(nodes=12), Adversary(plain)):
-        assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
-
-
-@pytest.mark.parametrize(("name", "packed"), [*PACKED, (FIRST, True)])
+@pytest.mark.parametrize(("name", "packed"), PACKED)
 def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_path: Path) -> None:
+    """In floats, and in the file's blocks, where drafts change no word."""
     model = tiny_module(name)
     path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
-    found = loaded_from(path)
-    assert_same(found.model, model)
-    assert {tensor.type for tensor in read_head(path).tensors} == {"F32", *["Q8_0"] * packed}
-    assert found.end_ids == {2}
-    text = "It is there, 12345."
-    ids = found.tokenizer(text)["input_ids"]
-    assert found.tokenizer.decode(ids) == text
-    if FAMILIES[name][0] != "gemma3n":
-        assert ids == TOKENIZER(text)["input_ids"]
-
-
-@pytest.mark.parametrize("name", [name for name in FAMILIES if "," not in name])
-def test_it_answers_with_drafts(name: str, tmp_path: Path) -> None:
-    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
-    told = of_head(path.name, read_head(path))
-    assert told.step == "slots"
-    assert told.fields["kind"] in READ[FAMILIES[name][0]].kinds
-    size = told.fields["size"]
-    with_experts = any("_exps." in tensor.name for tensor in read_head(path).tensors)
+    head = read_head(path)
+    assert {tensor.type for tensor in head.tensors} == {"F32", *["Q8_0"] * packed}
+    told = of_head(path.name, head)
+    assert (told.step, told.fields["kind"] in READ[FAMILIES[name][0]].kinds) == ("slots", True)
+    size, with_experts = told.fields["size"], any("_exps." in tensor.name for tensor in head.tensors)
     assert ("active" in size) == (with_experts or "looked_up" in size)
     named = entry(path).model_copy(update={"kind": told.fields["kind"]})
     assert {expected_step(one, "cpu") for one in (named, entry(path))} == {"slots"}
-    with one_thread():
-        runner = TorchRunner(loaded_from(path).model, context_length=240, packed=False)
-        assert_drafts_change_no_word(runner)
-
-
-@pytest.mark.parametrize(
-    ("name", "packed"), [*((name, not packed) for name, packed in PACKED), (FIRST, False)]
-)
-def test_a_processor_computes_it_in_its_blocks(name: str, packed: bool, tmp_path: Path) -> None:
-    model = tiny_module(name)
-    path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=packed)
+    found = loaded_from(path)
+    assert_same(found.model, model)
+    text = "It is there, 12345."
+    ids = found.tokenizer(text)["input_ids"]
+    assert found.tokenizer.decode(ids) == text
+    assert FAMILIES[name][0] == "gemma3n" or ids == TOKENIZER(text)["input_ids"]
     with one_thread():
         module, loaded = in_blocks(path)
+        assert found.end_ids == loaded.end_ids == {2}
+        assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
         assert_near(module, model)
         runner = TorchRunner(module, context_length=240, packed=False)
         assert runner.backend == "blocks"
-        assert_drafts_change_no_word(runner)
-    assert loaded.end_ids == {2}
-    assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
-    assert isinstance(select_implementation(load(entry(path), "cpu")).runner, TorchRunner)
+        if not runner.exact:
+            return  # it would answer without drafts
+        engine = LocalEngine(runner.open(), (), text_of)
+        wanted = GenerationSettings(temperature=0.8, max_new_tokens=12, seed=3)
+        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+        for drafter in (Noise(nodes=12), Adversary(plain)):
+            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
 
 
 @pytest.mark.parametrize(
@@ -254,22 +223,18 @@ def test_added_by_its_path(tmp_path: Path) -> None:
     )
     assert expected_step(found, "cpu", "float32") == "slots"
     assert {by_engine(found, device, backend) for device, backend in ELSEWHERE} == {False}
-    assert load(found, "cpu").note.startswith("tiny brings no chat template")
+    loaded = load(found, "cpu")
+    assert loaded.note.startswith("tiny brings no chat template")
+    assert isinstance(select_implementation(loaded).runner, TorchRunner)
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+def hub(hub_of: Callable[[dict[str, bytes]], FakeHub], tmp_path: Path) -> FakeHub:
     """With two files: one that runs, and one whose way to split text nobody knows."""
-    model = tiny_module(FIRST)
-    good = write_family(FIRST, model, tmp_path / "good.gguf", TOKENIZER).read_bytes()
+    good = write_family(FIRST, tiny_module(FIRST), tmp_path / "good.gguf", TOKENIZER).read_bytes()
     key = b"tokenizer.ggml.pre"
     at = good.index(key) + len(key) + 12  # behind the kind of the value and its length
-    odd = good[:at] + b"oddity" + good[at + 6 :]
-    with FakeHub({"good.gguf": good, "odd.gguf": odd}) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield hub
-        hub.shutdown()
+    return hub_of({"good.gguf": good, "odd.gguf": good[:at] + b"oddity" + good[at + 6 :]})
 
 
 def test_what_the_hub_has_is_judged_before_it_is_fetched(hub: FakeHub, cache: Path) -> None:
@@ -281,15 +246,10 @@ def test_what_the_hub_has_is_judged_before_it_is_fetched(hub: FakeHub, cache: Pa
     assert not list(cache.rglob("*.gguf"))
 
 
-def test_a_layer_that_guesses_further_tokens_is_left_out(tmp_path: Path) -> None:
-    name = next(iter(GUESSING))
-    path = write_family(name, tiny_module(name), tmp_path / "tiny.gguf", TOKENIZER)
-    layers = loaded_from(path).model.config.num_hidden_layers
-    assert f"blk.{layers}.nextn.enorm.weight" in {tensor.name for tensor in read_head(path).tensors}
-
-
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
+    layers = loaded_from(path).model.config.num_hidden_layers  # without the layer that guesses further tokens
+    assert f"blk.{layers}.nextn.enorm.weight" in {tensor.name for tensor in read_head(path).tensors}
     whole = path.read_bytes()
     half = tmp_path / "half.gguf"
     half.write_bytes(whole[: len(whole) // 2])
@@ -324,8 +284,7 @@ def test_heads_that_say_too_little_or_something_else(
 
 
 def test_tensors_that_cannot_be_unpacked_are_known_from_the_head(tmp_path: Path) -> None:
-    path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER)
-    head = read_head(path)
+    head = read_head(write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER))
     assert gguf_refused(head) is None
-    object.__setattr__(head.tensors[0], "type", "NVFP4")
-    assert gguf_refused(head) == "its tensors are in NVFP4"
+    odd = replace(head, tensors=(replace(head.tensors[0], type="NVFP4"), *head.tensors[1:]))
+    assert gguf_refused(odd) == "its tensors are in NVFP4"

@@ -11,6 +11,7 @@ import pytest
 from hierchat.models.formats import gguf_head
 from hierchat.models.formats.gguf_head import read_head, whole_models
 from hierchat.models.progress import BrokenFileError
+from tests.gguf_files.writer import finish
 
 
 def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:
@@ -88,10 +89,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def _write(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def test_a_model_is_told_once_where_all_its_files_are_there() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
 import gguf
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import GemmaTokenizer
 
 from hierchat.models.fetch import convert as describing
@@ -19,7 +21,60 @@ from hierchat.models.fetch.convert import describe
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
 from hierchat.models.load.tokenizer_files import read_tokenizer
-from tests.models.formats.vocabulary import MERGES, SPECIAL, write_vocabulary
+from tests.gguf_files.writer import finish
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = ("a b", "Ġ t", "h e", "Ġt he", "1 2", "12 3", "Ċ Ċ", "Ġ Ġ", "i n", "in g", "ab Ġ")
+SIZE = 64
+
+
+def write_vocabulary(
+    path: Path,
+    *,
+    architecture: str = "qwen2",
+    split: str | None = "qwen2",
+    special: Sequence[str] = SPECIAL,
+    merges: Sequence[str] = MERGES,
+    words: Sequence[str] = (),
+    ids: Sequence[tuple[str, int]] = (("bos", 1), ("eos", 2), ("padding", 2)),
+    flags: Sequence[str] = (),
+    template: str = "{{ messages }} ß\n",
+    head: bool = False,
+) -> Path:
+    """`words`: of the vocabulary, to which no merges lead; `ids`: tokens with a name; `flags`: which of add_bos_token
+    and add_eos_token are set."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merged = [merge.replace(" ", "") for merge in merges]
+    tokens = [*special, *alphabet, *merged, *words, "<think>", "</think>", "größe x", "[PAD1]"]
+    kinds = dict.fromkeys(special, gguf.TokenType.CONTROL)
+    kinds |= dict.fromkeys(("<think>", "</think>"), gguf.TokenType.USER_DEFINED)
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name("tiny")
+    writer.add_block_count(2)
+    writer.add_context_length(256)
+    writer.add_embedding_length(SIZE)
+    writer.add_feed_forward_length(128)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_freq_base(5000.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("gpt2")
+    if split:
+        writer.add_tokenizer_pre(split)
+    writer.add_token_list(tokens)
+    writer.add_token_types([kinds.get(token, gguf.TokenType.NORMAL) for token in tokens])
+    writer.add_token_merges(merges)
+    for name, number in ids:
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
+    for flag in flags:
+        writer.add_bool(f"tokenizer.ggml.{flag}", True)
+    if template:
+        writer.add_chat_template(template)
+    for name in ["token_embd.weight", *["output.weight"] * head]:
+        writer.add_tensor(name, np.zeros((len(tokens), SIZE), np.float32))
+    finish(writer)
+    return path
+
 
 TEXTS = (
     "",
@@ -143,25 +198,6 @@ def test_words_of_the_vocabulary_need_no_merges(
     assert len(tokenizer.encode(" th").ids) == expected
 
 
-def test_exaone_4_out_of_its_file_alone(tmp_path: Path, ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its configuration nor its tokenizer is known to transformers' reader."""
-    monkeypatch.setattr(describing, "_describe_beside", lambda *_: pytest.fail("it was left to transformers"))
-    special = ["[BOS]", "[PAD]", "[|endofturn|]", "[UNK]", "[|user|]"]
-    ids = [("bos", 0), ("eos", 2), ("padding", 1), ("unknown", 3)]
-    describe(
-        write_vocabulary(
-            tmp_path / "t.gguf", architecture="exaone4", split="exaone4", special=special, ids=ids
-        ),
-        ours,
-    )
-    tokenizer = read_tokenizer(ours)
-    said = "[|user|]\nIt is abab, 12345.[|endofturn|]"
-    assert tokenizer.decode(tokenizer(said)["input_ids"]) == said
-    assert tokenizer("[|user|]x")["input_ids"][0] == 4
-    assert (tokenizer.eos_token, tokenizer.pad_token) == ("[|endofturn|]", "[PAD]")
-    assert _json(ours / "generation_config.json")["eos_token_id"] == 2
-
-
 def test_any_text(tmp_path: Path, ours: Path, transformers_alone: Any) -> None:
     file = write_vocabulary(tmp_path / "tiny.gguf")
     theirs = read_tokenizer(transformers_alone(file))
@@ -232,9 +268,7 @@ def test_gemma_as_its_publisher_has_it(scored: bool, tmp_path: Path, ours: Path)
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", number)
     writer.add_add_bos_token(True)
     writer.add_add_space_prefix(False)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     assert write_tokenizer(tmp_path / "tiny.gguf", ours)
     own = read_tokenizer(ours)
     vocabulary = {token: number for number, token in enumerate(tokens)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from collections.abc import Iterator
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,27 +14,13 @@ from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import blocks_needed
-from hierchat.models.load.add import add, chosen
+from hierchat.models.load.add import add, chosen, differences, on_hub
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
 from hierchat.models.own_catalogue import own_file
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 from tests.testing.fake_hub import REPO, FakeHub
-
-
-@pytest.fixture
-def files(tiny_folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in tiny_folder.iterdir()}
-
-
-@pytest.fixture
-def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    with FakeHub(files) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        yield server
-        server.shutdown()
 
 
 def added(said: str) -> ModelEntry:
@@ -44,19 +30,17 @@ def added(said: str) -> ModelEntry:
     return read_catalogue().entry(name)
 
 
-def test_a_path_is_one_model_however_often_it_is_named(tiny_gguf: Path, tiny_folder: Path) -> None:
-    names = [chosen(str(path), read_catalogue()) for path in (tiny_gguf, tiny_folder, tiny_gguf, tiny_folder)]
-    assert names[:2] == names[2:]
-    assert len(set(names)) == 2
-    assert set(names) <= set(read_catalogue().models)
-
-
-def test_other_ways_to_a_file_lead_to_the_same_model(tiny_gguf: Path, tmp_path: Path) -> None:
-    name, _ = add(str(tiny_gguf), read_catalogue())
+def test_a_path_is_one_model_however_it_is_named(tiny_gguf: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    shutil.copy(tiny_gguf, folder / "tiny.gguf")
     (tmp_path / "link.gguf").symlink_to(tiny_gguf)
     around = tiny_gguf.parent / ".." / tiny_gguf.parent.name / tiny_gguf.name
-    for path in (tmp_path / "link.gguf", around):
-        assert add(str(path), read_catalogue()) == (name, False)
+    several = ((tiny_gguf, tmp_path / "link.gguf", around), (tiny_folder,), (folder, folder / "tiny.gguf"))
+    names = [{chosen(str(path), read_catalogue()) for path in (*paths, *paths)} for paths in several]
+    assert [len(found) for found in names] == [1, 1, 1]
+    assert len(set.union(*names)) == 3
+    assert set.union(*names) <= set(read_catalogue().models)
 
 
 def test_what_ships_is_found_by_its_repository() -> None:
@@ -90,15 +74,7 @@ def test_what_names_no_path_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest
         chosen("./nowhere.gguf", read_catalogue())
 
 
-def test_so_is_a_folder_of_one_gguf_file(tiny_gguf: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "alone"
-    folder.mkdir()
-    shutil.copy(tiny_gguf, folder / "tiny.gguf")
-    paths = (folder, folder / "tiny.gguf", folder)
-    assert len({chosen(str(path), read_catalogue()) for path in paths}) == 1
-
-
-def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
+def test_a_gguf_file_and_a_folder_by_their_paths(tiny_gguf: Path, tiny_folder: Path) -> None:
     entry = added(f' "{tiny_gguf}" ')
     assert (entry.name, entry.source.gguf and entry.source.gguf.path) == ("tiny.q8_0", tiny_gguf)
     assert entry.size is not None
@@ -106,6 +82,12 @@ def test_a_gguf_file_by_its_path(tiny_gguf: Path) -> None:
     assert entry.context_length == 256
     assert fit(entry, "cpu").verdict == "yes"
     assert refusal(entry, "cpu") == ""
+    folder = added(str(tiny_folder))
+    assert (folder.name, folder.blocks, bool(folder.source.folder)) == (
+        "tiny",
+        8,
+        True,
+    )  # packed for the engine
 
 
 def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
@@ -141,12 +123,6 @@ def test_a_dropped_file_by_its_name(tiny_gguf: Path, monkeypatch: pytest.MonkeyP
     entry = added("dropped.gguf")
     assert entry.source.gguf
     assert entry.source.gguf.path == models_dir() / "dropped.gguf"
-
-
-def test_a_folder_is_packed_where_the_engine_can_compute_it(tiny_folder: Path) -> None:
-    entry = added(str(tiny_folder))
-    assert (entry.name, entry.blocks) == ("tiny", 8)
-    assert entry.source.folder
 
 
 def test_what_cannot_run_is_refused_and_not_added(tiny_folder: Path, tmp_path: Path) -> None:
@@ -222,3 +198,92 @@ def test_missing_and_gated_repositories(hub: FakeHub, tiny_gguf: Path) -> None:
     hub.files, hub.gated = {"README.md": b""}, False
     with pytest.raises(UnsupportedError, match="neither safetensors nor a GGUF file"):
         add(REPO, read_catalogue())
+
+
+# The catalogue against a hub: what is otherwise there is said, and no weights are fetched
+
+
+@pytest.fixture
+def both(hub: FakeHub, tiny_gguf: Path) -> FakeHub:
+    hub.files["tiny.Q8_0.gguf"] = tiny_gguf.read_bytes()
+    return hub
+
+
+def named(source: dict[str, Any] | None = None, **fields: Any) -> ModelEntry:
+    parts = {"name": "tiny", "source": source or {"hub": {"repo": REPO}}, "kind": "llama"}
+    return ModelEntry.model_validate({**parts, **fields})
+
+
+SLOT = 2 * 2 * 2 * 16
+PARAMETERS = 272 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+def size(**changed: int) -> dict[str, int]:
+    return {"parameters": PARAMETERS, "slot": SLOT} | changed
+
+
+def test_what_agrees_says_nothing(both: FakeHub) -> None:
+    assert list(differences(named(size=size()))) == []
+    gguf = {"gguf": {"repo": REPO, "file": "tiny.Q8_0.gguf"}}
+    assert list(differences(named(cpu=gguf, size=size()))) == []
+    whole = len(both.files["model.safetensors"])
+    ranges = [asked for _, path, asked in both.asked if path.endswith("model.safetensors")]
+    assert all(asked and int(asked.split("-")[1]) < whole - 1 for asked in ranges)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "qwen3"}, "of the kind llama; the catalogue says qwen3"),
+        ({"size": size(parameters=7)}, f"has {PARAMETERS:,} parameters; the catalogue says 7"),
+        ({"size": size(slot=1)}, f"keeps {SLOT:,} numbers a position; the catalogue says 1"),
+        ({"source": {"hub": {"repo": "org/gone"}}}, "no public repository org/gone"),
+        ({"source": {"gguf": {"repo": REPO, "file": "gone.gguf"}}}, "GGUF"),
+    ],
+)
+def test_what_differs_is_said(both: FakeHub, fields: dict[str, Any], said: str) -> None:
+    both.files.setdefault("gone.gguf", b"no model")
+    assert any(said in sentence for sentence in differences(named(**fields)))
+
+
+def test_of_a_model_that_sees_texts_alone_count(both: FakeHub) -> None:
+    text = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 8, "head_dim": 4}
+    windows = ["sliding_attention", "full_attention"]
+    config = {"model_type": "gemma4", "text_config": text | {"layer_types": windows, "global_head_dim": 6}}
+    names = ("model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.norm.weight")
+    told = {name: {"dtype": "BF16", "shape": [7], "data_offsets": [0, 14]} for name in names}
+    head = json.dumps(told).encode()
+    both.files |= {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": struct.pack("<Q", len(head)) + head + bytes(42),
+    }
+    agreed = {"parameters": 14, "slot": 2 * 2 * (4 + 6)}
+    assert list(differences(named(kind="gemma4", size=agreed))) == []
+    (said,) = differences(named(kind="gemma4", size=agreed | {"slot": 3}))
+    assert "keeps 40 numbers a position" in said
+
+
+def test_the_command(both: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config").mkdir()
+    file = tmp_path / "config" / "models.yaml"
+    said = f"models:\n  tiny: {{source: {{hub: {{repo: {REPO}}}}}, kind: KIND}}\n"
+    file.write_text(said.replace("KIND", "llama"))
+    assert main(["models", "check", "tiny"]) == 0
+    assert "tiny: as on the hub" in capsys.readouterr().out
+    file.write_text(said.replace("KIND", "mistral"))
+    assert main(["models", "check", "tiny"]) == 1
+    assert "the catalogue says mistral" in capsys.readouterr().out
+
+
+def test_without_a_hub_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main(["models", "check"]) == 1
+    assert "The hub cannot be reached" in capsys.readouterr().err
+
+
+def test_which_come_from_the_hub() -> None:
+    models = read_catalogue().models
+    assert on_hub(models["qwen3-0.6b"])
+    assert not on_hub(models["smollm2-135m"])

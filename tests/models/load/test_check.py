@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,8 @@ from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
 from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_model import load
-from hierchat.models.progress import DoesNotFitError, ModelError, Progress, UnsupportedError
+from hierchat.models.progress import DoesNotFitError, Progress, UnsupportedError
+from tests.gguf_files.writer import finish
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 
 NO_WAY = (
@@ -35,20 +34,13 @@ def odd(tmp_path: Path) -> Path:
     """As much of a file as says what it is: of a kind that nothing here reads."""
     path = tmp_path / "odd.gguf"
     writer = gguf.GGUFWriter(path, "chatglm")
-    writer.add_context_length(32768)
-    writer.add_embedding_length(640)
-    writer.add_block_count(18)
-    writer.add_feed_forward_length(2048)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(1)
-    writer.add_key_length(256)
-    writer.add_sliding_window(512)
+    said = {"context_length": 32768, "embedding_length": 640, "block_count": 18, "feed_forward_length": 2048}
+    said |= {"head_count": 4, "head_count_kv": 1, "key_length": 256, "sliding_window": 512}
+    for name, value in said.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_token_list(["a", "b"])
     writer.add_tensor("token_embd.weight", np.zeros((2, 640), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -61,9 +53,8 @@ def test_a_file_is_refused_by_its_head(odd: Path, cache: Path, backend: Any) -> 
         assert str(found.value).startswith(NO_WAY)
     assert not seen
     assert not cache.exists()  # nothing was hashed, unpacked or converted
-
-
-def test_the_engine_alone_says_what_it_lacks(odd: Path) -> None:
+    for word in ("Error", "ForCausal", "Config", "Unsupported"):
+        assert word not in str(found.value)
     with pytest.raises(UnsupportedError, match="CPU engine does not compute tiny: architecture chatglm"):
         require_runnable(from_gguf(odd), "cpu", "blocks")
 
@@ -85,15 +76,6 @@ def test_folders(tiny_folder: Path, entry_of: Any) -> None:
     (tiny_folder / "config.json").write_text(json.dumps(odd))
     require_runnable(entry_of(tiny_folder, blocks=8), "cpu")  # our own engine computes windows
     require_runnable(entry_of(tiny_folder), "cpu")  # and so does our attention for transformers
-
-
-@pytest.fixture
-def hub(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    with FakeHub({file.name: file.read_bytes() for file in tiny_folder.iterdir()}) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        yield server
-        server.shutdown()
 
 
 HUB = ModelEntry(name="tiny", source=ModelSource(hub=Hub(repo=REPO, revision=COMMIT)))
@@ -154,13 +136,6 @@ def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch
         with pytest.raises(DoesNotFitError):
             require_runnable(entry, "cpu", backend)  # type: ignore[arg-type]
         require_runnable(entry, "cpu", backend, held=psutil.virtual_memory().total)  # type: ignore[arg-type]
-
-
-def test_no_class_is_named(odd: Path) -> None:
-    with pytest.raises(ModelError) as found:
-        require_runnable(from_gguf(odd), "cpu")
-    for word in ("Error", "ForCausal", "Config", "Unsupported"):
-        assert word not in str(found.value)
 
 
 def test_models_get_refuses_too(

@@ -1,24 +1,17 @@
+"""A folder of safetensors, loaded through transformers."""
+
 import json
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
-from hierchat.models.progress import BrokenFileError, MissingError, Progress, UnsupportedError
-
-QUESTION = "Which way does the earth orbit the sun?"
-PROMPT = [
-    1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182,
-    2, 198, 1, 4093, 198, 14413, 970, 1072, 260, 3103, 8591, 260, 2388, 47, 2, 198, 1, 520, 9531, 198,
-]  # fmt: skip
-REPLY = [
-    504, 2591, 21837, 260, 5430, 281, 253, 3468, 7842, 1130, 260, 5430, 30, 669, 314, 253, 4959, 1909, 281,
-    24840,
-]  # fmt: skip
+from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 
 
 def logits(loaded) -> torch.Tensor:
@@ -41,9 +34,6 @@ def test_local_folder(tiny_folder: Path, entry_of) -> None:
     assert logits(loaded).shape == (4, 272)
     assert {progress.phase for progress in seen} == {"loading"}
     assert seen[-1].done == seen[-1].total
-
-
-def test_entry_bounds_context_and_dtype(tiny_folder: Path, entry_of) -> None:
     loaded = load(entry_of(tiny_folder, context_length=64, dtype="bfloat16"), "cpu")
     assert (loaded.context_length, loaded.dtype) == (64, "bfloat16")
     assert load(entry_of(tiny_folder, context_length=9999), "cpu").context_length == 256
@@ -85,99 +75,82 @@ def test_on_cuda(kind: str, tiny_folder: Path, entry_of) -> None:
         assert loaded.model(torch.tensor([[1, 5]], device=loaded.device)).logits.isfinite().all()
 
 
-def test_missing_folder_and_config(tiny_folder: Path, tmp_path: Path, entry_of) -> None:
-    with pytest.raises(MissingError, match="no folder"):
-        load(entry_of(tmp_path / "nowhere"), "cpu")
-    (tiny_folder / "config.json").unlink()
-    with pytest.raises(MissingError, match=r"no config\.json"):
-        load(entry_of(tiny_folder), "cpu")
+def without(folder: Path, name: str) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights[name]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def test_broken_config(tiny_folder: Path, entry_of) -> None:
-    (tiny_folder / "config.json").write_text("{")
-    with pytest.raises(BrokenFileError, match=r"config\.json cannot be read"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"model_type": "wordpainter"}, "does not know the architecture 'wordpainter'"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "no causal language model"),
-        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, "no causal language model"),
-        ({"model_type": "wordpainter", "auto_map": {"AutoConfig": "evil.Config"}}, "does not know"),
-    ],
-)
-def test_unsupported(changed: dict, said: str, tiny_folder: Path, entry_of) -> None:
-    change_config(tiny_folder, **changed)
-    (tiny_folder / "evil.py").write_text("raise SystemExit('code of a model was run')")
-    with pytest.raises(UnsupportedError, match=said):
-        load(entry_of(tiny_folder), "cpu")
-
-
-@pytest.mark.parametrize("keep", [0, 4, 500, -1])
-def test_truncated_weights(keep: int, tiny_folder: Path, entry_of) -> None:
-    file = tiny_folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(BrokenFileError, match=r"model\.safetensors is broken"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-def test_scrambled_header(tiny_folder: Path, entry_of) -> None:
-    file = tiny_folder / "model.safetensors"
-    data = bytearray(file.read_bytes())
-    data[8:40] = b"x" * 32
-    file.write_bytes(data)
-    with pytest.raises(BrokenFileError, match=r"model\.safetensors is broken"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-def test_missing_weights_are_not_made_up(tiny_folder: Path, entry_of) -> None:
-    weights = load_file(tiny_folder / "model.safetensors")
-    del weights["model.layers.1.mlp.down_proj.weight"]
-    save_file(weights, tiny_folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        BrokenFileError, match=r"lacks 1 of the model's weights, such as model\.layers\.1\.mlp"
-    ):
-        load(entry_of(tiny_folder), "cpu")
-
-
-def test_weights_of_another_shape(tiny_folder: Path, entry_of) -> None:
-    change_config(tiny_folder, intermediate_size=160)
-    with pytest.raises(BrokenFileError, match="do not match"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-def test_only_pickles(tiny_folder: Path, entry_of) -> None:
-    (tiny_folder / "model.safetensors").rename(tiny_folder / "pytorch_model.bin")
-    with pytest.raises(MissingError, match="pickle files"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-def test_missing_shard(tiny_folder: Path, entry_of) -> None:
+def indexed(folder: Path) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
-    (tiny_folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(MissingError, match=r"no model-2\.safetensors"):
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def cut(folder: Path, keep: int) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+
+
+def scrambled(folder: Path) -> None:
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[8:40] = b"x" * 32
+    (folder / "model.safetensors").write_bytes(data)
+
+
+BROKEN: list[tuple[Callable[[Path], object], type[ModelError], str]] = [
+    (lambda folder: shutil.rmtree(folder), MissingError, "no folder"),
+    (lambda folder: (folder / "config.json").unlink(), MissingError, r"no config\.json"),
+    (
+        lambda folder: (folder / "config.json").write_text("{"),
+        BrokenFileError,
+        r"config\.json cannot be read",
+    ),
+    *(
+        (partial(cut, keep=keep), BrokenFileError, r"model\.safetensors is broken")
+        for keep in (0, 4, 500, -1)
+    ),
+    (scrambled, BrokenFileError, r"model\.safetensors is broken"),
+    (
+        partial(without, name="model.layers.1.mlp.down_proj.weight"),
+        BrokenFileError,
+        r"lacks 1 of the model's weights, such as model\.layers\.1\.mlp",
+    ),
+    (partial(change_config, intermediate_size=160), BrokenFileError, "do not match"),
+    (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        MissingError,
+        "pickle files",
+    ),
+    (indexed, MissingError, r"no model-2\.safetensors"),
+    (lambda folder: [file.unlink() for file in folder.glob("tokenizer*")], ModelError, "tiny"),
+    (
+        partial(change_config, model_type="wordpainter"),
+        UnsupportedError,
+        "not know the architecture 'wordpainter'",
+    ),
+    (
+        partial(change_config, architectures=["LlamaForSequenceClassification"]),
+        UnsupportedError,
+        "no causal language model",
+    ),
+    (
+        partial(change_config, model_type="t5", architectures=["T5ForConditionalGeneration"]),
+        UnsupportedError,
+        "no causal language model",
+    ),
+    (
+        partial(change_config, model_type="wordpainter", auto_map={"AutoConfig": "evil.Config"}),
+        UnsupportedError,
+        "does not know",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "error", "said"), BROKEN)
+def test_what_is_broken_is_said(
+    damage: Callable[[Path], object], error: type[ModelError], said: str, tiny_folder: Path, entry_of
+) -> None:
+    (tiny_folder / "evil.py").write_text("raise SystemExit('code of a model was run')")
+    damage(tiny_folder)
+    with pytest.raises(error, match=said):
         load(entry_of(tiny_folder), "cpu")
-
-
-def test_without_tokenizer(tiny_folder: Path, entry_of) -> None:
-    for file in tiny_folder.glob("tokenizer*"):
-        file.unlink()
-    with pytest.raises((BrokenFileError, UnsupportedError), match="tiny"):
-        load(entry_of(tiny_folder), "cpu")
-
-
-@pytest.mark.large
-def test_default_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetched, converted, loaded: the prompt and first tokens of a reply that this model is known to give."""
-    monkeypatch.undo()  # the user's own cache: one download is enough
-    loaded = load_torch(read_catalogue().entry(), "cpu", backend="float32")
-    chat = [{"role": "user", "content": QUESTION}]
-    prompt = loaded.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")[
-        "input_ids"
-    ]
-    assert prompt[0].tolist() == PROMPT
-    with torch.inference_mode():
-        reply = loaded.model.generate(prompt, max_new_tokens=len(REPLY), do_sample=False)
-    assert reply[0, len(PROMPT) :].tolist() == REPLY

@@ -20,7 +20,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend, Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
@@ -40,29 +40,22 @@ def logits(target: CpuSequence) -> np.ndarray:
     return np.asarray(target.forward(TOKENS, range(-1, len(TOKENS) - 1)))
 
 
-def test_a_gguf_gives_the_logits_of_transformers(tiny_gguf: Path) -> None:
-    loaded = load(entry(tiny_gguf), "cpu")
-    assert (loaded.backend, loaded.device, loaded.end_ids, loaded.note) == ("blocks", "cpu", {2}, "")
-    plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
-    assert loaded.model_key == plain.model_key  # one history for both
-    with torch.inference_mode():
-        expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
-    found = logits(CpuRunner(loaded.model, context_length=loaded.context_length).open())
-    assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
-
-
-def test_float32_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
-    blocks = load(entry(tiny_gguf), "cpu")
-    floats = load(entry(tiny_gguf), "cpu", backend="float32")
-    assert (floats.backend, floats.dtype, floats.model_key) == ("float32", "float32", blocks.model_key)
-    for (name, one), (_, other) in zip(blocks.model.matrices(), floats.model.matrices(), strict=True):
-        assert other.name == "F32"
+@pytest.mark.parametrize("backend", ["blocks", "float32"])
+def test_a_gguf_gives_the_logits_of_transformers(backend: Backend, tiny_gguf: Path) -> None:
+    blocks, loaded = load(entry(tiny_gguf), "cpu"), load(entry(tiny_gguf), "cpu", backend=backend)
+    assert (loaded.backend, loaded.device, loaded.end_ids, loaded.note) == (backend, "cpu", {2}, "")
+    for (name, one), (_, other) in zip(blocks.model.matrices(), loaded.model.matrices(), strict=True):
+        assert other.name == ("F32" if backend == "float32" else one.name)
         np.testing.assert_array_equal(one.floats(), other.floats(), err_msg=name)
     plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
+    assert blocks.model_key == loaded.model_key == plain.model_key  # one history for all
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
-    target = make_runner(floats).open()
-    assert (target.runner.backend, target.exact) == ("float32", True)
+    fine = CpuRunner(
+        loaded.model, context_length=loaded.context_length
+    )  # which does not round activations to int8
+    target = (fine if backend == "blocks" else make_runner(loaded)).open()
+    assert (target.runner.backend, target.exact) == (backend, True)
     found = logits(target)
     assert np.abs(found - expected).max() <= 1e-3 * np.abs(expected).max()
 
@@ -96,7 +89,9 @@ def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:
 def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version's, or one that a processor with wider registers made."""
     one = entry(tiny_gguf)
+    assert not status(one, "cpu").present
     folder = prepare(one, device="cpu")
+    assert (status(one, "cpu").path, folder.parent.name) == (folder, "blocks")
     written = (folder / block_model.MODEL_FILE).stat().st_mtime_ns
     assert prepare(one, device="cpu") == folder
     assert (folder / block_model.MODEL_FILE).stat().st_mtime_ns == written
@@ -145,14 +140,6 @@ def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) ->
     assert load(entry(tiny_gguf), "cpu", backend="blocks").backend == "blocks"
 
 
-def test_status_and_prepare_know_the_blocks(tiny_gguf: Path) -> None:
-    one = entry(tiny_gguf)
-    assert not status(one, "cpu").present
-    folder = prepare(one, device="cpu")
-    assert status(one, "cpu").path == folder
-    assert folder.parent.name == "blocks"
-
-
 def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
     folder = prepare(entry(tiny_gguf), device="cpu")
     file = folder / block_model.MODEL_FILE
@@ -169,11 +156,9 @@ def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
 def test_an_unknown_block_type_runs_through_transformers(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hierchat.models.formats import block_types, blocks
+    from hierchat.models.formats import blocks
 
-    known = dict(block_types.TYPES)
-    del known["Q8_0"]
-    monkeypatch.setattr(blocks, "TYPES", known)
+    monkeypatch.setattr(blocks, "TYPES", blocks.TYPES - {"Q8_0"})
     loaded = load(entry(tiny_gguf), "cpu")
     assert loaded.backend == "float16"
     assert "block type Q8_0" in loaded.note
@@ -188,6 +173,8 @@ def test_a_sliding_window_runs_through_transformers(tiny_folder: Path, entry_of)
     (tiny_folder / "config.json").write_text(json.dumps({**config, "mlp_bias": True}))
     with pytest.raises(UnsupportedError, match="biases"):
         load(entry_of(tiny_folder, blocks=8), "cpu", backend="blocks")
+    with pytest.raises(UnsupportedError, match="CPU only"):
+        load(entry_of(tiny_folder), "cuda:0", backend="blocks")
 
 
 @pytest.mark.parametrize(("bits", "kind", "error"), [(8, "Q8_0", 0.03), (4, "Q4_1", 0.3)])
@@ -206,12 +193,3 @@ def test_safetensors_are_packed_where_the_catalogue_asks(
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
     found = logits(CpuRunner(packed.model, context_length=packed.context_length).open())
     assert np.abs(found - expected).max() <= error * np.abs(expected).max()
-
-
-def test_a_folder_of_another_kind_has_no_blocks(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="CPU only"):
-        load(
-            ModelEntry(name="tiny", source=ModelSource(folder=Folder(path=tmp_path))),
-            "cuda:0",
-            backend="blocks",
-        )

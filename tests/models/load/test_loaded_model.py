@@ -11,14 +11,14 @@ import gguf
 import pytest
 
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import Folder, Gguf, Hub, ModelEntry, ModelSource
+from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load import loaded_model
 from hierchat.models.load.load_model import load
 from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
+from tests.gguf_files.writer import finish
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
@@ -36,6 +36,8 @@ def base(tmp_path: Path) -> ModelEntry:
 def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntry) -> None:
     loaded = load(base, "cpu")
     assert "base brings no chat template" in loaded.note
+    names = set(loaded.tokenizer.convert_ids_to_tokens(sorted(loaded.end_ids)))
+    assert names == {"<|endoftext|>", "<|im_end|>", "<end_of_turn>"}
     said = [
         PromptMessage("user", "Hi <end_of_turn>"),
         PromptMessage("assistant", "Yes"),
@@ -45,12 +47,6 @@ def test_a_file_without_a_template_gets_the_conversation_as_text(base: ModelEntr
     text = loaded.tokenizer.decode(prompt)
     assert text.endswith("user: Hi <end_of_turn>\n\nassistant: Yes\n\nuser: So?\n\nassistant:")
     assert not loaded.end_ids & set(prompt)  # what looks like a control token is text
-
-
-def test_tokens_that_end_a_turn_end_a_reply(base: ModelEntry) -> None:
-    loaded = load(base, "cpu")
-    names = set(loaded.tokenizer.convert_ids_to_tokens(sorted(loaded.end_ids)))
-    assert names == {"<|endoftext|>", "<|im_end|>", "<end_of_turn>"}
 
 
 @pytest.mark.parametrize("key", ["eot", "eom"])
@@ -78,20 +74,6 @@ def test_the_end_of_a_message_ends_no_turn_of_several(marks: tuple[str, ...], en
     assert (tokenizer.convert_tokens_to_ids("<|end|>") in ready_to_chat(loaded).end_ids) == ends
 
 
-def test_the_same_through_transformers(base: ModelEntry) -> None:
-    one, other = load(base, "cpu"), load(base, "cpu", backend="float16")
-    assert one.end_ids == other.end_ids
-    assert one.note == other.note
-    assert one.tokenizer.chat_template == other.tokenizer.chat_template
-
-
-def test_smollm_splits_digits_before_all_else(base: ModelEntry) -> None:
-    """Two spaces before a number are one piece: no digit stands behind them any more."""
-    tokenizer = load(base, "cpu").tokenizer  # written with SmolLM's name of a split
-    split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("day.  20")
-    assert [piece for piece, _ in split] == ["day", ".", "ĠĠ", "2", "0"]
-
-
 def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Path) -> None:
     said = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.1}
     file = tmp_path / "generation_config.json"
@@ -111,20 +93,7 @@ def test_the_makers_sampling_is_read_where_the_catalogue_sets_none(tmp_path: Pat
 
 def _on_hub(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the hub's cache be this folder, for every repository."""
-    for module in (loaded_model, bring):
-        monkeypatch.setattr(module, "hub_folder", lambda *asked: folder)
-
-
-def test_the_makers_sampling_is_that_of_a_model_of_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = ModelEntry(name="own", source=ModelSource(hub=Hub(repo="org/own")))
-    assert makers_sampling(entry) == GenerationSettings()  # it is not here
-    _on_hub(monkeypatch, tmp_path)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.7, "top_k": 20}))
-    assert makers_sampling(entry) == GenerationSettings(
-        top_k=20
-    )  # transformers samples only if do_sample is set
+    monkeypatch.setattr(bring, "hub_folder", lambda *asked: folder)
 
 
 @pytest.mark.parametrize("place", ["here", "hub"])
@@ -136,10 +105,7 @@ def test_the_makers_sampling_stands_in_gguf_files(
     for name, value in (("temp", 0.7), ("top_p", 0.8), ("penalty_repeat", 1.1)):
         writer.add_float32(f"general.sampling.{name}", value)
     writer.add_int32("general.sampling.top_k", 20)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     _on_hub(monkeypatch, tmp_path)
     stored = Gguf(path=path) if place == "here" else Gguf(repo="org/own", file=path.name)
     found = makers_sampling(ModelEntry(name="own", source=ModelSource(gguf=stored)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hierchat.models.load.add import add
 from hierchat.models.load.load_model import load
 from hierchat.models.progress import BrokenFileError, MissingError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
-from tests.models.shards import cut
+from tests.gguf_files.writer import cut
 from tests.testing.fake_hub import REPO, FakeHub
 
 
@@ -106,25 +106,24 @@ def test_transformers_reads_one_file_alone(pieces: list[Path], tiny_gguf: Path) 
 
 @pytest.mark.parametrize("partly", [False, True])
 def test_out_of_a_folder_of_the_hub_and_gone_again(
-    partly: bool, pieces: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+    partly: bool,
+    pieces: list[Path],
+    cache: Path,
+    hub_of: Callable[[dict[str, bytes]], FakeHub],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = {f"Q8_0/{path.name}": path.read_bytes() for path in pieces}
-    with FakeHub(files) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        found = added(REPO)
-        assert (found.name, found.source.gguf) == (
-            "tiny.q8_0",
-            Gguf(repo=REPO, file=f"Q8_0/{pieces[0].name}"),
-        )
-        assert not is_fetched(found, "cpu")
-        assert load(found, "cpu").backend == "blocks"
-        hub.shutdown()
+    hub_of(files)
+    found = added(REPO)
+    assert (found.name, found.source.gguf) == ("tiny.q8_0", Gguf(repo=REPO, file=f"Q8_0/{pieces[0].name}"))
+    assert not is_fetched(found, "cpu")
+    assert load(found, "cpu").backend == "blocks"
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert is_fetched(found, "cpu")
     size = sum(map(len, files.values()))
     assert fetched_size(found, "cpu") == size
     assert found.source.gguf
-    there = shards_there(found.source.gguf)
+    there = shards_there(found.source)
     assert len(there) == 4
     if partly:
         size -= there[1].stat().st_size

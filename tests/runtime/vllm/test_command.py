@@ -18,6 +18,7 @@ import pytest
 from hierchat.cli import serve as serving
 from hierchat.cli.main import main
 from hierchat.config import GenerationSettings
+from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import ModelEntry
 from hierchat.runtime import vllm
 from hierchat.runtime.loading import load_remote
@@ -43,7 +44,9 @@ def test_vllm_is_started_the_chat_is_served_over_it_and_both_end(
         served = load_remote(added[name])
         assert served.engine.context_length == 512
         prompt = served.prompts.build([PromptMessage("user", "Hello?")], 16).ids
-        steps = served.engine.generate(prompt, GenerationSettings(), stop=threading.Event())
+        steps = served.engine.generate(
+            GenerationRequest(prompt, GenerationSettings(), stop=threading.Event())
+        )
         texts.append("".join(step.text or "" for step in steps))
         raise KeyboardInterrupt
 

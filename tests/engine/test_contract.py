@@ -1,0 +1,329 @@
+"""The contract of runners and sequences (engine/runner.py), held by every one: the same words with drafting on or off,
+token for token, and the bits behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hierchat.config import GenerationSettings
+from hierchat.drafting.draft_tree import DraftCost, FreeRows
+from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.proposer import JointDrafter, Proposer
+from hierchat.drafting.source import Source
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.cuda.cuda_runner import REGIMES
+from hierchat.engine.draft_model import FewerTokens
+from hierchat.engine.engine import GenerationRequest
+from hierchat.engine.latency import LatencyCurve
+from hierchat.engine.local import LocalEngine
+from hierchat.engine.torch.plain import PlainRunner
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.formats.blocks import pack
+from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
+from tests.engine.test_cuda_runner import target_of as cuda_target
+from tests.testing.architectures import CONFIGS, FAMILIES, model_of
+from tests.testing.families import tiny_family
+from tests.testing.tiny import (
+    BACKENDS,
+    CONTEXT,
+    VOCABULARY,
+    block_model,
+    fresh_steps,
+    random_tokens,
+    text_of,
+    tiny_engine,
+    tiny_model,
+    tiny_target,
+    tokens_of,
+)
+
+ALL = 150
+KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[: VOCABULARY - 1])
+"""Tokens of a larger vocabulary that a model knows; its last number stands for all others."""
+LENGTH = 240
+STATES = ("lfm2", "qwen3_5_text", "granitemoehybrid")
+"""A convolution alone, Gated DeltaNet, and Mamba 2."""
+EXPERTS = ("lfm2_moe", "granitemoehybrid, experts", "nemotron_h, experts", "glm4_moe", "gpt_oss", "qwen2_moe")
+"""Several experts in a layer of transformers' modules, beside running states in some."""
+KERNELS = ("gemma3", "gemma3, a wide window", "qwen3 moe", "gpt-oss", *FAMILIES)
+"""Windows within a chunk and over several; experts, with biases and sinks; whatever else a family needs."""
+
+
+@cache
+def _on_blocks(name: str) -> Any:
+    model = block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 4))
+    return CpuRunner(model, context_length=CONTEXT, threads=2).open()
+
+
+@cache
+def _of_family(kind: str) -> Any:
+    return TorchRunner(tiny_family(kind), context_length=LENGTH).open()
+
+
+TARGETS: dict[str, Callable[[], Any]] = {
+    **{backend: partial(tiny_target, backend) for backend in BACKENDS},
+    **{f"cuda {regime}": partial(cuda_target, regime) for regime in REGIMES},
+    "fewer tokens": lambda: FewerTokens(tiny_target("llama-blocks"), KNOWN, ALL),
+    "plain": lambda: PlainRunner(tiny_model(), context_length=CONTEXT).open(),
+}
+MODELS: dict[str, Callable[[], Any]] = {
+    **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
+    **{f"torch, {kind}": partial(_of_family, kind) for kind in (*STATES, *EXPERTS)},
+}
+EVERY = TARGETS | MODELS
+every_target = pytest.mark.parametrize("name", TARGETS)
+DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
+    "context": lambda reply: Drafter(),
+    "context+history": lambda reply: Drafter([Source.of([reply[:20], reply[10:]])]),
+    "noise": lambda reply: Noise(nodes=12),
+    "oracle": Oracle,
+    "by cost": lambda reply: Drafter([Source.of([reply])], latency=LatencyCurve()),
+    "random trees": lambda reply: TreeDrafter(),
+    "adversary": Adversary,
+    "buried": Buried,
+    "joint": lambda reply: JointDrafter(
+        Drafter(), [Oracle(reply), Noise(nodes=12), Adversary(reply)], DraftCost(FreeRows(24))
+    ),
+}
+FEW_DRAFTERS = ("noise", "adversary", "buried")
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.3}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "greedy, penalties": PENALTIES,
+    "warm": {"temperature": 0.8},
+    "hot": {"temperature": 3.0},
+    "top-k": {"temperature": 0.8, "top_k": 5},
+    "top-p": {"temperature": 2.0, "top_p": 0.7},
+    "min-p": {"temperature": 2.0, "min_p": 0.1},
+    "penalties": {"temperature": 0.8, **PENALTIES},
+    "all": {
+        "temperature": 1.5,
+        "top_k": 20,
+        "top_p": 0.9,
+        "min_p": 0.02,
+        "logit_bias": {3: 2.0, 5: -4.0},
+        **PENALTIES,
+    },
+}
+FEW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+def filled(name: str, tokens: Sequence[int] = ()) -> Any:
+    """A sequence that holds these tokens."""
+    target = EVERY[name]()
+    if not target.exact:
+        pytest.skip("no row quantum makes this processor's products exact")
+    target.rollback(0)
+    if tokens:
+        target.read(tokens)
+    return target
+
+
+def assert_same_words(
+    name: str, prompt: Sequence[int], wanted: GenerationSettings, drafters: Sequence[str]
+) -> list[int]:
+    engine = LocalEngine(filled(name), (), text_of)
+    plain = tokens_of(fresh_steps(engine, prompt, wanted))
+    assert len(plain) == wanted.max_new_tokens
+    for drafter in drafters:
+        assert tokens_of(fresh_steps(engine, prompt, wanted, DRAFTERS[drafter](plain))) == plain, drafter
+    return plain
+
+
+@pytest.mark.parametrize("length", [1, 117])  # decodes across the border of a chunk of attention
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("llama-packed", kind) for kind in SETTINGS]
+    + [(name, kind) for name in TARGETS for kind in ("greedy", "all") if name != "llama-packed"],
+)
+def test_drafts_change_no_word(name: str, kind: str, length: int) -> None:
+    wanted = GenerationSettings(max_new_tokens=12, seed=length + len(kind), **SETTINGS[kind])
+    assert_same_words(name, random_tokens(length, len(kind), vocabulary=12), wanted, tuple(DRAFTERS))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_drafts_change_no_word_of_any_model(name: str) -> None:
+    """What is right is accepted, eight tokens a forward."""
+    prompt = random_tokens(120, vocabulary=12)
+    for temperature in (0.0, 0.8):
+        wanted = GenerationSettings(temperature=temperature, max_new_tokens=16, seed=3)
+        plain = assert_same_words(name, prompt, wanted, FEW_DRAFTERS)
+        engine = LocalEngine(filled(name), (), text_of)
+        steps = fresh_steps(engine, prompt, wanted, Oracle(plain, nodes=7))
+        assert tokens_of(steps) == plain
+        assert [len(step.tokens) for step in steps if step.tokens] == [8] * 2
+
+
+@pytest.mark.parametrize("length", [2, 126, 127, 128, 129, 240])
+def test_context_drafts_at_the_borders_of_chunks(length: int) -> None:
+    for temperature in (0.0, 0.8):  # few different tokens, so that suffixes recur
+        wanted = GenerationSettings(temperature=temperature, max_new_tokens=24, seed=length)
+        assert_same_words("llama-packed", random_tokens(length, vocabulary=12), wanted, ("context",))
+
+
+def test_true_drafts_save_forwards_and_false_ones_win_nothing() -> None:
+    engine, prompt = tiny_engine(), random_tokens(20)
+    for temperature in (0.0, 0.8):
+        wanted = GenerationSettings(temperature=temperature, max_new_tokens=64)
+        plain = tokens_of(fresh_steps(engine, prompt, wanted))
+        assert len(set(plain)) > 10  # the text is no monotone one
+        for drafter, most in ((Oracle, 8), (Buried, 8), (Adversary, 64)):
+            steps = [step for step in fresh_steps(engine, prompt, wanted, drafter(plain)) if step.tokens]
+            assert len(steps) <= most
+            assert drafter is not Adversary or len(steps) == 64
+
+
+def test_seeds_and_settings_matter() -> None:
+    """Otherwise the comparisons above would show little."""
+    engine = tiny_engine()
+    asked = [
+        GenerationSettings(max_new_tokens=24, seed=seed, **kind)
+        for seed in range(3)
+        for kind in SETTINGS.values()
+    ]
+    assert len({tuple(tokens_of(fresh_steps(engine, [1, 2, 3], one))) for one in asked}) > len(SETTINGS)
+
+
+# Bits
+
+
+def path_to(node: int, parents: Sequence[int]) -> list[int]:
+    path = [node]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    return path
+
+
+def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
+    rows = target.forward(tokens, parents)
+    return np.array([rows[node] for node in range(len(tokens))])
+
+
+def one_by_one(target: Any, path: Sequence[int]) -> np.ndarray:
+    """Logits after the last token of `path`, each token committed in a forward of its own."""
+    for token in path:
+        (row,) = bits(target, [token], [-1])
+        target.commit([0])
+    return row
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """(tokens, parents), with one root as the engine asks, or with several."""
+    size, lowest = draw(st.integers(1, 14)), draw(st.sampled_from([-1, 0]))
+    parents = [-1, *(draw(st.integers(lowest, node - 1)) for node in range(1, size))]
+    return draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size)), parents
+
+
+STARTS = st.sampled_from([0, 1, 2, 120, 126, 127, 128, 129, 250, 255, 256])
+
+
+def assert_tree_is_its_paths(name: str, tree: tuple[list[int], list[int]], start: int, pick: int) -> None:
+    """A node has the bits of single forwards; after a branch is committed nothing tells it from a chain."""
+    tokens, parents = tree
+    prompt = random_tokens(start)
+    target = filled(name, prompt)
+    block = bits(target, tokens, parents)
+    path = path_to(pick % len(tokens), parents)
+    chosen = [tokens[node] for node in path]
+    target.commit(path)
+    assert target.tokens == prompt + chosen
+    after = bits(target, [5, 9, 6, 9, 7], [-1, 0, 0, 1, 2])
+
+    for leaf in {path[-1], *(set(range(len(tokens))) - set(parents))}:
+        target = filled(name, prompt)
+        for node in path_to(leaf, parents):
+            assert np.array_equal(one_by_one(target, [tokens[node]]), block[node])
+        if leaf == path[-1]:
+            for token, node in ((5, 0), (6, 2), (7, 4)):
+                assert np.array_equal(one_by_one(target, [token]), after[node])
+
+
+@every_target
+@FEW
+@given(tree=trees(), start=STARTS, pick=st.integers(0, 13))
+def test_a_tree_has_the_bits_of_its_paths(
+    name: str, tree: tuple[list[int], list[int]], start: int, pick: int
+) -> None:
+    assert_tree_is_its_paths(name, tree, start, pick)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_tree_of_any_model_has_the_bits_of_its_paths(name: str) -> None:
+    tokens, parents = random_tokens(9, 1), [-1, 0, 0, 1, -1, 4, 2, 6, 3]
+    for start, pick in ((0, 8), (127, 7)):
+        assert_tree_is_its_paths(name, (tokens, parents), start, pick)
+
+
+def assert_read_in_pieces(name: str, length: int, cuts: set[int]) -> None:
+    prompt = random_tokens(length)
+    whole = bits(filled(name, prompt), [7, 8, 9], [-1, 0, 0])
+    target = filled(name)
+    for begin, end in pairwise([0, *sorted(cuts), length]):
+        target.read(prompt[begin:end])
+    assert np.array_equal(bits(target, [7, 8, 9], [-1, 0, 0]), whole)
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name != "plain"])
+@FEW
+@given(cuts=st.sets(st.integers(1, 299), max_size=6))
+def test_a_prompt_may_be_read_in_any_pieces(name: str, cuts: set[int]) -> None:
+    assert_read_in_pieces(name, 300, cuts)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_prompt_of_any_model_may_be_read_in_pieces(name: str) -> None:
+    assert_read_in_pieces(name, 200, {1, 2, 60, 128, 131})
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_rows_tell_their_likeliest_tokens_and_a_text_goes_back(name: str) -> None:
+    text = random_tokens(60)
+    target = filled(name, text[:20])
+    rows = target.forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
+    found, kept = rows.likeliest([0, 4, 2], 4), rows.kept()
+    for node, best in zip((0, 4, 2), found, strict=True):
+        assert best.tolist() == np.argsort(-kept[node], kind="stable")[:4].tolist()
+        assert rows.best(node) in (-1, best[0])
+    expected = bits(target, [5], [-1])
+    target.read(text[20:])
+    target.rollback(20)
+    assert target.tokens == text[:20]
+    assert np.array_equal(bits(target, [5], [-1]), expected)
+
+
+@pytest.mark.parametrize("name", ["llama-packed", "qwen3-blocks", "cuda (16, 16)", "torch, lfm2"])
+def test_the_second_turn_reuses_the_first_and_changes_nothing(name: str) -> None:
+    engine = LocalEngine(filled(name), (), text_of)
+    wanted = GenerationSettings(temperature=0.8, max_new_tokens=30)
+    prompt, drafter = random_tokens(100), Drafter()
+    first = tokens_of(fresh_steps(engine, prompt, wanted, drafter))
+    for second in (
+        [*prompt, *first, *random_tokens(20, seed=1)],  # the conversation goes on
+        [*prompt[:50], *random_tokens(20, seed=2)],  # the question was edited
+        [*prompt, *first[:10]],  # all of it is held
+        prompt,  # asked again
+        [96 - prompt[0]],  # something else
+    ):
+        fresh = tokens_of(fresh_steps(engine, second, wanted))
+        assert tokens_of(fresh_steps(engine, prompt, wanted, drafter)) == first
+        steps = list(engine.generate(GenerationRequest(second, wanted, drafter)))
+        held = [*prompt, *first][:-1]  # the last token has no keys yet
+        same = [one == other for one, other in zip(held, second, strict=False)]
+        common = same.index(False) if False in same else len(same)
+        assert steps[0].prompt_read == min(common, len(second) - 1)
+        assert tokens_of(steps) == fresh
+
+
+def test_a_text_cannot_be_taken_back_to_more_than_it_has() -> None:
+    for name in ("llama-float32", "cuda (16, 16)", "plain"):
+        with pytest.raises(ValueError, match="roll back"):
+            filled(name).rollback(1)
