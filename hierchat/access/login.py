@@ -137,6 +137,8 @@ USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
 SESSION = "hierchat.session"
 """Where the LoginSession stands there."""
+_INSTALLING = ("/manifest.json", "/icon.png")
+"""Name and icon for installing the page as an app. Browsers ask for them without cookies."""
 WRONG = later("Name and password do not match.")
 _GUESTS = later(
     "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
@@ -190,7 +192,9 @@ class LoginMiddleware:
         elif session is not None:
             scope[USER], scope[SESSION] = session.name, session
             await session.serve(self._app, scope, receive, send)
-        elif path == "/gradio_api/startup-events" and self._starting():
+        elif (path == "/gradio_api/startup-events" and self._starting()) or (
+            path in _INSTALLING and scope.get("method") in ("GET", "HEAD")
+        ):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await _closed(Request(scope))(scope, receive, send)

@@ -125,6 +125,7 @@ def _checked(
 
 
 def _whole(text: str) -> int:
+    text = str(text)  # a flag's default is a number already
     if not (text.isascii() and text.isdecimal()):
         raise ValueError
     return int(text)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from gradio.routes import App, ORJSONResponse
 from starlette.datastructures import MutableHeaders
+from starlette.responses import FileResponse, JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access.files import files, give_out, take_in, take_model
@@ -232,6 +234,18 @@ _POLICY = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'; "
     "form-action 'self'; frame-ancestors 'self'"
 )
+# What a browser reads to install the page as an app. Gradio's own has no identity, no colours, and no icon that
+# Windows, Android and iOS can draw.
+_MANIFEST = {
+    "id": "/", "name": "hierchat", "short_name": "hierchat", "start_url": "./", "scope": "./",
+    "description": "A private chat with a language model on your own machine.",
+    "display": "standalone", "theme_color": "#f7f7f8", "background_color": "#ffffff",
+    "icons": [{"src": "icon.png", "sizes": "512x512", "type": "image/png"}],
+}  # fmt: skip
+_HEAD = (  # the frame of a dark window: --hc-side of palette.css. Of metas of one name Gradio keeps one alone
+    '<meta name="theme-color" content="#121215" media="(prefers-color-scheme: dark)">'
+    '<link rel="apple-touch-icon" href="icon.png">'
+)
 _SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Ubuntu", "Noto Sans", "sans-serif"]
 _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
@@ -267,6 +281,9 @@ class ProtectedApp(App):
         self._host = host
         self._log_ins = log_ins
         self._before = before
+        manifest = JSONResponse(_MANIFEST, media_type="application/manifest+json")
+        for path, file in (("/manifest.json", manifest), ("/icon.png", FileResponse(ASSETS / "icon.png"))):
+            self.router.routes.append(Route(path, file, methods=["GET"]))
         self.add_route("/transfer/in", take_in, methods=["POST"])
         self.add_route("/transfer/out/{ticket}", give_out, methods=["GET"])
         self.add_route("/models/{name}", take_model, methods=["PUT"])
@@ -324,12 +341,13 @@ def _options(log_ins: LoginSessions | None, host: str, before: Before | None) ->
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
         "css": source_css() + style(),
+        "head": _HEAD,
         "favicon_path": ASSETS / "icon.svg",
         "footer_links": [],
         "run_history": False,
         "enable_monitoring": False,
         "mcp_server": False,
-        "pwa": False,
+        "pwa": False,  # it would only add advice to a view of Gradio's that is switched off here; see _MANIFEST
         "ssr_mode": False,
         "quiet": True,
         "max_file_size": 1,
