@@ -238,7 +238,7 @@ def test_the_thread_shows_siblings_and_state() -> None:
         Message(2, 1, 1, "user", "hi", "complete", 0, (2,)),
         Message(3, 1, 2, "assistant", "one <b>", "stopped", 0, (3, 4)),
     ]
-    drawn = thread([ShownMessage(message) for message in path], SlotStatus())
+    drawn = thread([ShownMessage(message) for message in path], SlotStatus("", "none"))
     assert drawn.index("hi") < drawn.index("one &lt;b&gt;")
     assert "1/2" in drawn
     assert "stopped" in drawn
@@ -354,11 +354,11 @@ def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
         ShownMessage(Message(2, 1, None, "user", "hi", "complete", 0, (2,))),
         ShownMessage(Message(3, 1, 2, "assistant", text, state, 0, (3,)), replace(FIGURES, finish=finish)),
     ]
-    drawn = thread(path, SlotStatus())
+    drawn = thread(path, SlotStatus("", "none"))
     assert f'<span class="hc-note">{note}</span>' in drawn or not note
     assert ('data-act="hc_continue"' in drawn) is offered
     asked_on = [*path, ShownMessage(Message(4, 1, 3, "user", "more", "complete", 0, (4,)))]
-    assert 'data-act="hc_continue"' not in thread(asked_on, SlotStatus())  # only at the end
+    assert 'data-act="hc_continue"' not in thread(asked_on, SlotStatus("", "none"))  # only at the end
 
 
 def test_waits_and_the_self_test_s_result_are_said() -> None:

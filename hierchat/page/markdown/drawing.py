@@ -246,6 +246,8 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
         if token.level == 0 and token.nesting >= 0:
             groups.append([])
         groups[-1].append(token)
+    if not groups:
+        return []
     lines = text.split("\n")
     if growing:
         _mark_open(tokens, len(lines))
