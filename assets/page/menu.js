@@ -25,7 +25,7 @@ acts.hc_menu = ({ button, id }) => {
   menu.replaceChildren(
     entry(_('Rename'), 'F2', () => rename(title)),
     ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => trigger('hc_pin', { id, on: !pinned }))]),
-    entry(archived ? _('Bring back') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
+    entry(archived ? _('Unarchive') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
     entry(_('Tags'), '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
     entry(_('Export as Markdown'), '', () => trigger('hc_export', { id, text: 'markdown' })),
     entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'json' })),

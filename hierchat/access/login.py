@@ -50,11 +50,13 @@ class LoginRefused(Exception):
 
 def _password_page(said: str = "", status: int = 200) -> Response:
     fields = [
-        FormField("password", _("Password now"), "current-password"),
+        FormField("password", _("Current password"), "current-password"),
         FormField("new", _("New password, at least {n} characters").format(n=LEAST), "new-password"),
         FormField("again", _("New password again"), "new-password"),
     ]
-    return form_page(_("Password"), fields, _("Change it"), _back(), said, status, heading=_("Password"))
+    return form_page(
+        _("Password"), fields, _("Change password"), _back(), said, status, heading=_("Password")
+    )
 
 
 def _back() -> str:
@@ -137,6 +139,8 @@ USER = "hierchat.user"
 """Where the name of who is logged in stands in a request's scope."""
 SESSION = "hierchat.session"
 """Where the LoginSession stands there."""
+_INSTALLING = ("/manifest.json", "/icon.png")
+"""Name and icon for installing the page as an app. Browsers ask for them without cookies."""
 WRONG = later("Name and password do not match.")
 _GUESTS = later(
     "Name ({name}) and password stand in the terminal where hierchat was started; the password is new at each start. "
@@ -190,7 +194,9 @@ class LoginMiddleware:
         elif session is not None:
             scope[USER], scope[SESSION] = session.name, session
             await session.serve(self._app, scope, receive, send)
-        elif path == "/gradio_api/startup-events" and self._starting():
+        elif (path == "/gradio_api/startup-events" and self._starting()) or (
+            path in _INSTALLING and scope.get("method") in ("GET", "HEAD")
+        ):
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await _closed(Request(scope))(scope, receive, send)
@@ -257,23 +263,21 @@ class LoginMiddleware:
         try:
             now, new, again = await form_values(request, "password", "new", "again")
             if new != again:
-                return _password_page(_("The new password was typed in two ways. Type it again."), 400)
+                return _password_page(_("The two new passwords differ. Type them again."), 400)
             stored = await to_thread.run_sync(hashed, new, limiter=self._threads)
             await self._guess(request, session.name, now)
             await to_thread.run_sync(self._log_ins.change_password, session, stored, limiter=self._threads)
         except FormTooLong:
             return _password_page(_("That is too long for a password."), 413)
         except LoginRefused as refused:
-            answer = _password_page(
-                refused.sentence(_("That is not the password that you have now.")), refused.status
-            )
+            answer = _password_page(refused.sentence(_("That is not your current password.")), refused.status)
             answer.headers.update(refused.headers)
             return answer
         except AccountError as error:
             return _password_page(str(error), 400)
         except StoreError as error:
             return _password_page(str(error), 503)
-        said = _("Your password is another one now. Other browsers that were logged in are logged out.")
+        said = _("Your password was changed. Other browsers are logged out.")
         return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
 
     def _log_out(self, request: Request, token: str | None) -> Response:

@@ -12,7 +12,7 @@ import click
 from hierchat import logs, shutdown
 from hierchat.cli.options import Group
 
-_SERVICES = ("serve", "serve-vllm")
+_SERVICES = ("serve", "serve-vllm", "desktop")
 _GONE = {
     "bench": "measurements moved out of the program. In a clone: `python -m benchmarks` with the same words behind it.",
     "distil": "is gone: drafts from a distilled model did not pay (docs/log.md). Its folders still draft.",
@@ -42,6 +42,7 @@ _COMMANDS = {
     "backup": _Entry("transfer", "a copy of the database, while the chat may run"),
     "forget": _Entry("transfer", "delete all chats of a user for good"),
     "users": _Entry("accounts", "accounts for the page's login"),
+    "desktop": _Entry("desktop", "hierchat in the menu of your desktop, in a window of its own"),
     "doctor": _Entry("checks", "machine, versions, kernels, models and database, to paste into a report"),
     "verify": _Entry("checks", "the same words with drafting on and off, token for token"),
 }

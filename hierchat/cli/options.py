@@ -114,7 +114,7 @@ def _checked(
 
     def read(text: str) -> float:
         try:
-            value = parse(text)
+            value = parse(str(text))  # a default is a number already
         except ValueError:
             value = math.nan
         if not least <= value <= most:
@@ -125,6 +125,7 @@ def _checked(
 
 
 def _whole(text: str) -> int:
+    text = str(text)  # a flag's default is a number already
     if not (text.isascii() and text.isdecimal()):
         raise ValueError
     return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import logging
 import os
 import platform
@@ -11,7 +12,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -145,10 +146,12 @@ def serve(
     model: str | None,
     backend: Backend | None = None,
     added: Mapping[str, ModelEntry] | None = None,
+    ready: Callable[[str], object] = lambda local: None,
 ) -> int:
     """Serve the page until the process is interrupted or a signal ends it (shutdown.py), and return the exit code.
 
-    The model loads meanwhile. `added`: models of this run, beside those of the catalogue."""
+    The model loads meanwhile. `added`: models of this run, beside those of the catalogue. `ready` gets the address of
+    the page once it answers."""
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -157,9 +160,10 @@ def serve(
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.model_slot import ModelSlot
 
-    _require_address(flags.host, flags.port)
+    require_address(flags.host, flags.port)
     database = database_file(flags.db)
 
+    from hierchat.access.hosts import is_loopback
     from hierchat.api.endpoint import Endpoint
     from hierchat.chat.in_progress import none_outlives
     from hierchat.chat.service import ChatService
@@ -201,6 +205,9 @@ def serve(
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)
+        if sys.stdout and sys.stdout.isatty() and not is_loopback(flags.host):
+            print(qr_code(flags.host, flags.port, sys.stdout.encoding), end="", flush=True)
+        ready(local)
         if store.notice:
             print(store.notice, flush=True)
         if (endpoint := store.keys.access()) != "off":
@@ -224,6 +231,25 @@ def share_arenas() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
 
+def qr_code(host: str, port: int, encoding: str) -> str:
+    """Draw the address as others in the network reach it, for a phone's camera. Empty where this cannot be drawn."""
+    import segno
+
+    if host.strip("[]") in ("0.0.0.0", "::"):
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: the system chooses the interface
+            host = probe.getsockname()[0]
+    at = f"[{host}]" if ":" in host and "[" not in host else host
+    url, drawn = f"http://{at}:{port}", io.StringIO()
+    segno.make(url, micro=False).terminal(drawn, compact=True)
+    text = f"{drawn.getvalue()}On a phone in this network: {url}\n"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return ""
+    return text
+
+
 def _how_to_log_in(store: Store, guest_password: str) -> str:
     if names := [account.name for account in store.accounts.all()]:
         return f"Log in with an account: {', '.join(names)}."
@@ -236,7 +262,7 @@ def _how_to_log_in(store: Store, guest_password: str) -> str:
     return said
 
 
-def _require_address(host: str, port: int) -> None:
+def require_address(host: str, port: int) -> None:
     """Raises CommandError with the reason where nothing can listen there."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -117,8 +117,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantisation = Literal["none", "nf4", "int8"]
 Activations = Literal["int8", "int16"]
 Backend = Literal["blocks", "float16", "float32", "bfloat16", "nf4", "int8"]
-"""What computes a model: our kernels on GGUF blocks, float16-packed layers (both on the CPU), plain torch in a
-precision, or bitsandbytes."""
+"""What computes a model: kernels on GGUF blocks or float16-packed layers on the CPU, plain torch, or bitsandbytes."""
 _VERSION = r"^[0-9][A-Za-z0-9.+!]*$"
 _NUMBER = re.compile(r"\{(0?)(?::0([1-9]))?\}")
 

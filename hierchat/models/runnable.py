@@ -17,8 +17,7 @@ from hierchat.models.formats.layouts import BLOCK
 from hierchat.models.progress import UnsupportedError
 
 Step = Literal["kernels", "slots", "plain"]
-"""What computes a model: our own kernels; transformers' modules over our attention and slots; or transformers alone,
-which keeps what it will, so that nothing can be taken back where a draft was wrong."""
+"""What computes a model: our kernels; transformers' modules over our slots; or transformers alone, without drafts."""
 NO_DRAFTS = later("Drafts are not possible for this kind of model yet.")
 STEPS: dict[Step, str] = {
     "kernels": later("Runs on hierchat's own engine, with drafts."),

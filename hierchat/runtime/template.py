@@ -181,7 +181,8 @@ class _TemplateProcess:
             package = str(Path(__file__).parents[2])
             path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
             self._process = subprocess.Popen(
-                [sys.executable, "-m", template_program.__name__, str(SECONDS)],
+                # -P: no module of the folder that hierchat was started in
+                [sys.executable, "-P", "-m", template_program.__name__, str(SECONDS)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, PlainTurn, check
+from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, check
 from hierchat.checks.questions import RequestError
 from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
-from hierchat.hierarchy.plan import Plan
-from hierchat.runtime.drafters import Memory
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.questions import SETTINGS, questions, questions_file, tell, with_draft_models
 from tests.testing.tiny_chat import served as tiny
@@ -107,14 +105,6 @@ def test_a_run_goes_on_with_its_history(served: ServedModel, tmp_path: Path) -> 
     rest = Compared(tmp_path / "out.json", {}, drafters, whole.rows[:2])
     check(served, questions(4), SETTINGS, rest, tell)
     assert rest.as_dict() == whole.as_dict()
-
-
-def test_a_stack_has_all_draft_models_at_every_step() -> None:
-    drafter = DRAFTERS["stack"]
-    made = drafter(with_draft_models(), Memory(), PlainTurn([1], [2], [3]), None, SETTINGS)
-    made.begin([1, 2, 3])
-    made.propose(20)
-    assert made.plan == Plan((0, 1, 2), (2, 4), True)  # type: ignore[attr-defined]
 
 
 def test_a_stack_without_draft_models_is_refused_before_a_question(

@@ -125,20 +125,6 @@ def test_a_history_that_lies_is_soon_not_drafted_from_and_can_win_back_its_place
     assert first(drafter())
 
 
-def test_drafters_with_an_acceptance_of_their_own_learn_apart() -> None:
-    one, other = Acceptance(), Acceptance()
-    before = learned(other)
-    source = Source.of([[1, 2, 3, 4]])
-    drafters = [Drafter([source], acceptance) for acceptance in (one, other)]
-    for drafter in drafters:
-        drafter.begin([1, 2])
-    trees = [drafter.propose() for drafter in drafters]
-    assert trees[0] == trees[1] != DraftTree()
-    drafters[0].observe([3, 4, 9])
-    assert learned(one) != before
-    assert learned(other) == before
-
-
 def test_observing_without_proposing_teaches_nothing() -> None:
     acceptance = Acceptance()
     drafter = Drafter([Source.of([[1, 2, 3, 4]])], acceptance)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,17 +144,6 @@ def test_what_is_appended_while_the_thread_makes_room_is_kept(monkeypatch: pytes
     check(index)
 
 
-def test_there_are_few_runs() -> None:
-    index = SuffixIndex()
-    rng = np.random.default_rng(0)
-    for _ in range(600):
-        index.append(rng.integers(0, 1000, rng.integers(1, 900)))
-    index.wait()
-    lengths = np.diff([*index.arrays.starts, len(index)])
-    assert lengths.size <= 1 + np.log(len(index)) / np.log(suffix_index.RATIO)
-    assert all(older >= suffix_index.RATIO * newer for older, newer in pairwise(lengths))
-
-
 def test_stored_runs_are_taken_as_they_are() -> None:
     log = array([1, 2, BREAK, 2, 1, BREAK, 2, 2, BREAK])
     runs = [(3, suffix_order(log[:3])), (3, suffix_order(log[3:6]))]
@@ -164,16 +152,6 @@ def test_stored_runs_are_taken_as_they_are() -> None:
     assert index.arrays.tokens.tolist() == log.tolist()
     check(index)
     index.append([1, 2, 3])
-    check(index)
-
-
-def test_an_order_over_mapped_files(tmp_path: Path) -> None:
-    log = array([*np.random.default_rng(0).integers(0, 3, 500), BREAK])
-    for name, values in (("tokens", log), ("order", suffix_order(log))):
-        np.save(tmp_path / f"{name}.npy", values)
-    mapped = [np.asarray(np.load(tmp_path / f"{name}.npy", mmap_mode="r")) for name in ("tokens", "order")]
-    index = SuffixIndex.from_sorted(*mapped)
-    assert np.shares_memory(index.arrays.tokens, mapped[0])
     check(index)
 
 

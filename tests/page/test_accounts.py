@@ -68,15 +68,15 @@ def test_in_and_out_and_what_is_unsent_and_unfinished_stays(chromium: Browser, f
         visitor.open("?view=settings")
         expect(page.locator("#hc-password")).to_contain_text("You are logged in as ann.")
         page.get_by_role("link", name="Change the password").click()
-        expect(page.get_by_label("Password now")).to_be_focused()
+        expect(page.get_by_label("Current password")).to_be_focused()
         for now, role, said in (
-            ("wrong", "alert", "That is not the password that you have now."),
+            ("wrong", "alert", "That is not your current password."),
             (ANN[1], "status", "Your password is another one now."),
         ):
-            page.get_by_label("Password now").fill(now)
+            page.get_by_label("Current password").fill(now)
             page.get_by_label("New password, at least 8 characters").fill(NEW)
             page.get_by_label("New password again").fill(NEW)
-            page.get_by_role("button", name="Change it").click()
+            page.get_by_role("button", name="Change password").click()
             expect(page.get_by_role(role)).to_contain_text(said)  # type: ignore[arg-type]
         page.get_by_role("link", name="Back to the settings").click()
         expect(page.locator("#hc-password")).to_contain_text("You are logged in as ann.")

@@ -196,7 +196,7 @@ def test_two_configurations_are_chosen_compared_kept_saved_and_deleted(
     chat.send("Why is the sky blue?")
     expect(page.locator("#hc-result .hc-arm h2").last).to_have_text("Drafts from this chat, temperature 0.7")
     chat.idle()
-    chat.press("As at first")
+    chat.press("Reset")
     expect(against).to_have_text("Without drafts against With drafts")
     chat.press("All comparisons")
     expect(page).to_have_url(re.compile(r"\?view=comparisons$"))

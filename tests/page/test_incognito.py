@@ -65,7 +65,7 @@ def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left(
     service.script.seconds = 0
     begin(chat, service)
     chat.idle()
-    chat.press("Keep it after all")
+    chat.press("Keep this chat")
     expect(chat.titles).to_have_text(["What is a quincunx?", "Other"])
     expect(page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
     page.reload()

@@ -173,7 +173,7 @@ def test_pin_archive_and_fork(chat: Chat, service: FakeService) -> None:
     expect(chat.page.locator("#hc-list h2")).to_have_text(["Today", "Archived"])
     search(chat).fill("")
     chat.press("Archived (1)")
-    chat.menu("B", "Bring back")
+    chat.menu("B", "Unarchive")
     expect(chat.titles).to_have_text(["C", "B", "A"])  # the last one that was archived: the list is back
     expect(chat.page.locator("#hc-list .hc-archived")).to_have_count(0)
     story = stored(chat, service, "Story")["Story"]

@@ -59,6 +59,16 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     expect(page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
 
+def test_the_page_can_be_installed(chat: Chat) -> None:
+    asked = chat.page.context.new_cdp_session(chat.page)
+    manifest = asked.send("Page.getAppManifest")
+    assert manifest["errors"] == []
+    assert '"standalone"' in manifest["data"]
+    errors = {one["errorId"] for one in asked.send("Page.getInstallabilityErrors")["installabilityErrors"]}
+    assert errors <= {"in-incognito"}  # as the browsers of tests are
+    expect(chat.page.locator("head meta[name=theme-color]")).to_have_attribute("content", "#121215")
+
+
 def edit_question(chat: Chat, place: int = 0) -> Locator:
     turn = chat.page.locator(".hc-turn:has(.hc-user)").nth(place)
     turn.hover()

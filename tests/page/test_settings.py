@@ -42,7 +42,7 @@ def test_the_view_has_an_address_and_keeps_what_is_chosen(
     chat.until(lambda: service.store.users.drafts_from(service.user) == "none")
     page.reload()
     expect(choice.get_by_label("Nothing")).to_be_checked()
-    chat.press("Settings as they were")
+    chat.press("Reset settings")
     expect(choice.get_by_label("All of my chats")).to_be_checked()
     expect(page.locator("#hc-settings-told")).to_contain_text("as they were at first")
     assert service.store.users.drafts_from(service.user) == "all"
@@ -159,7 +159,7 @@ def test_writing_while_idle_is_allowed_told_of_typing_counted_and_deleted(
         text = GeneratedText(0, tuple(range(50)), True)
         store.generated.keep(user, "fake", number, text, None, deletions=store.users.deletions(user))
     chat.open("?view=settings")
-    page.get_by_label("The model may write for itself").check()
+    page.get_by_label("Let the model write in idle time").check()
     expect(state).to_contain_text("Waiting. It begins when nobody has asked for a reply for 10 minutes.")
     assert store.users.idle_settings(user).on
     touches = service.idle.touches
@@ -170,12 +170,12 @@ def test_writing_while_idle_is_allowed_told_of_typing_counted_and_deleted(
     expect(page.locator("#hc-insights-machine")).to_contain_text("100 tokens for itself")
     chat.view("Settings")
     expect(state).to_contain_text("It wrote 100 tokens")
-    page.get_by_label("The model may write for itself").uncheck()
+    page.get_by_label("Let the model write in idle time").uncheck()
     for answer in ("Keep", "Delete"):
-        chat.press("Delete what it wrote…")
+        chat.press("Delete generated texts…")
         question = page.get_by_role("group", name="Delete what was written?")
         question.get_by_role("button", name=answer).click()
         expect(question).to_have_count(0)
-    expect(chat.live).to_contain_text("Deleted: all that models wrote for themselves.")
+    expect(chat.live).to_contain_text("Deleted all generated texts.")
     expect(state).to_have_text("")
     assert store.generated.size(user).texts == 0

@@ -86,7 +86,7 @@ def test_an_import_is_cancelled(
     expect(cancel).to_be_visible(timeout=driving.PATIENCE_MS)
     cancel.click()
     told = ended(chat)
-    assert "You cancelled it; what came in stays, and the same file goes on from there." in told
+    assert "Cancelled. What was imported stays, and the same file goes on from there." in told
     assert 0 < len(service.store.chats.find(service.user, limit=-1)) < count
     assert waiting() == []
 

@@ -141,29 +141,6 @@ def test_what_cannot_run_or_is_rubbish_is_said(
     assert said in look.message
 
 
-def test_what_went_wrong_and_was_seen_is_past(hub: FakeHub, manager: ModelManager) -> None:
-    hub.status = 429
-    manager.hub.search("tiny")
-    answered(manager.hub)
-    seen = manager.failures
-    assert seen[0] is manager.hub.now
-    manager.hub.search("other")  # it fails anew, and nobody has seen that
-    answered(manager.hub)
-    manager.forget_failures(seen)
-    assert manager.hub.now
-    manager.forget_failures(manager.failures)
-    assert manager.hub.now is None
-    hub.status = 0
-    manager.hub.search("tiny")
-    answered(manager.hub)
-    looked(manager.hub, "org/other")
-    manager.forget_failures(manager.failures)
-    assert manager.hub.now
-    assert (manager.hub.now.phase, manager.hub.now.look) == ("done", None)  # what was found stays
-    manager.forget_failures(manager.failures)
-    assert manager.hub.now
-
-
 def test_what_the_hub_refuses_is_said(hub: FakeHub, manager: ModelManager) -> None:
     hub.status = 429
     manager.hub.search("tiny")

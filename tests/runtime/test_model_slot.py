@@ -189,13 +189,6 @@ def test_another_choice_takes_the_place_of_the_one_that_waits(slot: ModelSlot, s
     assert settle(slot).status == SlotStatus("another", "ready")
 
 
-def test_why_another_one_did_not_come_is_said_until_it_was_heard(slot: ModelSlot) -> None:
-    start(slot, "tiny")
-    assert start(slot, "broken").message
-    slot.hush()
-    assert slot.status == SlotStatus("tiny", "ready")
-
-
 def test_a_model_that_cannot_run_leaves_the_present_one_in_its_place(store: Store) -> None:
     loaded: list[str] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,7 +161,11 @@ def test_whatever_a_template_raises_is_an_error_of_a_prompt(text: str) -> None:
         ChatTemplate(with_template(text)).text(CHATS[0])
 
 
-def test_a_process_that_something_else_ended_is_started_again() -> None:
+def test_a_process_that_something_else_ended_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "copy.py").write_text("raise SystemExit")  # jinja2 imports the library's
+    monkeypatch.chdir(tmp_path)
     made = ChatTemplate(tokenizer())
     before = made.text(CHATS[0])
     process = template._renderer._process

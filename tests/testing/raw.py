@@ -51,6 +51,6 @@ def ask(
             connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body or None)
         response = connection.getresponse()
-        return Answer(response.status, response.headers, response.read(read).decode())
+        return Answer(response.status, response.headers, response.read(read).decode(errors="replace"))
     finally:
         connection.close()

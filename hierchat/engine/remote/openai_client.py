@@ -335,19 +335,9 @@ def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
 # What settings of a reply are called in OpenAI's protocol
 
 
-_FIELDS = {
-    "temperature": "temperature",
-    "max_new_tokens": "max_tokens",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "logit_bias": "logit_bias",
-    "seed": "seed",
-    "stop": "stop",
-}
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "logit_bias", "seed", "stop")
+_PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+_FIELDS = {name: name for name in _SAMPLING + _PENALTIES} | {"max_new_tokens": "max_tokens"}
 _ALWAYS = ("temperature", "max_new_tokens", "seed")
 """Others are sent where they differ from what is usual: not every server knows them."""
 

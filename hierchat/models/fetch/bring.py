@@ -96,8 +96,7 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
 
 
 def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Fetch and convert what loading this model on this device needs, as `load` would choose it; return where it
-    lies."""
+    """Fetch and convert what loading this model on this device needs; return where it lies."""
     if (device or best_device()).startswith("cpu") and has_blocks(entry):
         try:
             return get_blocks(entry, progress)[0]

@@ -83,8 +83,7 @@ def is_converted(folder: Path) -> bool:
 
 
 def _layout(folder: Path) -> list[int] | None:
-    """Return what the layout of a folder of blocks depends on: its version, and the rows that this processor computes
-    side by side."""
+    """Return what a folder of blocks depends on: its version, and the rows that this processor computes at once."""
     if not any((folder / file).exists() for file in (block_model.MODEL_FILE, block_model.WEIGHTS_FILE)):
         return None
     from hierchat.jit import LANES
@@ -93,8 +92,7 @@ def _layout(folder: Path) -> list[int] | None:
 
 
 def source_sha256(folder: Path) -> str | None:
-    """Return the SHA-256 of the GGUF that a converted folder came from; None for any other folder, whatever its marker
-    says: folders are named by it."""
+    """Return the SHA-256 of the GGUF that a converted folder came from; None for any other, whatever it says."""
     try:
         said = str(json.loads((folder / MARKER).read_text())["source_sha256"])
     except (OSError, *NONSENSE):
@@ -250,8 +248,7 @@ SECONDS = 600
 
 
 def describe(gguf: Path, folder: Path) -> None:
-    """Write config.json, generation_config.json and the tokenizer of a GGUF file. Raises BrokenFileError,
-    UnsupportedError."""
+    """Write configurations and tokenizer of a GGUF file. Raises BrokenFileError, UnsupportedError."""
     config = whole_config(read_head(gguf))
     if config and write_tokenizer(gguf, folder):
         for name in ("config.json", "generation_config.json"):
@@ -301,8 +298,7 @@ def _tokenizer(gguf: Path) -> Any:
 
 
 def _describe_beside(gguf: Path, folder: Path) -> bool:
-    """Describe a file in another process; returns False where that failed, for a reason that shows where it is done
-    here. Raises BrokenFileError where it does not end."""
+    """Describe a file in another process; returns False where that failed. Raises BrokenFileError if it never ends."""
     package = str(Path(__file__).parents[3])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:

@@ -74,8 +74,7 @@ _LONGEST_TEXT, _LONGEST_NAME, _LONGEST_KIND = 1_000_000, 256, 60
 MOST_LAYERS = 1024
 """Numbers in a row that may be one for each layer; longer rows are of the vocabulary."""
 _MOST_VALUES, _MOST_ITEMS = 10_000, 1 << 23
-"""Keys or tensors of a file, and texts in all its arrays: far more than any has. A file of zeros that takes no room on
-the disk could have as many as it is long."""
+"""Keys or tensors of a file, and texts in all its arrays: far more than any has, and a file of zeros may claim more."""
 _MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 
@@ -117,8 +116,7 @@ class Head:
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Any:
-        """Return a value under the architecture's name, such as "block_count"; None where it is not there, or differs
-        from layer to layer."""
+        """Return a value such as "block_count"; None where it is not there, or differs from layer to layer."""
         each = self.of_layers(key)
         alike = each[0] if each and each.count(each[0]) == len(each) else None
         return self.values.get(f"{self.architecture}.{key}", alike)

@@ -65,8 +65,7 @@ class GgufModule:
                 np.ascontiguousarray(self._floats(one), "<f4").tofile(out)
 
     def weights(self, matrices: Collection[str], looked_up: Collection[str], report: Report) -> ModuleWeights:
-        """Read the weights, `matrices` in blocks where possible: those that are multiplied with rows, or `looked_up`
-        alone. Raises BrokenFileError."""
+        """Read the weights, `matrices` in blocks where possible, also those `looked_up`. Raises BrokenFileError."""
         from hierchat.jit import LANES
 
         found, vectors = dict[str, Matrix](), dict[str, NDArray[Any]]()

@@ -54,8 +54,7 @@ COMPOSED = ("command-r", "olmo", "qwen2", "qwen35")
 WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral", "tekken")
 """Whose words are tokens wherever the vocabulary has them, also where no merges lead there."""
 SCORED = "gemma3n"
-"""An architecture whose files have scores in place of merges, and which transformers does not read. Others that have
-them are left to it."""
+"""An architecture whose files have scores in place of merges, and which transformers does not read."""
 
 
 def unknown_tokenizer(head: Head) -> str | None:

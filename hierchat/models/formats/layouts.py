@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hierchat.jit import Kernels
 
 VERSION = 3
-"""A new number for every change of what stands here or in words: it remakes every cache."""
+"""A new number for every change of what stands here: it remakes every cache."""
 
 BLOCK = 32
 """Weights that share a scale, or two; the pace of the products for every type."""
@@ -48,8 +48,7 @@ WIDE = {"IQ1_WIDE": 0.125, "IQ2_WIDE": 0.125, "IQ3_WIDE": 0.25, "IQ3_S_WIDE": 1.
 """No types of files: what codebooks makes of those of one to three bits. By what their scale is to be multiplied."""
 
 NIBBLES, PAIRED, SIXES, BYTES, PLAIN, AS_STORED = range(6)
-"""Where a file has the numbers of a block; see `read`. Those AS_STORED are fields of the head: words of the file
-that stay as they are."""
+"""Where a file has the numbers of a block; see `read`. Those AS_STORED are fields of the head and stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)

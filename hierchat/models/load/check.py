@@ -191,8 +191,7 @@ def require_worth_fetching(
 
 
 def remote_head(gguf: Gguf) -> Head:
-    """Read the head of a GGUF file on the hub, or of all that are one model. Raises BrokenFileError, MissingError,
-    GatedError, OfflineError."""
+    """Read the head of a model in GGUF files on the hub. Raises FetchError, or BrokenFileError."""
     assert gguf.repo
     assert gguf.file
     heads = []

@@ -118,8 +118,7 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 # A module of transformers whose matrices stay in the blocks of its file, for a processor.
 @dataclass(frozen=True, slots=True)
 class BlockModule:
-    """`module` in eval mode; what stands for its matrices is in `matrices` by their names, and there they hold nothing
-    (engine/torch/block_linear.py puts them in)."""
+    """A `module` in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it."""
 
     module: Any
     matrices: Mapping[str, Matrix]

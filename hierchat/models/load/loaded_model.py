@@ -65,8 +65,7 @@ NO_TEMPLATE = (
 TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|return|>", "<|call|>")
 """Control tokens behind a turn. GGUF files often name the end of a text alone."""
 MESSAGE_END = "<|end|>"
-"""A control token behind a turn, unless a turn is several messages, such as gpt-oss' thought and answer: then those
-have channels."""
+"""A control token behind a turn, unless a turn is several messages: then those have channels, as gpt-oss' have."""
 CHANNEL = "<|channel|>"
 
 _PUBLISHED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")

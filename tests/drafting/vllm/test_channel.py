@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.drafting.vllm.channel import LONGEST_LINE, ChannelServer
+from hierchat.drafting.vllm.custom_proposer import LONGEST_LINE, ChannelServer
 from hierchat.drafting.vllm.drafter_settings import DrafterSettingsError
 from hierchat.drafting.vllm.user_state import UserStateFile
 from tests.drafting.vllm.conftest import TOKEN

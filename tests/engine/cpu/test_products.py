@@ -170,7 +170,7 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
         np.testing.assert_array_equal(at(many, most - many)[-1], at(1, most - 1)[0])
 
 
-@pytest.mark.parametrize("name", ["Q2_K", "Q4_K", "Q6_K", "Q8_0", "Q5_1"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0"])
 def test_all_sets_give_the_same_bits(name: str) -> None:
     """Those that round a multiply-add once: the same integers, the same floats in the same order."""
     raw = random_rows(name, 20, 512)
@@ -212,7 +212,9 @@ def test_the_largest_numbers_do_not_overflow(name: str) -> None:
     x = np.full((3, columns), 7.0, np.float32)
     x[1] *= -1
     right, size = exact(name, raw, x)
-    for isa in [isa for isa, its in CASES if its == name]:
+    for isa in [
+        isa for isa, its in CASES if its == name and (isa.name == INSTRUCTIONS or _is_daily(isa, name))
+    ]:
         assert np.abs(multiplied(isa, name, raw, x, 3) - right).max() <= 2e-5 * size
 
 

@@ -156,15 +156,6 @@ def test_the_environment_is_made_once(
     assert ran[0][0] == (uv or sys.executable)
 
 
-def test_an_installation_that_fails_begins_anew(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        vllm.subprocess, "run", lambda command, **others: subprocess.CompletedProcess(command, 1)
-    )
-    for _ in range(2):
-        with pytest.raises(vllm.EnvironmentFailed, match=r"could not be installed; .*\.log says why"):
-            vllm.python_of(False, lambda said: None)
-
-
 def test_a_signal_to_end_ends_vllm_too(
     seen: Path, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
