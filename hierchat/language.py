@@ -24,8 +24,8 @@ DOMAIN = "hierchat"
 COOKIE = "hc-language"
 """A choice of the browser, which the page's script keeps (language.js)."""
 NAMES = {
-    "ar": "العربية", "de": "Deutsch", "en": "English", "es": "Español", "fr": "Français", "it": "Italiano", "ja": "日本語",
-    "ko": "한국어", "pt": "Português (Brasil)", "ru": "Русский", "zh": "简体中文",
+    "ar": "العربية", "de": "Deutsch", "en": "English", "es": "Español", "fr": "Français", "it": "Italiano",
+    "ja": "日本語", "ko": "한국어", "pt": "Português (Brasil)", "ru": "Русский", "zh": "简体中文",
 }  # fmt: skip
 """Code -> what the language calls itself."""
 THIS = ""

@@ -158,9 +158,10 @@ def shares_bar(figures: Figures) -> str:
         if s != TARGET
     )
     lines = {s: "--hc-line" if s == TARGET else f"--{style_of(s).slug}-line" for s, _words in words}
+    # The largest source first: where there is little room it stands alone, and Details has them all.
     labels = "".join(
         f'<span class="hc-share"><i class="hc-dot" style="background:var({lines[s]})"></i>{html.escape(label)}</span>'
-        for s, label in words
+        for s, label in sorted(words, key=lambda word: (word[0] == TARGET, -figures.shares[word[0]]))
     )
     return (
         f'<span class="hc-shares"><span class="hc-bar" role="img" aria-label="{_("Where the words came from")}">'
