@@ -35,8 +35,8 @@ _SCRIPTS = (
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "glyphs", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status",
-    "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer", "chats",
-    "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
+    "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer",
+    "chats", "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
 )  # fmt: skip
 
 
