@@ -114,7 +114,7 @@ def _checked(
 
     def read(text: str) -> float:
         try:
-            value = parse(text)
+            value = parse(str(text))  # a default is a number already
         except ValueError:
             value = math.nan
         if not least <= value <= most:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -16,17 +14,6 @@ from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import ChatSettings, NotFound, Store
 from hierchat.store.presets import Presets
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "chats.db") as store:
-        yield store
-
-
-@pytest.fixture
-def user(store: Store) -> int:
-    return store.users.ensure("ann")
 
 
 @pytest.fixture

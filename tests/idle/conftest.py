@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,12 +68,6 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "shipped_scripts", lambda: ASKED)
     monkeypatch.setattr(idle, "shipped_scripts", lambda: ASKED)
     monkeypatch.setattr(idle, "Machine", Calm)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "learning.db") as store:
-        yield store
 
 
 @dataclass

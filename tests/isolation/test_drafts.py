@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,12 +24,6 @@ SECRET = "My sister plays the xylophone in the town orchestra every second Thurs
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.chat.reply_stream.FRAME_SECONDS", 0.0)
     monkeypatch.setattr("hierchat.chat.titles.IDLE_SECONDS", float("inf"))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "chat.db") as store:
-        yield store
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,12 +49,6 @@ METHODS = {
     if not name.startswith("_")
 }
 NOBODY_S = 10**9
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "two.db") as store:
-        yield store
 
 
 def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[Any]:

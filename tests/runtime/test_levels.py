@@ -21,7 +21,7 @@ from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
 
 from ..chat.conftest import talk_on
-from ..chat.drafts import (
+from .drafts import (
     KNOWN,
     LAYERS,
     catalogue,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
-from tests.testing.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good, on_disk
 
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
@@ -32,7 +32,7 @@ def test_nothing_of_it_is_left_in_the_files(store: Store, user: int, path: Path,
     kept = dict(list(conversations.items())[:4])
     for conversation in conversations.keys() - kept.keys():
         delete_for_good(store, user, conversation)
-    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    data = on_disk(path)
     for conversation, words in conversations.items():
         there = [word for word in words if word.encode() in data or word[::-1].encode() in data]
         assert there == (words if conversation in kept else [])
@@ -82,7 +82,7 @@ def test_a_forgotten_user_leaves_nothing(store: Store, user: int, path: Path) ->
         store.learned.keep(owner, "k", "acceptance", f"learned of {owner}".encode())
     assert store.users.counts(bob) == (10, 20)
     assert store.users.forget(bob)
-    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    data = on_disk(path)
     assert [word for word in words[bob] if word.encode() in data or word[::-1].encode() in data] == []
     assert b"bobtheuser" not in data
     assert f"learned of {bob}".encode() not in data

@@ -20,7 +20,7 @@ from hierchat.store import (
     SuffixRun,
     TurnFigures,
 )
-from tests.testing.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good, on_disk
 
 MODEL = "m"
 
@@ -46,10 +46,6 @@ def keep(
 
 def texts(store: Store, user: int, model: str = MODEL) -> list[bytes]:
     return [ids for _, ids in store.history.texts(user, model, "self", Mark())[0]]
-
-
-def on_disk(store: Store) -> bytes:
-    return b"".join(path.read_bytes() for path in store.path.parent.glob(store.path.name + "*"))
 
 
 def test_what_is_asked_for_is_kept(store: Store, user: int) -> None:
@@ -121,10 +117,10 @@ def test_a_deleted_chat_takes_along_what_was_made_from_it(store: Store, user: in
     assert left.texts[:, 1].tolist() == [3]
     store.chats.restore(user, chat)
     assert len(texts(store, user)) == 2
-    assert BYTES in on_disk(store)
+    assert BYTES in on_disk(store.path)
     delete_for_good(store, user, chat)
     assert store.generated.replies(user, MODEL) == {"shipped": 1}
-    assert BYTES not in on_disk(store)
+    assert BYTES not in on_disk(store.path)
 
 
 def test_late_writing_is_refused(store: Store, user: int) -> None:
@@ -147,14 +143,14 @@ def test_deleting_leaves_no_byte(store: Store, user: int, forget: bool) -> None:
     for number in range(50):
         keep(store, user, f"key {number}", done=number % 2 == 0)
         keep(store, user, f"key {number}", done=True)
-    assert BYTES in on_disk(store)
-    assert b"key 17" in on_disk(store)
+    assert BYTES in on_disk(store.path)
+    assert b"key 17" in on_disk(store.path)
     before = store.users.deletions(user)
     assert store.users.forget(user) if forget else store.generated.delete(user)
     assert forget or store.users.deletions(user) > before  # whoever holds them looks
-    assert BYTES not in on_disk(store)
-    assert b"key 17" not in on_disk(store)
-    assert BYTES[:24] not in on_disk(store)
+    assert BYTES not in on_disk(store.path)
+    assert b"key 17" not in on_disk(store.path)
+    assert BYTES[:24] not in on_disk(store.path)
 
 
 def test_a_backup_holds_them_and_an_export_does_not(store: Store, user: int, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import Mark, NewMessage, NewTurn, Store, SuffixRun, TurnFigures
 from hierchat.store.replies import TOKEN
-from tests.testing.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good, on_disk
 
 KEY = "k"
 
@@ -140,7 +140,7 @@ def test_a_deleted_conversation_leaves_the_runs_and_the_files(
     gone = conversations[:5]
     for conversation in gone:
         delete_for_good(store, user, conversation)
-    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    data = on_disk(path)
     for id, tokens in (written | asked).items():
         pairs = [np.array(pair, TOKEN).tobytes() for pair in pairwise(tokens)]
         assert [pair in data for pair in pairs] == [owner[id] not in gone] * len(pairs)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hierchat.store import Attachment, Mark, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
 from hierchat.store.connection import title_of
-from tests.testing.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good, on_disk
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
 
@@ -208,7 +208,7 @@ def test_nothing_of_them_is_left_after_the_chat(store: Store, user: int, path: P
     chat, message = asked(store, user)
     id = store.messages.get(user, message).attachments[0].id
     delete_for_good(store, user, chat)
-    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    data = on_disk(path)
     assert [word for word in (b"ighthouse", b"zymurgy", b"report.pdf") if word in data] == []
     with pytest.raises(NotFound):
         store.messages.attachment(user, id)
@@ -255,11 +255,6 @@ sys.stdin.read()
 """
 
 
-def files(path: Path) -> bytes:
-    """All bytes of the database and of what stands beside it."""
-    return b"".join(file.read_bytes() for file in sorted(path.parent.glob(path.name + "*")))
-
-
 def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WAITS, str(path)],
@@ -289,7 +284,7 @@ def test_after_a_kill_they_stand_in_their_chats_without_a_reply(path: Path) -> N
             (question,) = store.messages.path(user, edited)
             assert (question.text, len(question.siblings)) == ("edited", 2)
             assert len(store.chats.find(user)) == 3
-    assert b"pangolin" not in files(path)
+    assert b"pangolin" not in on_disk(path)
 
 
 def test_closing_makes_messages_of_what_this_store_holds(store: Store, user: int, path: Path) -> None:
@@ -327,11 +322,11 @@ def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) 
     held = store.messages.enqueue(
         user, conversation, NewMessage(None, "about an okapi", files=[file]), at_end=True
     )
-    assert b"okapi" in files(path)
+    assert b"okapi" in on_disk(path)
     store.messages.dequeue(held)
     store.chats.discard(user, conversation)
-    assert b"okapi" not in files(path)
-    assert b"quagga" not in files(path)
+    assert b"okapi" not in on_disk(path)
+    assert b"quagga" not in on_disk(path)
 
 
 def test_it_goes_with_its_chat(store: Store, user: int, path: Path) -> None:
@@ -339,7 +334,7 @@ def test_it_goes_with_its_chat(store: Store, user: int, path: Path) -> None:
     held = store.messages.enqueue(user, conversation, NewMessage(None, "about an okapi"), at_end=True)
     store.chats.hide(user, conversation)
     store.chats.delete_hidden()
-    assert b"okapi" not in files(path)
+    assert b"okapi" not in on_disk(path)
     with pytest.raises(NotFound):
         store.messages.add(user, conversation, NewMessage(None, "about an okapi"), [held or 0])
     with pytest.raises(NotFound):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hierchat.store import Store
 
 
@@ -9,3 +11,8 @@ def delete_for_good(store: Store, user_id: int, conversation_id: int) -> None:
     """Raises NotFound."""
     store.chats.hide(user_id, conversation_id)
     store.chats.delete_hidden([conversation_id])
+
+
+def on_disk(path: Path) -> bytes:
+    """All bytes of a database and of what stands beside it."""
+    return b"".join(file.read_bytes() for file in path.parent.glob(path.name + "*"))

@@ -13,9 +13,7 @@ from benchmarks.__main__ import main as benchmarks
 from hierchat.checks import runs
 from hierchat.cli.main import main as hierchat
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.loading import load_served_model
-from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 
@@ -27,22 +25,6 @@ def whole_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.tokenizer().save_pretrained(places / "models" / "tiny")
     (places / "mine.txt").write_text("The user added this.")
     assert hierchat(["corpus", "add", str(places / "mine.txt")]) == 0
-
-
-def test_the_program_has_the_users_corpora() -> None:
-    slot = ModelSlot(read_catalogue())
-    slot.start("tiny")
-    assert tiny.settle(slot).status.phase == "ready", slot.status
-    assert [one.name for one in slot.model.statistics] == ["mine"]
-
-
-def test_a_damaged_corpus_does_not_keep_the_model_from_answering(places: Path) -> None:
-    (order,) = (places / "data" / "corpora").glob("mine/*/order.npy")
-    order.write_bytes(b"")
-    slot = ModelSlot(read_catalogue())
-    slot.start("tiny")
-    assert tiny.settle(slot).status.phase == "ready", slot.status
-    assert slot.model.statistics == ()
 
 
 @pytest.mark.parametrize("command", [["decode", "--arms", "vanilla,hierchat"], ["verify"]])

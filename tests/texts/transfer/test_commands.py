@@ -16,11 +16,9 @@ from .files import gpt_chat, gpt_sums, saved, studio_chat
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(places: Path) -> Path:
     """The database of a hierchat of the test's own."""
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
-    return tmp_path / "DATA" / "hierchat.db"
+    return places / "DATA" / "hierchat.db"
 
 
 def hierchat(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:

@@ -22,7 +22,7 @@ from hierchat.texts import importing as cutting
 from hierchat.texts import importing as giving
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import NAMED, Import
-from tests.testing.deleting import delete_for_good
+from tests.testing.deleting import delete_for_good, on_disk
 
 from .files import (
     BEGAN,
@@ -265,9 +265,9 @@ def test_a_deleted_one_leaves_nothing_in_the_file(
         conversation_id="uniquesource",
     )
     imported(store, user, saved(tmp_path / "c.json", [chat]))
-    assert b"xylophone" in path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    assert b"xylophone" in on_disk(path)
     delete_for_good(store, user, store.chats.find(user)[0].id)
-    data = path.read_bytes() + path.with_name(path.name + "-wal").read_bytes()
+    data = on_disk(path)
     assert b"xylophone" not in data
     assert b"uniquesource" not in data
 
