@@ -1,7 +1,6 @@
 // Buttons in generated HTML reach the server through `trigger`. Only those with this process's key count, so that
-// nothing in a reply can press one. `acts` are those that the browser does, or begins, itself.
+// nothing in a reply can press one. `acts` are those that the browser does, or begins, itself; all others are the server's.
 const KEY = '__KEY__';
-const SERVER = __EVENTS__;
 const acts = {};
 
 // The server knows a page once it has told it what it shows (address.js); what is asked before that waits.
@@ -27,5 +26,5 @@ on('click', (event) => {
   const id = Number(button.dataset.id);
   const text = button.dataset.text || '';
   if (acts[act]) acts[act]({ button, id, text });
-  else if (SERVER.includes(act)) step(act, { id, text });
+  else step(act, { id, text });
 });

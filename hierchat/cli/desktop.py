@@ -225,7 +225,7 @@ def _open() -> int:
         if not (sys.stderr and sys.stderr.isatty()):  # from the menu, nobody would see why
             why = html.escape(logs.error_message(error, here=True))
             with NamedTemporaryFile("w", suffix=".html", encoding="utf-8", delete=False) as page:
-                page.write(f"<meta charset=utf-8><title>{APP}</title><p>hierchat did not start. {why}")
+                page.write(f"<meta charset=utf-8><title>{APP}</title><p>{APP} did not start. {why}")
             webbrowser.open(Path(page.name).as_uri())
         raise
 

@@ -1,7 +1,6 @@
-"""Charts as inline SVG with their labels in HTML. Pure functions.
+"""Draw charts as SVG with labels in HTML, stretched to their place: lines keep their width and labels their size.
 
-The SVG is stretched to its place, lines keep their width and the labels their size, so that a chart can be read at any
-width. Each has a table for those who do not see it."""
+Each has a table for those who do not see it."""
 
 from __future__ import annotations
 
@@ -16,6 +15,8 @@ from hierchat.page.figures import style_of
 ACCENT = "var(--hc-accent)"
 _DASHES = {"dashed": "7 4", "dotted": "0.1 4.5"}
 """Of lines, by CSS text-decoration-style."""
+DIAGONAL = '<path class="hc-guide" d="M0 100L100 0"/>'
+"""A guide from the lower left to the upper right."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -64,21 +65,18 @@ class ChartBar:
 
 def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
     """An axis from 0 to a round number from `highest` on."""
-    step = _round_step((highest or 1.0) / most)
+    least = (highest or 1.0) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
     count = max(math.ceil(highest / step - 1e-9), 1)
-    return Axis(
-        caption, 0.0, count * step, [(n * step, f"{plain(n * step)}{unit}") for n in range(count + 1)]
-    )
+    values = [n * step for n in range(count + 1)]
+    ticks = [(value, f"{f'{value:,.3f}'.rstrip('0').rstrip('.')}{unit}") for value in values]
+    return Axis(caption, 0.0, count * step, ticks)
 
 
 def percentages(caption: str) -> Axis:
     """Return an axis from 0 to 100 percent."""
     return Axis(caption, 0.0, 1.0, [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")])
-
-
-def plain(value: float) -> str:
-    """A round number without needless zeros."""
-    return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 
 def lines(series: Sequence[Line], across: Axis, up: Axis, said: str, guide: str = "") -> str:
@@ -105,11 +103,6 @@ def columns(stacks: Sequence[Sequence[tuple[Ink, float]]], across: Axis, up: Axi
                 'fill-opacity=".28"/>' + _stroke(f"M{left:.2f} {high:.2f}H{right:.2f}", ink)
             )
     return _chart("".join(drawn), across, up, said)
-
-
-def diagonal() -> str:
-    """A guide from the lower left to the upper right."""
-    return '<path class="hc-guide" d="M0 100L100 0"/>'
 
 
 def level(up: Axis, value: float) -> str:
@@ -155,12 +148,6 @@ def table(of: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def _round_step(least: float) -> float:
-    """The next of 1, 2, 2.5, 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
-
-
 def _chart(drawn: str, across: Axis, up: Axis, said: str) -> str:
     grid = "".join(f'<path class="hc-grid" d="M0 {100 - up.at(value):.2f}H100"/>' for value, _ in up.ticks)
     beside = "".join(
@@ -200,10 +187,6 @@ def _stroke(path: str, ink: Ink) -> str:
     return f'<path class="hc-stroke" d="{path}" stroke="{ink.colour}"{more}/>'
 
 
-# What all cards of the Insights view share: their frame, and sizes and times in words.
-
-
-DASH = "\N{EN DASH}"
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -220,9 +203,9 @@ def duration(seconds: float) -> str:
     """Return a time in words: seconds, minutes or hours."""
     if seconds < 90:
         return _("{n:.0f} s").format(n=seconds)
-    return (
-        _("{n:.0f} min").format(n=seconds / 60) if seconds < 5400 else _("{n:.1f} h").format(n=seconds / 3600)
-    )
+    if seconds < 5400:
+        return _("{n:.0f} min").format(n=seconds / 60)
+    return _("{n:.1f} h").format(n=seconds / 3600)
 
 
 def ink_of(source: str) -> Ink:
@@ -236,12 +219,22 @@ def card(title: str, inside: str) -> str:
     return f'<section class="hc-insight"><h2>{title}</h2>{inside}</section>'
 
 
+def charted(title: str, drawn: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A card with a chart, as HTML, and its figures as a table."""
+    return card(title, drawn + table(title, head, rows))
+
+
+def empty_card(title: str, what: str, when: str, ever: bool = False) -> str:
+    """A card that says what it will show."""
+    return card(title, nothing(what, when, ever))
+
+
 def note(sentence: str) -> str:
     """A quiet sentence below a chart."""
     return f'<p class="hc-quiet">{sentence}</p>'
 
 
-def nothing(what: str, when: str, ever: bool) -> str:
+def nothing(what: str, when: str, ever: bool = False) -> str:
     """Say what a card will show once there is something. `ever`: there is something in a longer range."""
     comes = _("Nothing in these days: choose a longer range.") if ever else when
     return f'<div class="hc-nothing"><p>{what}</p><p class="hc-quiet">{comes}</p></div>'

@@ -5,9 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -23,9 +22,6 @@ from hierchat.store import ChatSettings, Preset
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.page.page_sessions import Session
-
-
-# The controls of sampling, and settings to and from their values.
 
 
 LABELS = {
@@ -75,6 +71,7 @@ def sampling_controls() -> list[Any]:
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
 
+    same_words, one_a_line = _("Same seed, same words"), _("One a line; \\n stands for a line break")
     return [
         gr.Radio(
             [(_(said), chosen) for chosen, said in THINKS.items()],
@@ -92,19 +89,8 @@ def sampling_controls() -> list[Any]:
         slider("repetition_penalty", 0.5, 2, 1, 0.05, _("1 is off")),
         slider("presence_penalty", -2, 2, 0, 0.1, _("0 is off")),
         slider("frequency_penalty", -2, 2, 0, 0.1, _("0 is off")),
-        gr.Number(
-            None,
-            label=_(LABELS["seed"]),
-            placeholder=_("A new one for each reply"),
-            info=_("Same seed, same words"),
-        ),
-        gr.Textbox(
-            "",
-            lines=2,
-            max_lines=6,
-            label=_(LABELS["stop"]),
-            info=_("One a line; \\n stands for a line break"),
-        ),
+        gr.Number(None, label=_(LABELS["seed"]), placeholder=_("A new one for each reply"), info=same_words),
+        gr.Textbox("", lines=2, max_lines=6, label=_(LABELS["stop"]), info=one_a_line),
         gr.Checkbox(True, label=_(LABELS["end_loops"])),
     ]
 
@@ -167,97 +153,64 @@ def _sentence(error: ValidationError) -> str:
 
 
 NO_PRESET = 0
-_PLACEHOLDER = later("For example: You are a patient teacher. Answer in short sentences.")
 
 
-@dataclass(frozen=True, slots=True)
 class ChatSettingsComponents:
-    """Hold the components of the drawer of chat settings."""
+    """The components of the drawer of chat settings, made inside the Blocks context that is open."""
 
-    preset: Any
-    tools: Any
-    system: Any
-    sampling: list[Any]
-    thinks: Any
-    """Invisible: how much the model can be asked to think."""
+    def __init__(self) -> None:
+        label, title = _("Close the settings"), _("Close")
+        close = button("hc_settings_close", title, css="hc-icon", aria_label=label, title=title)
+        with gr.Column(elem_id="hc-drawer"):
+            head = f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>'
+            gr.HTML(head, elem_id="hc-drawer-head")
+            self.preset = gr.Dropdown(
+                choices([]), value=NO_PRESET, label=_("Preset"), elem_id="hc-preset", filterable=False
+            )
+            self.tools = gr.HTML("", elem_id="hc-preset-tools")
+            example = _("For example: You are a patient teacher. Answer in short sentences.")
+            self.system = gr.Textbox(
+                "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
+                placeholder=example, elem_id="hc-system",
+            )  # fmt: skip
+            self.thinks = gr.HTML("", elem_id="hc-thinks-offered")
+            """Invisible: how much the model can be asked to think."""
+            self.sampling = sampling_controls()
+        self.fields = [self.preset, self.system, *self.sampling]
+        """What a chat sets; `read` takes their values."""
 
-    @property
-    def fields(self) -> list[Any]:
-        """Return the components of what a chat sets; `read` takes their values."""
-        return [self.preset, self.system, *self.sampling]
 
-    @property
-    def components(self) -> list[Any]:
-        """Return the components that `drawn` may change."""
-        return [*self.fields, self.tools]
-
-
-def opener() -> Any:
-    """The button in the head of the chat."""
-    shown = button(
+def opener() -> str:
+    """Draw the button in the head of the chat."""
+    return button(
         "hc_settings", _("Chat settings"), css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
         aria_label=_("Chat settings"), title=_("System prompt, sampling, presets"),
     )  # fmt: skip
-    return gr.HTML(shown, elem_id="hc-chat-settings")
 
 
-def build() -> ChatSettingsComponents:
-    """The components, in the Blocks context that is open."""
-    close = button(
-        "hc_settings_close", _("Close"), css="hc-icon", aria_label=_("Close the settings"), title=_("Close")
-    )
-    with gr.Column(elem_id="hc-drawer"):
-        gr.HTML(
-            f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>',
-            elem_id="hc-drawer-head",
-        )
-        preset = gr.Dropdown(
-            [(_("No preset"), NO_PRESET)],
-            value=NO_PRESET,
-            label=_("Preset"),
-            elem_id="hc-preset",
-            filterable=False,
-        )
-        tools = gr.HTML("", elem_id="hc-preset-tools")
-        system = gr.Textbox(
-            "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
-            placeholder=_(_PLACEHOLDER), elem_id="hc-system",
-        )  # fmt: skip
-        thinks = gr.HTML("", elem_id="hc-thinks-offered")
-        controls = sampling_controls()
-    return ChatSettingsComponents(preset, tools, system, controls, thinks)
-
-
-def keep(
-    service: ChatService, session: Session, user: int, conversation: int, settings: ChatSettings
-) -> None:
+def keep(service: ChatService, session: Session, conversation: int, settings: ChatSettings) -> None:
     """Let the chat have these settings. Other pages than that of the session are told."""
-    if (change := service.chats.keep_settings(user, conversation, settings)) is not None:
+    if (change := service.chats.keep_settings(session.user, conversation, settings)) is not None:
         session.settings_seen = change
 
 
 def number(shown: str) -> int:
     """The chat whose settings the panel shows, as the page tells it; 0 where it is not stored yet."""
-    chat = str(shown).removeprefix("incognito ")
+    chat = shown.removeprefix("incognito ")
     return int(chat) if chat.isdecimal() else 0
 
 
-def read(values: list[Any]) -> ChatSettings:
+def read(values: Sequence[Any]) -> ChatSettings:
     """The settings in `fields`. Raises InvalidSettings."""
     preset, system, *rest = values
     prompt = str(system or "")
     return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), whole(preset or 0) or None)
 
 
-def taken(
-    service: ChatService, user: int, conversation: int | None, shown: str, values: list[Any]
-) -> ChatSettings:
-    """The settings of the chat on the screen: as the panel shows them, unless it still shows another chat's.
-
-    Raises InvalidSettings.
-    """
-    if number(shown) != (conversation or 0):
-        return service.chats.settings(user, conversation)
+def taken(service: ChatService, session: Session, shown: str, values: Sequence[Any]) -> ChatSettings:
+    """Read the open chat's settings, unless the panel still shows another one's. Raises InvalidSettings."""
+    if number(shown) != (session.conversation or 0):
+        return service.chats.settings(session.user, session.conversation)
     return read(values)
 
 
@@ -274,8 +227,7 @@ def drawn(
     fields: bool = True,
     stored: bool = True,
 ) -> dict[Any, Any]:
-    """Updates of the panel; without `fields`, what the user may be typing in stays as it is. Settings of a chat that is
-    not `stored` yet are noted by the page."""
+    """Draw the panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
     update: dict[Any, Any] = {
         panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
@@ -292,16 +244,14 @@ def tools(preset: Preset | None, changed: bool) -> str:
     """Draw what can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
     if preset is None:
         return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
+    save: dict[str, Any] = {"title": _("Into the preset")} if changed else {"disabled": ""}
+    pressed = "true" if preset.is_default else "false"
     parts = [
-        button("hc_preset_save", _("Save changes"), title=_("Into the preset"))
-        if changed
-        else button("hc_preset_save", _("Save changes"), disabled=""),
+        button("hc_preset_save", _("Save changes"), **save),
         button("hc_preset_new", _("Save as…")),
         button("hc_preset_rename", _("Rename…"), text=preset.name),
         button("hc_preset_delete", _("Delete…"), text=preset.name),
-        button(
-            "hc_preset_default", _("Use for new chats"), aria_pressed="true" if preset.is_default else "false"
-        ),
+        button("hc_preset_default", _("Use for new chats"), aria_pressed=pressed),
     ]
     return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'
 

@@ -8,11 +8,9 @@ import re
 import shlex
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
-
-import gradio as gr
 
 from hierchat.chat.comparison import (
     ARMS,
@@ -25,7 +23,6 @@ from hierchat.chat.comparison import (
     Pair,
     Side,
     Verdict,
-    WrongConfiguration,
     configuration,
     differences,
     names,
@@ -36,9 +33,8 @@ from hierchat.config import GenerationSettings
 from hierchat.language import _, later
 from hierchat.page import reply_text, status
 from hierchat.page.buttons import button
-from hierchat.page.event_data import of_type, record
-from hierchat.page.figures import figures_line, style_of
-from hierchat.page.panels.panel import SessionOf
+from hierchat.page.event_data import of_type, parsed
+from hierchat.page.figures import figures_line, known, style_of
 from hierchat.page.reply_text import GrowingReply, below_message
 from hierchat.page.sidebar import dated
 
@@ -79,17 +75,9 @@ def chart(result: Comparison) -> str:
 
 
 def _path(track: Sequence[Moment], last_ms: int, most: int) -> str:
-    places = [
-        (
-            LEFT + ms / last_ms * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - tokens / most * (HEIGHT - TOP - BOTTOM),
-        )
-        for ms, tokens, _ in track
-    ]
+    across, up = (WIDTH - LEFT - RIGHT) / last_ms, (HEIGHT - TOP - BOTTOM) / most
+    places = [(LEFT + ms * across, HEIGHT - BOTTOM - tokens * up) for ms, tokens, _ in track]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) if places else ""
-
-
-# Where two texts differ, word by word.
 
 
 BEFORE = 12
@@ -100,8 +88,7 @@ _WORDS = re.compile(r"\S+\s*")
 
 
 def difference(first: str, second: str) -> tuple[str, str]:
-    """Both texts as HTML from shortly before their first difference on, words of only one of them
-    marked. Equal texts give empty ones."""
+    """Draw both texts from before their first difference on, words of only one of them marked; equal ones are empty."""
     left, right = _WORDS.findall(first)[:MOST], _WORDS.findall(second)[:MOST]
     first_words, second_words = ([word.strip() for word in words] for words in (left, right))
     codes = SequenceMatcher(None, first_words, second_words, autojunk=False).get_opcodes()
@@ -128,9 +115,6 @@ def difference(first: str, second: str) -> tuple[str, str]:
     return "".join(shown[0]), "".join(shown[1])
 
 
-# A result as JSON: all that is needed to check what it claims.
-
-
 _VARIED = ("temperature", "seed", "max_new_tokens")
 """What `verify` and `benchmarks decode` can be told of a reply's settings."""
 
@@ -148,9 +132,7 @@ def export(result: Comparison) -> str:
 
 
 def repeated(result: Comparison) -> dict[str, Any] | None:
-    """The commands that repeat it, over a file with the line that is given. None where there are none: another pair
-    than the usual one, a model of a server, a question that had others before it, or settings that the commands do not
-    take."""
+    """Return commands that repeat it over a file with the given line; None where no command can."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
     usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
@@ -176,10 +158,6 @@ def repeated(result: Comparison) -> dict[str, Any] | None:
     }
 
 
-# A picture of a result that can be shared: one SVG that needs nothing else, light or dark by the class of
-# its root.
-
-
 PICTURE_WIDTH, PAD = 1200, 64
 _LINE, _MOST_LINES, _WRAP = 46, 3, 54
 _BARS = 640
@@ -192,12 +170,12 @@ _STYLE = (
 
 
 def picture(result: Comparison) -> str:
-    """The question stands in a group of its own at the top, `data-question` pixels high: without it the picture begins
-    below."""
+    """Draw the picture. The question is a group at its top, `data-question` pixels high, and can be cut off."""
     lines = textwrap.wrap(result.question, _WRAP, max_lines=_MOST_LINES, placeholder=" …") or [""]
+    lines[0], lines[-1] = f"“{lines[0]}", f"{lines[-1]}”"
     above = len(lines) * _LINE + 56
     height = above + 486
-    question = "".join(_text(PAD, 80 + at * _LINE, 34, "ink", text) for at, text in enumerate(_quoted(lines)))
+    question = "".join(_text(PAD, 80 + at * _LINE, 34, "ink", text) for at, text in enumerate(lines))
     question += f'<rect class="rule" x="{PAD}" y="{above - 2}" width="{PICTURE_WIDTH - 2 * PAD}" height="2"/>'
     speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in ARMS}
     most = max(speeds.values()) or 1.0
@@ -213,15 +191,8 @@ def picture(result: Comparison) -> str:
     )  # fmt: skip
     models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
     day = time.strftime("%Y-%m-%d", time.localtime(result.at))
-    foot = _text(
-        PAD,
-        above + 408,
-        22,
-        "quiet",
-        textwrap.shorten(
-            _("{models} on {machine}").format(models=models, machine=result.machine), 92, placeholder=" …"
-        ),
-    )
+    where = _("{models} on {machine}").format(models=models, machine=result.machine)
+    foot = _text(PAD, above + 408, 22, "quiet", textwrap.shorten(where, 92, placeholder=" …"))
     runs = _("one run of each{others}").format(others=busy(result))
     foot += _text(PAD, above + 442, 22, "quiet", f"{day}, hierchat {result.hierchat}, {runs}")
     return (
@@ -239,21 +210,14 @@ def headline(result: Comparison) -> str:
     if not (speedup := result.deserved_speedup):
         return same.capitalize()
     told = pace(speedup)
-    return (
-        _("{pace}, {same}").format(pace=told, same=same) if told else _("As fast, {same}").format(same=same)
-    )
+    return (_("{pace}, {same}") if told else _("As fast, {same}")).format(pace=told, same=same)
 
 
 def busy(result: Comparison) -> str:
-    """Say what other programs used of the processor meanwhile, as the end of a sentence; empty where that is not
-    known."""
+    """Say what other programs used of the processor, as the end of a sentence; empty where that is not known."""
     others = result.verdict.others
     told = _(", while other programs used {share} of the processor")
     return "" if others is None else told.format(share=percent(others))
-
-
-def _quoted(lines: list[str]) -> list[str]:
-    return f"“{chr(10).join(lines)}”".split(chr(10))
 
 
 def _text(x: float, y: float, size: int, css: str, text: str, *, bold: bool = False) -> str:
@@ -263,23 +227,11 @@ def _text(x: float, y: float, size: int, css: str, text: str, *, bold: bool = Fa
     )
 
 
-# The result of a comparison as HTML: both texts, their figures, where they differ, and what can be done
-# with it.
-
-
-_NONE = "\N{EN DASH}"
-
-
 def verdict_line(verdict: Verdict) -> str:
     """The sentence above both texts."""
     kind = "hc-same" if verdict.identical else "hc-differs"
     proof = status.proof_line(verdict.exact, verdict.identical)
     return f'<div class="hc-verdict {kind}" role="status">{html.escape(verdict.sentence)} {proof}</div>'
-
-
-def date_of(result: Comparison) -> str:
-    """Return when a result was made, in words."""
-    return dated(result.at)
 
 
 def drawn(result: Comparison, more: str = "") -> str:
@@ -323,39 +275,29 @@ def _differs(result: Comparison) -> str:
 def _table(result: Comparison) -> str:
     figures = [result.sides[arm].figures for arm in ARMS]
 
-    def row(name: str, cells: list[str]) -> str:
+    def row(name: str, cells: Iterable[str]) -> str:
         return f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
-    def said(value: float | None, form: str) -> str:
-        return _NONE if value is None else form.format(value)
-
     rows = [
-        row(
-            _("Tokens a second"),
-            [_NONE if f.tokens_per_second is None else number(f.tokens_per_second) for f in figures],
-        ),
-        row(_("Tokens"), [f"{f.tokens:,}" for f in figures]),
-        row(_("First token after"), [said(f.first_token_seconds, "{:.2f} s") for f in figures]),
-        row(_("Tokens per run of the model (T)"), [said(f.tokens_per_forward, "{:.2f}") for f in figures]),
-        row(
-            _("Drafts accepted"),
-            [_NONE if f.acceptance_rate is None else percent(f.acceptance_rate) for f in figures],
-        ),
-    ]
+        row(_("Tokens a second"), (known(f.tokens_per_second, number) for f in figures)),
+        row(_("Tokens"), (f"{f.tokens:,}" for f in figures)),
+        row(_("First token after"), (known(f.first_token_seconds, "{:.2f} s".format) for f in figures)),
+        row(_("Tokens per run of the model (T)"), (known(f.tokens_per_forward, "{:.2f}".format) for f in figures)),
+        row(_("Drafts accepted"), (known(f.acceptance_rate, percent) for f in figures)),
+    ]  # fmt: skip
     for source in in_order({source for f in figures for source in f.shares}):
-        rows.append(
-            row(
-                _("From {label}").format(label=style_of(source).label),
-                [percent(f.shares.get(source, 0.0)) for f in figures],
-            )
-        )
+        label = _("From {label}").format(label=style_of(source).label)
+        rows.append(row(label, (percent(f.shares.get(source, 0.0)) for f in figures)))
     heads = "".join(f'<th scope="col">{html.escape(result.sides[arm].name)}</th>' for arm in ARMS)
     return f'<table class="hc-both"><thead><tr><td></td>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def _details(result: Comparison) -> str:
-    rows = [(_("Precisely"), result.verdict.precise or result.verdict.sentence), (_("Date"), date_of(result))]
-    rows.append((_("Speed"), _("One run of each{others}").format(others=busy(result))))
+    rows = [
+        (_("Precisely"), result.verdict.precise or result.verdict.sentence),
+        (_("Date"), dated(result.at)),
+        (_("Speed"), _("One run of each{others}").format(others=busy(result))),
+    ]
     for arm in ARMS:
         side, settings = result.sides[arm], result.sides[arm].settings
         sampled = _("temperature {temperature:g}, seed {seed}").format(**settings)
@@ -368,21 +310,16 @@ def _details(result: Comparison) -> str:
             ))
         )  # fmt: skip
     rows += [(_("Machine"), result.machine), ("hierchat", result.hierchat)]
-    cells = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in rows)
-    again = repeated(result)
+    facts = status.facts((html.escape(name), html.escape(value)) for name, value in rows)
     commands = ""
-    if again:
+    if again := repeated(result):
         commands = (
             f"<p>{_('Repeat it, with this line in question.jsonl:')}</p>"
             f"<pre>{html.escape(again['question.jsonl'])}</pre>"
             f"<pre>{html.escape(again['words'])}\n{html.escape(again['speed'])}</pre>"
             f"<p>{html.escape(again['note'])}</p>"
         )
-    facts = f'<dl class="hc-facts">{cells}</dl>'
     return f'<details class="hc-details"><summary>{_("Details")}</summary>{facts}{commands}</details>'
-
-
-# Which two configurations Compare runs: one line, and the form behind it.
 
 
 _BOTH = later(
@@ -410,21 +347,12 @@ def form(models: Sequence[str]) -> str:
 
 
 def _side_fields(arm: Arm, chosen: Configuration, models: Sequence[str]) -> str:
-    databases = _select(
-        _("Drafts come from"),
-        "databases",
-        {name: _(said) for name, said in FROM.items()},
-        chosen.drafting.databases,
-    )
-    drafts = _select(
-        _("Draft models"),
-        "draft_models",
-        {"1": _("as planned"), "": _("none")},
-        "1" if chosen.drafting.draft_models else "",
-    )
-    of_model = _select(
-        _("Model"), "model", {"": _("the one that is loaded"), **{name: name for name in models}}, ""
-    )
+    sources = {name: _(said) for name, said in FROM.items()}
+    databases = _select(_("Drafts come from"), "databases", sources, chosen.drafting.databases)
+    planned = {"1": _("as planned"), "": _("none")}
+    drafts = _select(_("Draft models"), "draft_models", planned, "1" if chosen.drafting.draft_models else "")
+    named = {"": _("the one that is loaded"), **{name: name for name in models}}
+    of_model = _select(_("Model"), "model", named, "")
     return (
         f'<fieldset data-arm="{arm}"><legend>{_(_LEGENDS[arm])}</legend>{of_model}{databases}{drafts}'
         f'<label>{_("Temperature")}<input name="temperature" inputmode="decimal" placeholder="{_("as set")}"></label>'
@@ -442,31 +370,8 @@ def _select(label: str, name: str, options: dict[Any, str], chosen: str) -> str:
 
 def pair_of(text: str) -> Pair:
     """Read the pair that the form sends. Raises WrongConfiguration and Foreign."""
-    given = record(text)
+    given = parsed(text, dict)
     return {arm: configuration(of_type(given.get(arm), dict)) for arm in ARMS}
-
-
-class SetupHandlers:
-    """Handle the form that chooses the two configurations."""
-
-    def __init__(self, session_of: SessionOf, shown: Any) -> None:
-        self._session_of = session_of
-        self._shown = shown
-
-    def choose(self, event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-        """The pair for the next comparison of this page. A wrong value leaves it as it was."""
-        session = self._session_of(request)[0]
-        try:
-            session.pair = pair_of(str(event._data["text"]))
-        except WrongConfiguration as error:
-            return {
-                self._shown: line(session.pair)
-                + status.error(_("{error} The pair stays as above.").format(error=error))
-            }
-        return {self._shown: line(session.pair)}
-
-
-# Both sides of a comparison while they are written.
 
 
 def words() -> dict[Arm, GrowingReply]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hierchat.chat.comparison import CompareFrame
@@ -14,24 +16,22 @@ from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.markdown import in_pieces
+from hierchat.page.page_sessions import PASTED
 from hierchat.page.reply_text import GrowingReply, below_message, drawn, message_heading
 from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import notice, undrafted
-from hierchat.page.unsent import shown_name, size
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
     from hierchat.chat.origins import SourceRun
-    from hierchat.chat.service import ChatService
+    from hierchat.page.page_sessions import Attached, Session
+    from hierchat.runtime.model_slot import SlotStatus
     from hierchat.store import Attachment, AttachmentHead
     from hierchat.store.records import Message
 
-
-_BACK, _FORTH = (
-    "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
-    "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
-)
-_IMPORTED = later("Where the words came from is known only of replies that were written here.")
+_CROSS = "\N{MULTIPLICATION SIGN}"
+_BACK = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
+_FORTH = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 _LOAD = later("Load {model} to see where its words came from.")
 _GONE = later(
     "{model} wrote this and is not on this machine: fetch it under Models to see where its words came from."
@@ -44,10 +44,20 @@ _NOTES = {
     "interrupted": later("interrupted"),
     "writing": later("still being written"),
 }
-_EDITED = later("edited by you")
-_CUT = later("cut at the limit, after {n:,} tokens")
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A stored message with what is drawn of it beside its text."""
+
+    message: Message
+    figures: Figures | None = None
+    runs: list[SourceRun] | None = None
+    """Where its words came from; None where that is not to be shown."""
+    files: Mapping[int, Attachment] = field(default_factory=dict)
+    """Those whose text is shown, by id."""
 
 
 def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
@@ -60,14 +70,13 @@ def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> 
 
 
 def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Attachment] | None = None) -> str:
-    """Files that were sent, by name and size; those in `shown`, by id, with their text. What is not stored yet cannot
-    be shown."""
+    """Draw files that were sent; those in `shown`, by id, with their text. What is not stored yet cannot be shown."""
     sent = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
     return sent and f'<div class="hc-sent">{sent}</div>'
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
-    label = f"{shown_name(head.name)} · {size(head.size)}"
+    label = f"{shown_name(head.name)} · {file_size(head.size)}"
     id = getattr(head, "id", 0)
     if not id:
         return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
@@ -76,16 +85,12 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
                   title=name, aria_label=f"{label}. {name}")  # fmt: skip
     if shown is None:
         return chip
-    label = html.escape(_("Text of {name}").format(name=head.name))
-    text = in_pieces(shown.text)
-    return (
-        f'{chip}<pre class="hc-file" dir="auto" tabindex="0" role="region" aria-label="{label}">{text}</pre>'
-    )
+    region = f'role="region" aria-label="{html.escape(_("Text of {name}").format(name=head.name))}"'
+    return f'{chip}<pre class="hc-file" dir="auto" tabindex="0" {region}>{in_pieces(shown.text)}</pre>'
 
 
 def growing(text: str, words: GrowingReply, seconds: float | None = None, id: int | None = None) -> str:
-    """A reply while it is written; `words` keeps what is drawn from one frame to the next, `seconds`: how long it has
-    thought."""
+    """Draw a growing reply. `words` keeps what was drawn of it before, `seconds`: how long it has thought."""
     return _turn(_text(words.render(text, seconds, id)) if text else "…")
 
 
@@ -109,19 +114,18 @@ def _siblings(message: Message) -> str:
         return button("hc_branch", label, disabled="", aria_label=name)
 
     count = f'<span class="hc-figure">{place + 1}/{len(message.siblings)}</span>'
-    inside = (
-        step(place - 1, _BACK, _("Previous version")) + count + step(place + 1, _FORTH, _("Next version"))
-    )
-    return f'<span class="hc-branches">{inside}</span>'
+    back, forth = step(place - 1, _BACK, _("Previous version")), step(place + 1, _FORTH, _("Next version"))
+    return f'<span class="hc-branches">{back}{count}{forth}</span>'
 
 
-def _user(message: Message, unanswered: bool, shown: Mapping[int, Attachment]) -> str:
+def _user(shown: ShownMessage, unanswered: bool) -> str:
+    message = shown.message
     # As where hierchat ended while it waited, or its page was gone when it was stopped.
     note = f'<span class="hc-unanswered">{_("Not answered")}</span>' if unanswered else ""
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
     edit = button("hc_edit", _("Edit"), id=message.id)
     copy = button("hc_copy", _("Copy"), text=message.text)
-    attached = files(message.attachments, shown)
+    attached = files(message.attachments, shown.files)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
 
@@ -131,7 +135,7 @@ def _note(message: Message, figures: Figures) -> str:
         note = _(_NOTES[message.state])
         return note if message.text else _("{note} before the first word").format(note=note)
     if figures.finish == "length":
-        return _(_CUT).format(n=figures.tokens)
+        return _("cut at the limit, after {n:,} tokens").format(n=figures.tokens)
     return _({"context": _FULL, "loop": _LOOPED}.get(figures.finish or "", ""))
 
 
@@ -149,25 +153,17 @@ def _same_seed(message: Message, figures: Figures, question: int | None) -> str:
     return button("hc_again", _("Same seed"), id=question, text=str(message.id), title=title)
 
 
-def _reply(
-    message: Message,
-    figures: Figures | None,
-    runs: list[SourceRun] | None,
-    question: int | None,
-    last: bool,
-    named: bool = True,
-    plain: str = "",
-    no_runs: str = "",
-) -> str:
-    """`question`: the user's message above it; an imported chat may begin with a reply. `named`: the line below it says
-    which model wrote it. `plain`: why that writes without drafts; `no_runs`: why no runs can be shown, as HTML."""
+def _footer(shown: ShownMessage, question: int | None, last: bool, plain: str, model: str) -> str:
+    """Draw what stands below a reply. `question`: the user's message above it; an imported chat may begin with a reply.
+    `plain`: why its model writes without drafts; `model`: that is to be named."""
+    message, figures = shown.message, shown.figures
     known = figures or Figures()
-    note = _(_EDITED) if message.edited else _note(message, known) or plain
+    note = _("edited by you") if message.edited else _note(message, known) or plain
     buttons = [
         _siblings(message),
         button("hc_continue", _("Continue"), id=message.id) if last and _cut(message, known) else "",
         "" if message.edited else button("hc_sources", _("Sources"), id=message.id,
-                                         aria_pressed="false" if runs is None else "true"),
+                                         aria_pressed="false" if shown.runs is None else "true"),
         button("hc_again", _("Again"), id=question, title=_("Another reply")) if question else "",
         _same_seed(message, known, question),
         button("hc_edit_reply", _("Edit"), id=message.id) if message.text else "",
@@ -175,24 +171,20 @@ def _reply(
         button("hc_fork", _("Fork"), id=message.id, title=_("Continue in a new chat from here"),
                aria_label=_("Fork: continue in a new chat")),
     ]  # fmt: skip
-    facts = (
-        f'<details class="hc-details"><summary>{_("Details")}</summary>'
-        f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div></details>'
-        if figures or message.model
-        else ""
-    )
-    line = figures_view.figures_line(known, note, message.model if named else "")
-    footer = (
-        f'<div class="hc-foot" data-message="{message.id}">{line}'
-        f'<div class="hc-actions">{"".join(buttons)}{facts}</div></div>'
-    )
-    if runs and "".join(run.text for run in runs).startswith(message.text):
-        body = marked_words(runs, message.text, known.thought_seconds, message.id)
-    elif message.text:
-        body = _text(drawn(message.text, known.thought_seconds, message.id)) + no_runs
-    else:
-        body = ""
-    return _turn(body + footer)
+    if figures or message.model:
+        inside = f'<div class="hc-all-facts">{figures_view.details(figures, message.model)}</div>'
+        buttons.append(f'<details class="hc-details"><summary>{_("Details")}</summary>{inside}</details>')
+    line = figures_view.figures_line(known, note, model)
+    actions = f'<div class="hc-actions">{"".join(buttons)}</div>'
+    return f'<div class="hc-foot" data-message="{message.id}">{line}{actions}</div>'
+
+
+def _body(shown: ShownMessage, no_runs: str) -> str:
+    """Draw the text of a reply, its words marked by source if it has runs; else `no_runs` says why not."""
+    message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
+    if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
+        return marked_words(shown.runs, message.text, seconds, message.id)
+    return _text(drawn(message.text, seconds, message.id)) + no_runs if message.text else ""
 
 
 def _rest(act: str, label: str) -> str:
@@ -200,14 +192,14 @@ def _rest(act: str, label: str) -> str:
     return f'<div class="hc-rest">{button(act, label)}</div>'
 
 
-def _no_runs(service: ChatService, figures: Figures | None) -> str:
+def _no_runs(figures: Figures | None, present: SlotStatus, here: Collection[str]) -> str:
     """Why a reply's runs cannot be shown, and the button that loads its model where that helps, as HTML."""
     if figures is None or figures.written is None:
-        return notice(_(_IMPORTED))
-    model, present = figures.written.model, service.model_status
+        return notice(_("Where the words came from is known only of replies that were written here."))
+    model = figures.written.model
     if model == present.name:
         return notice((_(_CHANGED) if present.phase == "ready" else _(_LOAD)).format(model=model))
-    if model not in service.models.names:
+    if model not in here:
         return notice(_(_GONE).format(model=model))
     name = _("Load {model}").format(model=model)
     load = button("hc_sources_load", _("Load"), text=model, css="hc-strong", aria_label=name)
@@ -215,84 +207,47 @@ def _no_runs(service: ChatService, figures: Figures | None) -> str:
 
 
 def thread(
-    service: ChatService,
-    user_id: int,
-    messages: Iterable[Message],
-    marked: Collection[int] = (),
-    shown: Collection[int] = (),
-    most: int | None = None,
+    path: Sequence[ShownMessage],
+    present: SlotStatus,
+    here: Collection[str] = (),
     *,
+    earlier: bool = False,
     ends: bool = True,
     replying: bool = False,
 ) -> str:
-    """A conversation's current path, its last `most` messages; replies in `marked` show their tokens by source, files
-    in `shown` their text. `ends`: whether `messages` go up to its end; `replying`: a reply to its end is written."""
-    path = [message for message in messages if message.role != "system"]
-    earlier = most is not None and len(path) > most
-    if most is not None and earlier:
-        path = path[-most:]
-        if path[0].role != "user":  # its question stands above
-            path = path[1:]
-    present = service.model_status
-    result = []
+    """Draw a conversation's path. `here`: models on this machine; `earlier`: there are messages above, not `ends`:
+    below; `replying`: a reply to its end is written."""
+    result = [_rest("hc_earlier", _("Show earlier messages"))] if earlier else []
     question: int | None = None
     model = ""
-    if earlier:
-        result.append(_rest("hc_earlier", _("Show earlier messages")))
-    for place, message in enumerate(path):
-        last = ends and place == len(path) - 1
+    for place, shown in enumerate(path):
+        message, last = shown.message, ends and place == len(path) - 1
         if message.role == "user":
             question = message.id
-            open_files = {
-                file.id: service.chats.attachment(user_id, file.id)
-                for file in message.attachments
-                if file.id in shown
-            }
-            result.append(_user(message, last and not replying, open_files))
+            result.append(_user(shown, last and not replying))
         else:
-            runs = service.runs(user_id, message.id) if message.id in marked else None
-            figures = service.figures(user_id, message.id)
-            named = message.model != model
             plain = undrafted(present) if message.model == present.name else ""
-            no_runs = _no_runs(service, figures) if runs is not None else ""
-            result.append(_reply(message, figures, runs, question, last, named, plain, no_runs))
+            named = message.model if message.model != model else ""
+            no_runs = _no_runs(shown.figures, present, here) if shown.runs is not None else ""
+            result.append(_turn(_body(shown, no_runs) + _footer(shown, question, last, plain, named)))
             model = message.model or model
     if not ends:
         result.append(_rest("hc_latest", _("Go to the latest messages")))
     return "".join(result)
 
 
-# A reply in progress as HTML, from its latest state: the same for every page that shows it.
-
-
-def line(reply: ReplyInProgress, service: ChatService) -> str:
-    """Say what a reply does: wait, read the prompt, or its figures so far; empty for a comparison, whose columns say
-    it."""
+def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> str:
+    """Say what a reply does: wait, read the prompt, or its figures; empty for a comparison, which says it itself."""
     if (state := reply.latest) is None:
         return status.waiting(_("Waiting for the model…"))
     if (ahead := places_ahead(state)) is not None:
-        return status.waiting_line(ahead, service.model_status, loaded=service.served is not None)
+        return status.waiting_line(ahead, present, loaded=loaded)
     if isinstance(state, CompareFrame):
         return ""
     note = status.notice(state.notice) if state.notice else ""
     if state.phase == "reading":
         return note + status.reading_line(state)
-    return note + figures_view.figures_line(state.figures, status.undrafted(service.model_status))
-
-
-def above(
-    service: ChatService,
-    reply: ReplyInProgress,
-    marked: Collection[int],
-    shown: Collection[int],
-    most: int,
-) -> str:
-    """The last `most` messages above it, its question at their end."""
-    path = []
-    if reply.below is not None:
-        path = service.chats.messages(reply.user_id, reply.conversation_id, reply.below, most + 1)
-    drawn = thread(service, reply.user_id, path, marked, shown, most, replying=True)
-    return drawn + (user_message(reply.text, files=files(reply.files)) if reply.asks else "")
+    return note + figures_view.figures_line(state.figures, status.undrafted(present))
 
 
 def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:
@@ -320,3 +275,68 @@ def remark(reply: ReplyInProgress) -> str:
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
     return status.notice(state.notice) if state.notice else ""
+
+
+def tray(session: Session, queued: Sequence[ReplyInProgress]) -> str:
+    """Draw files and, of those `queued`, waiting messages of the open chat. The page keeps the files of all chats."""
+    files = "".join(map(_chip, session.files))
+    waiting = "".join(_waiting(one) for one in queued if one.conversation_id == (session.conversation or 0))
+    next_name, files_name = _("Messages that will be sent next"), _("Attached files")
+    lists = f'<ol class="hc-next" aria-label="{next_name}">{waiting}</ol>' if waiting else ""
+    lists += (
+        f'<ul class="hc-files" aria-label="{files_name}" aria-live="polite">{files}</ul>' if files else ""
+    )
+    held = [
+        {"chat": chat, "key": file.key, "name": file.name}
+        for chat, many in list(session.attached.items())
+        for file in many
+        if file.file
+    ]
+    state, known = html.escape(json.dumps({"files": held})), "yes" if session.restored else ""
+    return f'<div class="hc-tray" data-state="{state}" data-known="{known}">{lists}</div>'
+
+
+def _chip(file: Attached) -> str:
+    name = html.escape(shown_name(file.name))
+    if file.file is None:
+        return (
+            f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
+            f"{_fact(_('being read…'))}</li>"
+        )
+    facts = file_size(file.file.size)
+    if file.tokens is not None:
+        counted = _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
+        facts = counted.format(size=facts, tokens=file.tokens)
+    inline = button("hc_inline", _("Insert as text"), text=file.key) if file.pasted else ""
+    label = _("Remove {name}").format(name=file.name)
+    away = button("hc_detach", _CROSS, text=file.key, aria_label=label, title=_("Remove"))
+    return (
+        f'<li class="hc-chip" data-file="{file.key}"><span class="hc-chip-name" title="{name}">{name}</span>'
+        f"{_fact(facts)}{inline}{away}</li>"
+    )
+
+
+def _waiting(one: ReplyInProgress) -> str:
+    title, number = html.escape(one.title), str(one.number)
+    label = _("Edit “{title}”, which will be sent next").format(title=one.title)
+    edit = button("hc_next_edit", _("Edit"), text=number, aria_label=label)
+    label = _("Do not send “{title}”").format(title=one.title)
+    away = button("hc_next_cancel", _CROSS, text=number, title=_("Do not send"), aria_label=label)
+    said = f'{_fact(_("Will be sent next:"))}<span class="hc-chip-name" dir="auto">{title}</span>'
+    return f'<li class="hc-chip">{said}{edit}{away}</li>'
+
+
+def _fact(text: str) -> str:
+    return f'<span class="hc-chip-fact">{text}</span>'
+
+
+def shown_name(name: str) -> str:
+    """The name of a file for the eye: of pasted text, which has none of its own, in the reader's language."""
+    return _(PASTED) if name == PASTED else name
+
+
+def file_size(amount: int) -> str:
+    """Bytes for the eye."""
+    if amount < 1_000:
+        return _("{bytes:.0f} bytes").format(bytes=amount)
+    return f"{amount / 1e3:,.0f} KB" if amount < 1_000_000 else f"{amount / 1e6:,.1f} MB"

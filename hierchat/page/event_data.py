@@ -1,15 +1,21 @@
-"""Read what a page sends along with an event by its type. A program may send anything in its place, which is refused
-before a handler works on it."""
+"""Read what a page sends with an event by its type. A program may send anything else, which is refused here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.access.files import files
 from hierchat.language import _
+
+if TYPE_CHECKING:
+    from hierchat.page.page_sessions import Session
 
 _LARGEST = 10**18
 """SQLite holds little more."""
@@ -22,6 +28,59 @@ class Foreign(Exception):
         super().__init__(_("The page sent something that cannot be understood. Load it again."))
 
 
+class EventFields(dict[str, Any]):
+    """The data of an event. Raises Foreign where a field is missing."""
+
+    def __missing__(self, name: str) -> Any:
+        raise Foreign
+
+
+class PageEvent:
+    """One event of a page: which page sent it, and what came along."""
+
+    def __init__(
+        self, request: gr.Request, data: EventFields, session_of: Callable[[gr.Request], Session]
+    ) -> None:
+        self.request = request
+        self.data = data
+        self._session_of = session_of
+
+    @cached_property
+    def session(self) -> Session:
+        """The page that sent it. Raises Stale."""
+        return self._session_of(self.request)
+
+    @property
+    def user(self) -> int:
+        """The user behind that page. Raises Stale."""
+        return self.session.user
+
+    @property
+    def id(self) -> int:
+        """What was clicked. Raises Foreign."""
+        return int(self.data["id"])
+
+    @property
+    def text(self) -> str:
+        """The text that came along. Raises Foreign."""
+        return str(self.data["text"])
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether a later click on a chat or a view has arrived before this one."""
+        return self.session.overtaken(int(self.data.get("step", 0)))
+
+    @contextmanager
+    def files(self, most: int) -> Iterator[list[Path]]:
+        """Take the files that came in for this event, which go at its end. Raises TicketExpired and Foreign."""
+        with ExitStack() as done:
+            paths: list[Path] = []
+            for ticket in self.data["tickets"][:most]:
+                paths.append(files.take(ticket, self.session.name))
+                done.callback(files.remove, paths[-1])
+            yield paths
+
+
 def whole(value: Any) -> int:
     """A whole number, such as an id. Raises Foreign."""
     if isinstance(value, str) and len(value) < 20 and value.removeprefix("-").isdecimal():
@@ -31,24 +90,22 @@ def whole(value: Any) -> int:
     return value
 
 
-def record(text: str) -> dict[str, Any]:
-    """A JSON object in a text. Raises Foreign."""
-    return of_type(_parsed(text), dict)
+def parsed(text: str, kind: type) -> Any:
+    """A JSON value of this type. Raises Foreign."""
+    try:
+        return of_type(json.loads(text), kind)
+    except (ValueError, RecursionError) as error:
+        raise Foreign from error
 
 
-def records(text: str) -> list[dict[str, Any]]:
-    """A JSON array of objects in a text. Raises Foreign."""
-    return [of_type(one, dict) for one in of_type(_parsed(text), list)]
-
-
-class EventFields(dict[str, Any]):
-    """The data of an event. Raises Foreign where a field is missing."""
-
-    def __missing__(self, name: str) -> Any:
+def of_type(value: Any, kind: type) -> Any:
+    """The value itself. Raises Foreign where it is of another type."""
+    if not isinstance(value, kind):
         raise Foreign
+    return value
 
 
-def given(data: Any) -> EventFields:
+def fields(data: Any) -> EventFields:
     """The fields that hierchat's page sends, each of its type; null counts as left out. Raises Foreign."""
     if not isinstance(data, dict):
         return EventFields()
@@ -57,19 +114,9 @@ def given(data: Any) -> EventFields:
     )
 
 
-def values(args: Sequence[Any], components: Sequence[Any]) -> list[Any]:
-    """A handler's arguments with those from `components` read by their kinds, and the event's data. Raises Foreign."""
-    left = iter(components)
-    return [
-        _event(arg) if isinstance(arg, gr.EventData | gr.Request) else _value(arg, next(left, None))
-        for arg in args
-    ]
-
-
-def _event(arg: Any) -> Any:
-    if type(arg) is gr.EventData:
-        arg._data = given(arg._data)
-    return arg
+def checked(values: Sequence[Any], components: Sequence[Any]) -> list[Any]:
+    """The values of components, each by its kind. Raises Foreign."""
+    return [_value(value, component) for value, component in zip(values, components, strict=True)]
 
 
 def _value(value: Any, component: Any) -> Any:
@@ -97,21 +144,7 @@ def _words(value: Any) -> list[str]:
     return [str(of_type(one, str)) for one in of_type(value, list)]
 
 
-def of_type(value: Any, kind: type) -> Any:
-    """The value itself. Raises Foreign where it is of another type."""
-    if not isinstance(value, kind):
-        raise Foreign
-    return value
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Foreign from error
-
-
-_FIELDS = {
+_FIELDS: dict[str, Callable[[Any], Any]] = {
     "id": whole, "chat": whole, "size": whole, "step": whole, "on": _flag, "tags": _words, "tickets": _words,
     "text": _text, "name": _text, "key": _text, "title": _text, "pasted": _text, "data": _text,
 }  # fmt: skip

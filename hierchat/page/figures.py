@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,9 @@ if TYPE_CHECKING:
 
 # One colour, one underline and one name for each source of tokens: the single table behind legend, bar and
 # tokens.
-
-
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Describe how one source is drawn. `fill` is the same in both themes; `line` carries contrast against each
-    page."""
+    """Describe how one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""
 
     slug: str
     label: str
@@ -122,7 +119,7 @@ def legend(sources: Iterable[str]) -> str:
     return f'<ul class="hc-legend" aria-label="{_("Where the words came from")}">{entries}</ul>'
 
 
-_DASH = "\N{EN DASH}"
+DASH = "\N{EN DASH}"
 _MEASURED = later(
     "While it was written, {drafted} tokens a second came; without drafts this model writes {plain}, measured during "
     "this reply."
@@ -160,8 +157,9 @@ def shares_bar(figures: Figures) -> str:
         for s, _words in words
         if s != TARGET
     )
+    lines = {s: "--hc-line" if s == TARGET else f"--{style_of(s).slug}-line" for s, _words in words}
     labels = "".join(
-        f'<span class="hc-share"><i class="hc-dot" style="background:{_dot(s)}"></i>{html.escape(label)}</span>'
+        f'<span class="hc-share"><i class="hc-dot" style="background:var({lines[s]})"></i>{html.escape(label)}</span>'
         for s, label in words
     )
     return (
@@ -170,13 +168,8 @@ def shares_bar(figures: Figures) -> str:
     )
 
 
-def _dot(source: str) -> str:
-    return "var(--hc-line)" if source == TARGET else f"var(--{style_of(source).slug}-line)"
-
-
 def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
-    """The speed, tokens and seconds from Send on, and where the time went; the model, where it is to be named; and the
-    sources of the tokens."""
+    """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources."""
     parts = [_speed_figure(figures)]
     parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in time_words(figures)]
     if note:
@@ -188,74 +181,66 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
 
 
 def details(figures: Figures | None, model: str = "") -> str:
-    """Draw who wrote a reply, everything that was measured of it and how it was set, for the fold-out under it; a dash
-    where nothing is known, as of replies of earlier versions. Without figures only who wrote it."""
+    """Draw who wrote a reply, all that was measured of it and how it was set; a dash where something is not known."""
     by: list[_Row] = [(_("Written by"), model, "")] if model else []
     groups = [(_("How it was written"), by)]
     if figures:
         groups = [
             (_("Speed"), _speed(figures)),
             (_("Where the words came from"), _sources(figures)),
-            (_("How it was written"), [*by, *_ending(figures), *_settings(figures)]),
+            (_("How it was written"), [*by, *_settings(figures)]),
         ]
     return "".join(
         f"<h3>{name}</h3>" + f'<dl class="hc-facts">{"".join(map(_row, rows))}</dl>' for name, rows in groups
     )
 
 
-_Row = tuple[str, str | None, str]
+_Row = tuple[str, str, str]
 """Name, value, and what that is where the name does not say it."""
+
+
+def known(value: float | None, words: Callable[[float], str]) -> str:
+    """Say a value; a dash where there is none."""
+    return DASH if value is None else words(value)
 
 
 def _row(row: _Row) -> str:
     name, value, meaning = row
-    explained = f" <small>{html.escape(meaning)}</small>" if meaning and value is not None else ""
-    return f"<dt>{html.escape(name)}</dt><dd>{html.escape(_DASH if value is None else value)}{explained}</dd>"
+    explained = f" <small>{html.escape(meaning)}</small>" if meaning and value != DASH else ""
+    return f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}{explained}</dd>"
+
+
+def _a_second(tokens: float) -> str:
+    return _("{speed} tok/s").format(speed=number(tokens))
 
 
 def _speed(figures: Figures) -> list[_Row]:
     f = figures
-    written, plain, forward = f.tokens_per_second, f.baseline_tokens_per_second, f.tokens_per_forward
-    kind = (
-        _("measured in this reply") if f.baseline == "measured" else _("measured when the model was loaded")
-    )
+    loaded, measured = _("measured when the model was loaded"), _("measured in this reply")
+    kind = measured if f.baseline == "measured" else loaded
+    plain = f.baseline_tokens_per_second
     doubt = "" if f.deserved_speedup is not None else _("too little measured to rely on")
-    step = None
+    step = known(f.draft_ms, lambda ms: _("drafting {draft_ms:.2f} ms").format(draft_ms=ms))
     if f.draft_ms is not None and f.forward_ms is not None and f.verify_ms is not None:
         step = _(
             "drafting {draft_ms:.2f} ms, the model {forward_ms:.2f} ms, checking drafts {verify_ms:.2f} ms"
         ).format(draft_ms=f.draft_ms, forward_ms=f.forward_ms, verify_ms=f.verify_ms)
-    elif f.draft_ms is not None:
-        step = _("drafting {draft_ms:.2f} ms").format(draft_ms=f.draft_ms)
-    told = rate(f)
+    from_send = _("tokens (pieces of words) a second, from Send on")
+    written = known(f.tokens_per_second or None, _a_second)
+    forward = known(f.tokens_per_forward or None, "{:.2f}".format)
+    alone = _("{speed} tok/s, {kind}").format(speed=number(plain), kind=kind) if plain else DASH
     return [
-        (_("Speed-up"), against_plain(f.speedup) if f.speedup else None, doubt),
-        (_("Time"), seconds_words(f.whole_seconds) if f.whole_seconds else None, _went(f)),
-        (
-            _("Speed"),
-            _("{speed} tok/s").format(speed=number(told)) if told else None,
-            _("tokens (pieces of words) a second, from Send on"),
-        ),
-        (
-            _("While writing"),
-            _("{speed} tok/s").format(speed=number(written)) if written else None,
-            _("without waiting and reading the prompt"),
-        ),
-        (
-            _("Without drafts"),
-            _("{speed} tok/s, {kind}").format(speed=number(plain), kind=kind) if plain else None,
-            "",
-        ),
-        (_("First token after"), _of("{:.2f} s", f.first_token_seconds), ""),
+        (_("Speed-up"), known(f.speedup or None, against_plain), doubt),
+        (_("Time"), known(f.whole_seconds or None, seconds_words), _went(f)),
+        (_("Speed"), known(rate(f) or None, _a_second), from_send),
+        (_("While writing"), written, _("without waiting and reading the prompt")),
+        (_("Without drafts"), alone, ""),
+        (_("First token after"), known(f.first_token_seconds, "{:.2f} s".format), ""),
         (_("Reading the prompt"), _reading(f), ""),
-        (_("Runs of the model"), f"{f.forwards:,}" if f.forwards else None, ""),
-        (
-            _("Tokens per run (T)"),
-            f"{forward:.2f}" if forward else None,
-            _("without drafts it is always 1"),
-        ),
+        (_("Runs of the model"), known(f.forwards or None, "{:,}".format), ""),
+        (_("Tokens per run (T)"), forward, _("without drafts it is always 1")),
         (_("Time per run"), step, ""),
-    ]
+    ]  # fmt: skip
 
 
 def _went(figures: Figures) -> str:
@@ -268,12 +253,12 @@ def _went(figures: Figures) -> str:
     return ", ".join([_("from Send on"), *besides, _("wrote for {time}").format(time=seconds_words(wrote))])
 
 
-def _reading(figures: Figures) -> str | None:
+def _reading(figures: Figures) -> str:
     read, seconds = figures.prompt_read, figures.read_seconds
     if read is None or seconds is None:
-        return None
-    known = figures.prompt_tokens - read
-    before = _("; {known:,} were known already").format(known=known) if known > 1 else ""
+        return DASH
+    known_before = figures.prompt_tokens - read
+    before = _("; {known:,} were known already").format(known=known_before) if known_before > 1 else ""
     pace = _(" at {speed} tok/s").format(speed=number(read / seconds)) if read and seconds else ""
     return _("{read:,} of {prompt_tokens:,} tokens read{pace}{before}").format(
         read=read, prompt_tokens=figures.prompt_tokens, pace=pace, before=before
@@ -281,51 +266,41 @@ def _reading(figures: Figures) -> str | None:
 
 
 def _sources(figures: Figures) -> list[_Row]:
-    rows: list[_Row] = [
-        (_("Drafts accepted"), _of("{}", figures.acceptance_rate, percent), _("of all that were proposed"))
-    ]
+    accepted = known(figures.acceptance_rate, percent)
+    rows: list[_Row] = [(_("Drafts accepted"), accepted, _("of all that were proposed"))]
     for s in in_order(figures.shares):
-        accepted = (
-            _(", {share} of its drafts accepted").format(share=percent(figures.acceptance[s]))
-            if s in figures.acceptance
-            else ""
-        )
-        rows.append((_first_up(style_of(s).label), percent(figures.shares[s]) + accepted, ""))
+        said, label = percent(figures.shares[s]), style_of(s).label
+        if s in figures.acceptance:
+            said += _(", {share} of its drafts accepted").format(share=percent(figures.acceptance[s]))
+        rows.append((label[:1].upper() + label[1:], said, ""))
     return rows
 
 
-def _ending(figures: Figures) -> list[_Row]:
-    ended = _ENDS.get(figures.finish or "")
-    return [(_("Stop reason"), ended and _(ended).format(text=escaped(figures.stop_string or "")), "")]
-
-
 def _settings(figures: Figures) -> list[_Row]:
-    written, models = figures.written, None
+    written, models, ended = figures.written, DASH, _ENDS.get(figures.finish or "")
     if figures.plan is not None:
-        models = ", ".join(
-            _("{name} ({length} tokens ahead)").format(name=model_words(name), length=length)
-            for name, length in figures.plan
-        ) or _("none")
-    seed = None if figures.seed is None else str(figures.seed)
+        ahead = _("{name} ({length} tokens ahead)")
+        named = (ahead.format(name=model_words(name), length=length) for name, length in figures.plan)
+        models = ", ".join(named) or _("none")
+    seed = known(figures.seed, str)
+    stop = _(ended).format(text=escaped(figures.stop_string or "")) if ended else DASH
     rows: list[_Row] = [
         (_("Draft models"), models, ""),
         (_("Seed"), seed, _("with it, the same words come again")),
     ]
     if written is not None:
-        drafts: _Row = (_("Drafts"), _("on") if written.drafted else _("off"), "")
-        rows = [drafts, *rows, (_("Sampling"), _sampling(written.settings), "")]
-    return rows
+        drafts = _("on") if written.drafted else _("off")
+        rows = [(_("Drafts"), drafts, ""), *rows, (_("Sampling"), _sampling(written.settings), "")]
+    return [(_("Stop reason"), stop, ""), *rows]
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:
     """The settings that differ from what is usual."""
     usual = GenerationSettings().model_dump(mode="json")
     temperature = settings.get("temperature", 0)
-    parts = [
-        _("The likeliest token each time")
-        if not temperature
-        else _("Temperature {temperature:g}").format(temperature=temperature)
-    ]
+    parts = [_("The likeliest token each time")]
+    if temperature:
+        parts = [_("Temperature {temperature:g}").format(temperature=temperature)]
     for name, label in LABELS.items():
         value = settings.get(name)
         if name in ("temperature", "seed", "end_loops") or value is None or value == usual.get(name):
@@ -338,29 +313,14 @@ def _sampling(settings: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _of(form: str, value: float | None, words: Any = None) -> str | None:
-    return None if value is None else form.format(words(value) if words else value)
-
-
-def _first_up(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-# The plan as a small picture: the target above, below it what drafts for it, and what was left out.
-
-
 def plan_picture(view: PlanView | None) -> str:
     """The picture as HTML; empty where there is no hierarchy."""
     if view is None:
         return ""
     levels = [_level(_("earlier texts"), _("as many tokens ahead as save time"))] if view.retrieval else []
+    ahead, writes = _("{length} tokens ahead"), _("writes, and checks every draft")
     levels += [
-        _level(
-            model_words(level.name),
-            _("{length} tokens ahead").format(length=level.length)
-            if level.length
-            else _("writes, and checks every draft"),
-        )
+        _level(model_words(level.name), ahead.format(length=level.length) if level.length else writes)
         for level in view.levels
     ]
     measured = "" if view.measured_ms is None else _(", {ms:.1f} measured").format(ms=view.measured_ms)
@@ -369,7 +329,10 @@ def plan_picture(view: PlanView | None) -> str:
         f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(one.reason)}</li>"
         for one in view.left_out
     )
-    listed = f'<ol aria-label="{html.escape(_sentence(view))}">{"".join(reversed(levels))}</ol>'
+    names = [_("earlier texts")] if view.retrieval else []
+    names += [model_words(level.name) for level in view.levels]
+    sentence = _("What drafts: {names}.").format(names=_(", then ").join(names))
+    listed = f'<ol aria-label="{html.escape(sentence)}">{"".join(reversed(levels))}</ol>'
     return (
         f'<div class="hc-plan"><h3>{_("What drafts")}</h3>{listed}'
         f'<p class="hc-quiet">{expected}{measured}</p>'
@@ -380,9 +343,3 @@ def plan_picture(view: PlanView | None) -> str:
 
 def _level(name: str, does: str) -> str:
     return f"<li><b>{html.escape(name)}</b><span>{html.escape(does)}</span></li>"
-
-
-def _sentence(view: PlanView) -> str:
-    names = [_("earlier texts")] if view.retrieval else []
-    names += [model_words(level.name) for level in view.levels]
-    return _("What drafts: {names}.").format(names=_(", then ").join(names))

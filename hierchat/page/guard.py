@@ -1,40 +1,28 @@
-"""Wrap every handler: whatever goes wrong becomes a sentence, and the page stays usable. What was drawn
-of a conversation that is not on the screen any more is drawn anew: handlers of one page run beside each other."""
+"""Join controls of the page to handlers. Whatever goes wrong in one becomes a sentence, and the page stays usable."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from gradio.events import EventListener
 
 from hierchat import logs
-from hierchat.language import (
-    ENGLISH,
-    _,
-    catalogues,
-    chosen,
-    current,
-    each_spoken,
-    name_of,
-    spoken,
-    translated,
-)
+from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, translated
 from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
-from hierchat.page.event_data import values
-from hierchat.page.page_sessions import Stale
-from hierchat.page.panels.panel import SessionOf
+from hierchat.page.event_data import PageEvent, checked, fields
+from hierchat.page.page_sessions import KeptFiles, Session, Sessions, Stale
+from hierchat.page.panels.panel import Panel
 from hierchat.page.views import Update, Views
-from hierchat.store import NotFound
+from hierchat.store import LOCAL_USER, NotFound
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -42,108 +30,190 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 SETTINGS = "settings"
 """What a remark is about, until settings are right again."""
+# preprocess: components check values themselves, before any handler of ours could answer with a sentence.
+# show_progress_on: with none, Gradio 6.31 tells each output at each answer how far the event is, which takes a browser
+# 30 ms for the outputs of a reply in progress, hidden or not.
+_QUIET: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "api_visibility": "private",
+    "preprocess": False,
+}
+_NO_DATA = gr.EventData(None, None)
 
 
-class Guard:
-    """Covers all handlers of a page at once, so that none can be forgotten."""
+class Remark(Exception):
+    """A sentence with which a handler ends, for the line above the box. `about`: what it is about, until settled."""
 
-    def __init__(self, parts: Components, views: Views, session_of: SessionOf) -> None:
-        self._parts = parts
-        self._views = views
-        self._session_of = session_of
+    def __init__(self, sentence: str, about: str = "", *, notice: bool = False) -> None:
+        super().__init__(sentence)
+        self.drawn = (status.notice if notice else status.error)(sentence)
+        self.about = about
 
-    def cover(self, app: gr.Blocks) -> None:
-        """Wrap every function that the page calls."""
-        for function in app.fns.values():
-            if function.fn is not None:
-                function.fn = self._around(function.fn, list(function.inputs), list(function.outputs))
 
-    def _around(
-        self, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
+class OwnerOnly(Exception):
+    """The message is for the page."""
+
+
+def require_owner(service: ChatService, user_id: int) -> None:
+    """Raises OwnerOnly. The user is that of the request, never one that the page names."""
+    if not service.users.is_owner(user_id):
+        raise OwnerOnly(_("Only the owner of this hierchat can do that."))
+
+
+class PageEvents:
+    """Know the open pages, and join controls to handlers: the only way, so that each handler stands behind one wrapper.
+
+    What a handler drew of a conversation that is not on the screen any more is drawn anew: handlers of one page run
+    beside each other.
+    """
+
+    def __init__(
+        self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
+    ) -> None:
+        self.service = service
+        self.app = app
+        self.parts = parts
+        self.sessions = Sessions()
+        self.kept = KeptFiles()
+        self.views = Views(service, parts, panels)
+        self.users: dict[str, int] = {}
+        """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
+
+    def on(
+        self,
+        trigger: Any,
+        handler: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Join a control, or an action of the page's script by its name. `outputs`: all of the page where left out."""
+        if isinstance(trigger, str):
+            trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
+        live = [self.parts.live] if outputs else []
+        shown = self.parts.every if outputs is None else list(dict.fromkeys([*outputs, *live]))
+        return trigger(self.guarded(handler, inputs, shown), list(inputs), shown, **_QUIET | options)
+
+    def guarded(
+        self, handler: Callable[..., Any], inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()
     ) -> Callable[..., Any]:
-        if inspect.isgeneratorfunction(handler):
+        """Wrap a handler, which gets a PageEvent and the values of `inputs`, and returns or yields updates."""
+        known = {component._id for component in outputs}
 
-            @functools.wraps(handler)
-            def yielding(*args: Any) -> Generator[Update, None, None]:
-                language = _language(args)
+        def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
+            event = PageEvent(request, fields(data._data), self.session_of)
+            return handler(event, *checked(values, inputs))
+
+        def within(update: Update | None) -> Update:
+            return {part: value for part, value in (update or {}).items() if part._id in known}
+
+        def yielding(
+            request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any
+        ) -> Generator[Update, None, None]:
+            language, some = _language(request), False
+            try:
+                with closing(called(request, data, values)) as updates:
+                    latest = (within(self._latest(update, request)) for update in updates)
+                    for update in each_spoken(language, latest):
+                        some = True
+                        yield update
+                if not some:  # Gradio would empty all outputs
+                    yield {}
+            except Exception as error:
+                with spoken(language):
+                    mended = within(self._mended(error, request))
+                yield mended
+
+        def returning(request: gr.Request, data: gr.EventData = _NO_DATA, *values: Any) -> Update:
+            with spoken(_language(request)):
                 try:
-                    with closing(handler(*values(args, inputs))) as updates:
-                        latest = (self._latest(update, args, outputs) for update in updates)
-                        yield from each_spoken(language, latest)
+                    return within(self._latest(called(request, data, values), request))
                 except Exception as error:
-                    with spoken(language):
-                        mended = self._mended(error, args, outputs)
-                    yield mended
+                    return within(self._mended(error, request))
 
-            return yielding
+        wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
+        wrapper.__name__ = getattr(handler, "__name__", "handler")
+        return wrapper
 
-        @functools.wraps(handler)
-        def returning(*args: Any) -> Any:
-            with spoken(_language(args)):
-                try:
-                    return self._latest(handler(*values(args, inputs)), args, outputs)
-                except Exception as error:
-                    mended = self._mended(error, args, outputs)
-                    return mended if outputs else None
+    def session_of(self, request: gr.Request) -> Session:
+        """The page that asks, with the user behind it: that of the login, never one from a component. Raises Stale."""
+        session = self.sessions.of(request.session_hash)
+        session.name = request.username or LOCAL_USER
+        if session.name not in self.users:
+            self.users[session.name] = self.service.users.ensure(session.name)
+        session.user = self.users[session.name]
+        return session
 
-        return returning
-
-    def _latest(self, update: Any, args: tuple[Any, ...], outputs: list[Any]) -> Any:
+    def _latest(self, update: Update | None, request: gr.Request) -> Update | None:
         """An update that shows what is on the screen by now."""
-        request = _request(args)
-        if request is None or not isinstance(update, dict) or self._parts.bus not in update:
+        if not update or self.parts.bus not in update:
             return update
-        return _within(outputs, self._views.latest(*self._session_of(request), update))
+        return self.views.latest(self.session_of(request), update)
 
-    def _mended(self, error: Exception, args: tuple[Any, ...], outputs: list[Any]) -> Update:
-        """Return what the page shows after an error, as far as this handler reaches."""
-        return _within(outputs, {self._parts.live: gr.skip()} | self._update(error, args))
-
-    def _update(self, error: Exception, args: tuple[Any, ...]) -> Update:
+    def _mended(self, error: Exception, request: gr.Request) -> Update:
+        """Return what the page shows after an error."""
+        live = self.parts.live
         if isinstance(error, Stale):
-            return {self._parts.live: status.stale(str(error))}
-        sentence = status.error(logs.error_message(error))
-        request = _request(args)
-        if request is None:
-            return {self._parts.live: sentence}
+            return {live: status.stale(str(error))}
+        sentence = error.drawn if isinstance(error, Remark) else status.error(logs.error_message(error))
         try:
-            session, user = self._session_of(request)
+            session = self.session_of(request)
             if isinstance(error, NotFound):
-                return self._views.missing(session, user, kept=bool(session.unsent))
-            about = SETTINGS if isinstance(error, InvalidSettings) else ""
-            return self._views.busy(session, user) | self._views.tell(session, user, sentence, about)
+                return self.views.missing(session, kept=bool(session.unsent))
+            about = SETTINGS if isinstance(error, InvalidSettings) else getattr(error, "about", "")
+            return self.views.busy(session) | self.views.tell(session, sentence, about)
         except Exception as another:
             log.debug("the page could not be drawn anew: %s", type(another).__name__)
-            return {self._parts.live: sentence}
+            return {live: sentence}
 
 
-def _request(args: tuple[Any, ...]) -> gr.Request | None:
-    return next((arg for arg in args if isinstance(arg, gr.Request)), None)
+class HandlerGroup:
+    """Handlers of one part of the page, with what they work on."""
+
+    def __init__(self, page: PageEvents) -> None:
+        self._page = page
+        self._service = page.service
+        self._parts = page.parts
+        self._views = page.views
 
 
-def _language(args: tuple[Any, ...]) -> str:
+def _language(request: gr.Request) -> str:
     """Return the language of a request. A test may ask without a browser."""
-    headers = getattr(_request(args), "headers", None)
+    headers = getattr(request, "headers", None)
     return chosen(headers) if headers else ENGLISH
 
 
-def _within(outputs: list[Any], update: Update) -> Update:
-    known = {component._id for component in outputs}
-    return {component: value for component, value in update.items() if component._id in known}
+class Page(gr.Blocks):
+    """Send browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
 
+    fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
+    """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
 
-# An answer of the page costs what it changes, and not what it could change.
+    @property
+    def config(self) -> Any:
+        """Return what a browser builds the page from. Gradio sets it once."""
+        language = current()
+        if language not in self._told:
+            self._told[language] = translated(self._config)
+        told = self._told[language]
+        components = [
+            {**one, "props": {**one["props"], **self.fresh[one["id"]]()}} if one["id"] in self.fresh else one
+            for one in told["components"]
+        ]
+        return {**told, "components": components}
 
-
-class ChangedOutputsOnly(gr.Blocks):
-    """Blocks whose handlers name what they change, of many outputs.
-
-    Gradio 6.31 makes each output of an event anew for each answer, also what is skipped: 30 ms of a processor for a
-    hundred outputs, a dozen times a second while a reply is written, and the engine waits for the interpreter.
-    """
+    @config.setter
+    def config(self, made: Any) -> None:
+        self._config = made
+        self._told: dict[str, Any] = {}
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """Make only the outputs that `predictions` names."""
+        """Make only the outputs that `predictions` names.
+
+        Gradio 6.31 makes each output of an event anew for each answer, also what is skipped: 30 ms of a processor for
+        a hundred outputs, a dozen times a second while a reply is written, and the engine waits for the interpreter.
+        """
         if not isinstance(predictions, dict) or not all(
             isinstance(key, gr.blocks.Block) for key in predictions
         ):
@@ -160,63 +230,3 @@ class ChangedOutputsOnly(gr.Blocks):
             done = await super().postprocess_data(part, values, state)
             made = {block._id: value for block, value in zip(part.outputs, done, strict=True)}
         return [made.get(block._id, gr.skip()) for block in block_fn.outputs]
-
-
-# What only the owner may do: change which models there are, back up, see and end the logins of others.
-
-
-class OwnerOnly(Exception):
-    """The message is for the page."""
-
-
-def require_owner(service: ChatService, user_id: int) -> None:
-    """Raises OwnerOnly. The user is that of the request, never one that the page names."""
-    if not service.users.is_owner(user_id):
-        raise OwnerOnly(_("Only the owner of this hierchat can do that."))
-
-
-# The page in the reader's language: what is built once for all, and what is answered outside of Gradio's
-# handlers. Handlers speak by the guard (guard.py), which knows their request.
-
-
-class Page(ChangedOutputsOnly):
-    """Blocks that were built inside of `language.marked`: each browser gets them in its language."""
-
-    fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
-    """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
-
-    @property
-    def config(self) -> Any:
-        """Return what a browser builds the page from. Gradio sets it once."""
-        language = current()
-        if language not in self._told:
-            self._told[language] = translated(self._config)
-        told = self._told[language]
-        return {**told, "components": [self._freshened(one) for one in told["components"]]}
-
-    @config.setter
-    def config(self, made: Any) -> None:
-        self._config = made
-        self._told: dict[str, Any] = {}
-
-    def _freshened(self, component: dict[str, Any]) -> dict[str, Any]:
-        if (now := self.fresh.get(component["id"])) is None:
-            return component
-        return {**component, "props": {**component["props"], **now()}}
-
-
-class Speaks:
-    """Answers each request in its language."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with spoken(chosen(Headers(scope=scope)) if scope["type"] == "http" else ENGLISH):
-            await self._app(scope, receive, send)
-
-
-def choices() -> list[tuple[str, str]]:
-    """The languages by name, and their codes; nothing where there is one alone."""
-    found = [(name_of(code), code) for code in catalogues()]
-    return found if len(found) > 1 else []

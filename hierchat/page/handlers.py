@@ -1,38 +1,35 @@
-"""Handlers that only show or keep: opening, searching, choosing a model, Stop.
-
-What goes wrong in them, guard.py says on the page.
-"""
+"""Handlers that only show or keep: opening, searching, putting chats in order, choosing a model, settings of a chat."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import gradio as gr
 
 from hierchat.language import _, later
-from hierchat.page import chat_settings, comparison_view, page_sessions, status
-from hierchat.page.components import MORE, Components, model_choices
-from hierchat.page.event_data import whole
+from hierchat.page import chat_settings, sidebar, status
+from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.components import MORE
+from hierchat.page.event_data import PageEvent, whole
+from hierchat.page.guard import SETTINGS, HandlerGroup, PageEvents, Remark
 from hierchat.page.page_sessions import (
     DRAWN,
     PAGE,
     UNKNOWN,
     Session,
-    Sessions,
     Stale,
+    end_incognito,
     forget_page,
     forget_stragglers,
 )
-from hierchat.page.panels.models_view import tiny_line
-from hierchat.page.panels.panel import Panel
-from hierchat.page.views import GONE, Update, Views, cue
-from hierchat.store import LOCAL_USER, StoreError
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
+from hierchat.page.panels.models_panel import ModelsPanel
+from hierchat.page.views import GONE, Update, cue
+from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
 
 GRACE_SECONDS = 5.0
 """A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
@@ -42,354 +39,473 @@ _NOT_WHOLE = later(
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."
 )
+_WRITING = later(
+    "A reply is still being written in this chat. Edit this one when it has ended, or stop it first."
+)
+_ARRIVED: dict[str, Any] = {"js": "() => window.hcArrived?.()", "trigger_mode": "multiple"}
+# One step after the other, and the last one counts. Gradio 6.31's "always_last" would run the first click again.
+_STEP: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_id": "step", "concurrency_limit": 1}
 
 
-class Handlers:
-    """Handle the controls that show or keep. The owner comes from the login, never from a component."""
+class PageHandlers(HandlerGroup):
+    """Handle a page's coming and going, what changes elsewhere, and what stands on the screen."""
 
-    def __init__(
-        self, service: ChatService, app: gr.Blocks, parts: Components, panels: Sequence[Panel]
-    ) -> None:
-        self._service = service
-        self._app = app
-        self._parts = parts
-        self.sessions = Sessions()
-        self._users: dict[str, int] = {}
-        self._nothing: Update = {parts.live: gr.skip()}
-        self.views = Views(service, parts, panels)
+    def wire(self) -> None:
+        on, p = self._page.on, self._parts
+        on(self._page.app.load, self.load).then(None, **_ARRIVED)
+        on(p.pulse.tick, self.pulse, outputs=[p.cue], queue=False)
+        on("hc_watch", self.watch, trigger_mode="always_last")
+        steps = {"hc_open": self.open, "hc_go": self.go, "hc_panel": self.panel}
+        for trigger, step in ({p.new.click: self.new} | steps).items():
+            on(trigger, step, **_STEP).then(None, **_ARRIVED)
+        on(p.query.change, self.search, [p.query], trigger_mode="always_last")
+        on(p.compare.change, self.compare, [p.compare])
+        on(p.back.click, self.back)
+        on(p.stop.click, self.stop, queue=False)
+        on("hc_dismiss", self.dismiss, outputs=[p.live])
+        for name, handler in {
+            "hc_incognito": self.incognito, "hc_incognito_keep": self.keep_incognito, "hc_more": self.more,
+            "hc_forget": self.forget, "hc_earlier": self.earlier, "hc_latest": self.latest,
+            "hc_branch": self.branch, "hc_sources": self.sources,
+        }.items():  # fmt: skip
+            on(name, handler)
 
-    def session_of(self, request: gr.Request) -> tuple[Session, int]:
-        """The page that asks and the user behind it."""
-        session = self.sessions.of(request.session_hash)
-        session.user = self._user(request.username or LOCAL_USER)
-        return session, session.user
-
-    def _user(self, name: str) -> int:
-        # Known ones without the store: Stop works while the file is locked.
-        if name not in self._users:
-            self._users[name] = self._service.users.ensure(name)
-        return self._users[name]
-
-    def load(self, request: gr.Request) -> Update:
+    def load(self, event: PageEvent) -> Update:
         """A page opens: the conversation in its address, if this user has it, or the panel."""
-        self.sessions.open(request.session_hash)
-        forget_stragglers(self._app, self.sessions)
-        self._users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
-        session, user = self.session_of(request)
+        request, service = event.request, self._service
+        self._page.sessions.open(request.session_hash)
+        forget_stragglers(self._page.app, self._page.sessions)
+        self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
+        session, user = event.session, event.user
         wanted = str(request.query_params.get("c", ""))
         number = int(wanted) if wanted.isdecimal() and len(wanted) <= _DIGITS else 0
-        session.conversation = number if number and self.views.exists(user, number) else None
-        self._seen(session, user)
+        self._show(session, number)
         panel = str(request.query_params.get("view", ""))
-        session.panel = panel if self.views.has_panel(panel) else ""
-        update = {
-            **self.views.chats(session, user, ""),
-            **self.views.conversation(session, user),
-            **self.poll(),
-            self._parts.pulse: gr.Timer(active=True),
-        }
-        if (note := self._service.data.notice) and self._service.users.is_owner(user):
-            update |= self.views.tell(session, user, status.notice(note))
+        session.panel, session.query = panel if panel in self._views.panels else "", ""
+        update = self._views.everything(session) | self._views.model()
+        update[self._parts.pulse] = gr.Timer(active=True)
+        update[self._parts.account] = sidebar.account(request.username) if request.username else ""
+        if service.data.notice and service.users.is_owner(user):
+            update |= self._views.tell(session, status.notice(service.data.notice))
         if wanted and session.conversation is None:
-            update |= self.views.tell(
-                session, user, status.error(_("There is no chat at this address. It may have been deleted."))
-            )
+            gone = status.error(_("There is no chat at this address. It may have been deleted."))
+            update |= self._views.tell(session, gone)
         return update
 
-    def unload(self, request: gr.Request) -> None:
-        """Forget a page that was closed."""
-        closed = self.sessions.close(request.session_hash)
-        forget_page(self._app, request.session_hash)
-        if closed is not None:
-            closed.conversation = None
-            page_sessions.left(self._service, closed)
-        self._left(closed)
-
-    def incognito(self, request: gr.Request) -> Update:
-        """Switch whether the next new chat is incognito."""
-        session, user = self.session_of(request)
-        session.incognito = not session.incognito
-        return self.views.heading(session, user)
-
-    def keep_incognito(self, query: str, request: gr.Request) -> Update:
-        """The open chat is kept after all."""
-        session, user = self.session_of(request)
-        if (kept := session.incognito_chat) is not None:
-            self._service.chats.keep_incognito(user, kept)
-            session.incognito_chat = None
-        return self.views.heading(session, user) | self.views.chats(session, user, query)
-
-    def new(self, query: str, request: gr.Request) -> Update:
-        """Show an empty page; a conversation is stored with its first message."""
-        session, user = self.session_of(request)
-        session.leave()
-        session.conversation, session.settings_of = None, UNKNOWN
-        return self.views.conversation(session, user) | self.views.chats(session, user, query)
-
-    def open(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """Open a conversation from the list; with a hit of the search, the branch that holds it."""
-        session, user = self.session_of(request)
-        if _overtaken(session, event):
-            return self._nothing
-        wanted, hit = int(event._data["id"]), str(event._data.get("text", ""))
-        # It may have been deleted elsewhere: stay where we are.
-        self._service.chats.get(user, wanted)
-        session.leave()
-        session.conversation = wanted
-        self._seen(session, user)
-        if hit and self.views.now(session, user) is None:
-            path = self._path(user, wanted)
-            if whole(hit) not in path:
-                self._service.chats.select_branch(user, wanted, whole(hit))
-                path = self._path(user, wanted)
-            session.draw_around(whole(hit), path)
-        return self.views.conversation(session, user) | self.views.chats(session, user, query)
-
-    def _path(self, user: int, conversation: int) -> list[int]:
-        return [message.id for message in self._service.chats.messages(user, conversation)]
-
-    def panel(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """Open a panel in place of the conversation, whose reply goes on."""
-        if _overtaken(self.session_of(request)[0], event):
-            return self._nothing
-        return self._to_panel(str(event._data["text"]), query, request)
-
-    def _to_panel(self, wanted: str, query: str, request: gr.Request) -> Update:
-        session, user = self.session_of(request)
-        session.leave()
-        session.conversation, session.panel = None, wanted if self.views.has_panel(wanted) else ""
-        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
-        return update | ({self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {})
-
-    def search(self, query: str, request: gr.Request) -> Update:
-        """List the conversations that hold these words."""
-        session, user = self.session_of(request)
-        session.listed = PAGE
-        return self.views.chats(session, user, query)
-
-    def more(self, query: str, request: gr.Request) -> Update:
-        """List more conversations: the end of the list comes near."""
-        session, user = self.session_of(request)
-        session.listed += PAGE
-        return self.views.chats(session, user, query)
-
-    def go(self, query: str, event: gr.EventData, request: gr.Request) -> Update:
-        """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
-        session, user = self.session_of(request)
-        if _overtaken(session, event):
-            return self._nothing
-        wanted = int(event._data["id"])
-        session.leave()
-        there = bool(wanted) and self.views.exists(user, wanted)
-        session.conversation = wanted if there else None
-        self._seen(session, user)
-        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
-        if wanted and not there:
-            # Not the value of any other empty page, so that the script sees a change and mends the address.
-            update[self._parts.bus] = f"{GONE}{wanted}"
-            gone = status.notice(_("The chat that was open here has been deleted."))
-            update[self._parts.live] = status.closable(gone)
-        return update
-
-    def forget(self, query: str, request: gr.Request) -> Update:
-        """Delete all that is stored of this user, and say what went."""
-        session, user = self.session_of(request)
-        session.conversation = None  # what is stopped before its turn goes, too
-        chats, messages = self._service.users.counts(user)
-        whole = self._service.forget_user(user)
-        self._users.pop(request.username or LOCAL_USER, None)
-        session.undo, session.marked = "", set()
-        self._service.changes.notify(user)
-        user = self.session_of(request)[1]
-        self._service.changes.notify(user)
-        gone = _(
-            "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
-        ).format(chats=chats, messages=messages)
-        stays = _(" Texts of your own, models and backups stay.") + ("" if whole else _(_NOT_WHOLE))
-        update = self.views.conversation(session, user) | self.views.chats(session, user, query)
-        return update | self.views.tell(session, user, status.notice(gone + stays))
-
-    def earlier(self, request: gr.Request) -> Update:
-        """Draw more of the beginning of a long conversation."""
-        session, user = self.session_of(request)
-        session.drawn *= 2
-        return self.views.conversation(session, user)
-
-    def latest(self, request: gr.Request) -> Update:
-        """Draw the end of a long conversation."""
-        session, user = self.session_of(request)
-        session.drawn, session.until = DRAWN, None
-        return self.views.conversation(session, user)
-
-    def branch(self, event: gr.EventData, request: gr.Request) -> Update:
-        """Show another version of a question or a reply."""
-        session, user = self.session_of(request)
-        if self.views.now(session, user) is None:
-            self._service.chats.select_branch(user, session.conversation, int(event._data["id"]))
-            session.until = None
-        return self._drawn(session, user)
-
-    def sources(self, event: gr.EventData, request: gr.Request) -> Update:
-        """Show a reply's tokens by source, or its text again."""
-        session, user = self.session_of(request)
-        if self.views.now(session, user) is None:
-            session.marked ^= {int(event._data["id"])}
-        return self._drawn(session, user)
-
-    def dismiss(self, request: gr.Request) -> Update:
-        """Close what the line above the box says."""
-        session, user = self.session_of(request)
-        session.remark = session.note = session.about = ""
-        return self.views.live(session, user)
-
-    def load_for_sources(self, query: str, event: gr.EventData, request: gr.Request, *values: Any) -> Update:
-        """The model that alone can show where a reply's words came from."""
-        return self.choose(str(event._data["text"]), query, request, *values)
-
-    def loaded(self, request: gr.Request) -> Update:
-        """After each look at a model that loads: when it is there, its replies show where their words came from."""
-        session, user = self.session_of(request)
-        now = self._service.model_status
-        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
-            return self._nothing
-        if session.conversation is None or self.views.now(session, user) is not None:
-            return self._nothing
-        return {self._parts.thread: self.views.thread(session, user)}
-
-    def stop(self, request: gr.Request) -> Update:
-        """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
-        session, user = self.session_of(request)
-        if (reply := self.views.now(session, user)) is not None:
-            reply.stop.set()
-        else:  # the reply has just ended
-            return self.views.busy(session, user)
-        return {self._parts.live: gr.skip()}
-
-    def settle(self, box: str, request: gr.Request) -> Update:
-        """After a reply: what was sent and not asked in the end goes back, before what is in the box by now. And the
-        line once more: of two replies that end at once, the page may have heard of the earlier one last."""
-        session, user = self.session_of(request)
-        update = (
-            self.views.live(session, user) | self.views.busy(session, user) | self.views.tray(session, user)
-        )
-        text, session.unsent = session.unsent, ""
-        if text:
-            update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
-        return update
-
-    def compare(self, on: bool, request: gr.Request) -> Update:
-        """The switch; turned off, the conversation comes back."""
-        box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
-        return {self._parts.box: box} | ({} if on else self.back(request))
-
-    def back(self, request: gr.Request) -> Update:
-        """Go from the columns of a comparison back to the conversation."""
-        session, user = self.session_of(request)
-        session.leave()
-        return self.views.conversation(session, user)
-
-    def choose(self, name: str, query: str, request: gr.Request, *values: Any) -> Update:
-        """Load another model of those that are here, in the background. Sampling in which nothing was set follows
-        the model. Or the page with all others."""
-        now = self._service.model_status
-        if name == MORE:
-            present = gr.update(value=now.name or None)
-            return self._to_panel("models", query, request) | {self._parts.model: present}
-        sampled = self._following(name, list(values))
-        # Gradio 6.31 reports one choice in a dropdown twice.
-        if now.name != name or now.phase in ("none", "failed"):
-            self._service.models.load(name)
-        return {**sampled, **self.poll(), self._parts.timer: gr.Timer(active=True)}
-
-    def poll(self) -> Update:
-        """Draw how far the model is; the timer rests once there is nothing more to report."""
-        now, names = self._service.model_status, self._service.models.names
-        done = now.phase in ("ready", "failed", "none") and not self._service.models.busy
-        return {
-            self._parts.host: status.slot_line(now),
-            self._parts.timer: gr.Timer(active=not done),
-            self._parts.tiny: tiny_line(self._service.models.better()),
-            # It may have been chosen elsewhere, or another one that was asked for did not come.
-            self._parts.model: gr.update(**self._picked(names)),
-            self._parts.pair: comparison_view.form(names),
-            self._parts.settings.thinks: chat_settings.offered(self._service.thinks),
-        }
-
-    def picker(self) -> Mapping[str, Any]:
-        """The list of models as it is now: properties of its component."""
-        return self._picked(self._service.models.names)
-
-    def _picked(self, names: Sequence[str]) -> Mapping[str, Any]:
-        now = self._service.model_status
-        there = now.name in names and now.phase != "none"
-        return {"choices": model_choices(names), "value": now.name if there else None}
-
-    def pulse(self, request: gr.Request) -> Update:
-        """Once a second: whether something changed elsewhere since this page was drawn. Mostly two numbers are
-        compared, and that is all."""
-        try:
-            session, user = self.session_of(request)
-        except (Stale, StoreError):
-            return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
-        if (reply := self.views.now(session, user)) and reply not in session.following:
-            return {self._parts.cue: cue("reply", reply.number)}
-        count = self._service.changes.count(user)
-        return {self._parts.cue: gr.skip() if session.list_seen == count else cue("news", count)}
-
-    def watch(self, request: gr.Request) -> Update:
-        """Draw what changed elsewhere."""
-        session, user = self.session_of(request)
-        shown = session.conversation
-        redrawn = self._service.changes.changed(user, shown) > session.thread_seen
-        update = self.views.chats(session, user, session.query) | self.views.settings_news(session, user)
-        if shown is not None and not self.views.exists(user, shown):
-            return update | self.views.missing(session, user, kept=False)
-        if redrawn:
-            return update | self.views.conversation(session, user)
-        return (
-            update
-            | self.views.heading(session, user)
-            | self.views.live(session, user)
-            | self.views.busy(session, user)
-            | self.views.tray(session, user)
-        )
-
-    def _seen(self, session: Session, user: int) -> None:
-        """The open conversation is seen now: its mark in the list goes, on every page."""
-        if session.conversation is None:
+    def unload(self, event: PageEvent) -> None:
+        """Forget a page that was closed. Was it the user's last one, and is that what they want, their replies stop."""
+        key = event.request.session_hash
+        session = self._page.sessions.close(key)
+        forget_page(self._page.app, key)
+        if session is None or not session.user:
             return
-        self._service.chats.mark_read(user, session.conversation)
-
-    def _left(self, session: Session | None) -> None:
-        """A page was closed. Was it the user's last one, and is that what they want, their replies stop."""
-        if session is None or (user := session.user) is None:
+        session.conversation = None
+        end_incognito(self._service, session)
+        user, service = session.user, self._service
+        if self._page.sessions.any_of(user) or not service.in_progress.all_of(user):
             return
-        if self.sessions.any_of(user) or not self._service.in_progress.all_of(user):
-            return
-        if not self._service.users.keeps_writing(user):
+        if not service.users.keeps_writing(user):
             timer = threading.Timer(GRACE_SECONDS, self._stop_if_gone, [user])
             timer.daemon = True
             timer.start()
 
+    def pulse(self, event: PageEvent) -> Update:
+        """Compare, once a second, the number of the user's last change with that of what this page shows."""
+        try:
+            session = event.session
+        except (Stale, StoreError):
+            return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
+        if (reply := self._views.now(session)) and reply not in session.following:
+            return {self._parts.cue: cue("reply", reply.number)}
+        count = self._service.changes.count(session.user)
+        return {} if session.list_seen == count else {self._parts.cue: cue("news", count)}
+
+    def watch(self, event: PageEvent) -> Update:
+        """Draw what changed elsewhere."""
+        session, user, views = event.session, event.user, self._views
+        shown = session.conversation
+        redrawn = self._service.changes.changed(user, shown) > session.thread_seen
+        update = views.chats(session) | views.settings_news(session)
+        if shown is not None and not self._service.chats.has(user, shown):
+            return update | views.missing(session, kept=False)
+        if redrawn:
+            return update | views.conversation(session)
+        update |= views.heading(session) | views.live(session)
+        return update | views.busy(session) | views.tray(session)
+
+    def new(self, event: PageEvent) -> Update:
+        """Show an empty page; a conversation is stored with its first message."""
+        event.session.leave()
+        event.session.conversation, event.session.settings_of = None, UNKNOWN
+        return self._views.everything(event.session)
+
+    def open(self, event: PageEvent) -> Update:
+        """Open a conversation from the list; with a hit of the search, the branch that holds it."""
+        session, user, chats = event.session, event.user, self._service.chats
+        if event.overtaken:
+            return {}
+        wanted, hit = event.id, str(event.data.get("text", ""))
+        chats.get(user, wanted)  # it may have been deleted elsewhere: stay where we are
+        session.leave()
+        self._show(session, wanted)
+        if hit and self._views.now(session) is None:
+            path = [message.id for message in chats.messages(user, wanted)]
+            if whole(hit) not in path:
+                chats.select_branch(user, wanted, whole(hit))
+                path = [message.id for message in chats.messages(user, wanted)]
+            session.draw_around(whole(hit), path)
+        return self._views.everything(session)
+
+    def go(self, event: PageEvent) -> Update:
+        """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
+        session = event.session
+        if event.overtaken:
+            return {}
+        session.leave()
+        self._show(session, event.id)
+        update = self._views.everything(session)
+        if event.id and session.conversation is None:
+            # Not the value of any other empty page, so that the script sees a change and mends the address.
+            update[self._parts.bus] = f"{GONE}{event.id}"
+            gone = status.notice(_("The chat that was open here has been deleted."))
+            update[self._parts.live] = status.closable(gone)
+        return update
+
+    def panel(self, event: PageEvent) -> Update:
+        """Open a panel in place of the conversation, whose reply goes on."""
+        return {} if event.overtaken else self._views.open_panel(event.session, event.text)
+
+    def search(self, event: PageEvent, query: str) -> Update:
+        """List the conversations that hold these words."""
+        event.session.listed, event.session.query = PAGE, query
+        return self._views.chats(event.session)
+
+    def more(self, event: PageEvent) -> Update:
+        """List more conversations: the end of the list comes near."""
+        event.session.listed += PAGE
+        return self._views.chats(event.session)
+
+    def incognito(self, event: PageEvent) -> Update:
+        """Switch whether the next new chat is incognito."""
+        event.session.incognito = not event.session.incognito
+        return self._views.heading(event.session)
+
+    def keep_incognito(self, event: PageEvent) -> Update:
+        """The open chat is kept after all."""
+        session = event.session
+        if (kept := session.incognito_chat) is not None:
+            self._service.chats.keep_incognito(session.user, kept)
+            session.incognito_chat = None
+        return self._views.heading(session) | self._views.chats(session)
+
+    def forget(self, event: PageEvent) -> Update:
+        """Delete all that is stored of this user, and say what went."""
+        session, user = event.session, event.user
+        session.conversation = None  # what is stopped before its turn goes, too
+        chats, messages = self._service.users.counts(user)
+        all_gone = self._service.forget_user(user)
+        self._page.users.pop(session.name, None)
+        session.undo, session.marked = "", set()
+        self._service.changes.notify(user)
+        self._service.changes.notify(self._page.session_of(event.request).user)
+        gone = _(
+            "Deleted for good: {chats:,} chats with {messages:,} messages, and all that was learned from them."
+        ).format(chats=chats, messages=messages)
+        stays = _(" Texts of your own, models and backups stay.") + ("" if all_gone else _(_NOT_WHOLE))
+        return self._views.everything(session) | self._views.tell(session, status.notice(gone + stays))
+
+    def earlier(self, event: PageEvent) -> Update:
+        """Draw more of the beginning of a long conversation."""
+        event.session.drawn *= 2
+        return self._views.conversation(event.session)
+
+    def latest(self, event: PageEvent) -> Update:
+        """Draw the end of a long conversation."""
+        event.session.drawn, event.session.until = DRAWN, None
+        return self._views.conversation(event.session)
+
+    def branch(self, event: PageEvent) -> Update:
+        """Show another version of a question or a reply."""
+        session = event.session
+        if self._views.now(session) is None:
+            self._service.chats.select_branch(session.user, session.conversation, event.id)
+            session.until = None
+        return self._unless_writing(session)
+
+    def sources(self, event: PageEvent) -> Update:
+        """Show a reply's tokens by source, or its text again."""
+        if self._views.now(event.session) is None:
+            event.session.marked ^= {event.id}
+        return self._unless_writing(event.session)
+
+    def dismiss(self, event: PageEvent) -> Update:
+        """Close what the line above the box says."""
+        event.session.remark = event.session.note = event.session.about = ""
+        return self._views.live(event.session)
+
+    def stop(self, event: PageEvent) -> Update:
+        """Stop the reply on the screen. Sets an event and returns: whoever follows the reply draws the end."""
+        if (reply := self._views.now(event.session)) is None:  # it has just ended
+            return self._views.busy(event.session)
+        reply.stop.set()
+        return {}
+
+    def compare(self, event: PageEvent, on: bool) -> Update:
+        """The switch; turned off, the conversation comes back."""
+        box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
+        return {self._parts.box: box} | ({} if on else self.back(event))
+
+    def back(self, event: PageEvent) -> Update:
+        """Go from the columns of a comparison back to the conversation."""
+        event.session.leave()
+        return self._views.conversation(event.session)
+
+    def _show(self, session: Session, wanted: int) -> None:
+        """Have a conversation on the screen, if it is there: its mark in the list goes, on every page."""
+        there = bool(wanted) and self._service.chats.has(session.user, wanted)
+        session.conversation = wanted if there else None
+        if there:
+            self._service.chats.mark_read(session.user, wanted)
+
+    def _unless_writing(self, session: Session) -> Update:
+        """Draw the conversation; while a reply is written there, say that nothing was done."""
+        if self._views.now(session) is not None:
+            self._views.tell(session, status.notice(_(status.LATER)))
+        return self._views.conversation(session)
+
     def _stop_if_gone(self, user: int) -> None:
-        if not self.sessions.any_of(user):
+        if not self._page.sessions.any_of(user):
             self._service.in_progress.stop(user)
 
-    def _drawn(self, session: Session, user: int) -> Update:
-        if self.views.now(session, user) is not None:
-            self.views.tell(session, user, status.notice(_(status.LATER)))
-        return self.views.conversation(session, user)
 
-    def _following(self, name: str, values: list[Any]) -> Update:
+class ModelHandlers(HandlerGroup):
+    """Handle the list of models in the head of the page, the view of all models, and one that is on its way."""
+
+    def __init__(self, page: PageEvents, panel: ModelsPanel) -> None:
+        super().__init__(page)
+        self._panel = panel
+
+    def wire(self) -> None:
+        on, p = self._page.on, self._parts
+        on(p.timer.tick, self.poll)
+        on(p.model.select, self.choose, [p.model, *p.settings.fields])
+        on("hc_sources_load", self.load_for_sources, p.settings.fields)
+        for name, act in self._panel.acts().items():
+            # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
+            once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
+            on(on(name, act, outputs=self._panel.outputs, **once).then, self.poll)
+
+    def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
+        """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
+        now = self._service.model_status
+        if name == MORE:
+            present = gr.update(value=now.name or None)
+            return self._views.open_panel(event.session, self._panel.name) | {self._parts.model: present}
+        sampled = self._following(name, values)
+        # Gradio 6.31 reports one choice in a dropdown twice.
+        if now.name != name or now.phase in ("none", "failed"):
+            self._service.models.load(name)
+        return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
+
+    def load_for_sources(self, event: PageEvent, *values: Any) -> Update:
+        """Load the model that alone can show where a reply's words came from."""
+        return self.choose(event, event.text, *values)
+
+    def poll(self, event: PageEvent) -> Update:
+        """Draw how far the model is, the view of all models, and marked replies once their model is there."""
+        update, session = self._views.model(), event.session
+        # Looked at after the model, which may have ended the timer: so the panel never misses the end.
+        update |= self._panel.growing(session)
+        now = self._service.model_status
+        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
+            return update
+        if session.conversation is None or self._views.now(session) is not None:
+            return update
+        return update | {self._parts.thread: self._views.thread(session)}
+
+    def _following(self, name: str, values: Sequence[Any]) -> Update:
         """The sampling of the model of that name, unless that of the one before was changed."""
         controls = self._parts.settings.sampling
         before, after = (self._service.chats.model_settings(model).sampling for model in ("", name))
-        with suppress(chat_settings.InvalidSettings):
+        with suppress(InvalidSettings):
             if chat_settings.read(values).sampling == before:
                 return dict(zip(controls, chat_settings.values_of(after), strict=True))
         return {}
 
 
-def _overtaken(session: Session, event: gr.EventData) -> bool:
-    """Return whether a later click on a chat or a view has arrived before this one."""
-    return session.overtaken(int(event._data.get("step", 0)))
+class ChatHandlers(HandlerGroup):
+    """Handle the menu of a chat, its tags, and replies that the user edits."""
+
+    def wire(self) -> None:
+        for name, handler in {
+            "hc_rename": self.rename, "hc_pin": self.pin, "hc_archive": self.archive, "hc_delete": self.delete,
+            "hc_show_archived": self.show_archived, "hc_restore": self.restore, "hc_fork": self.fork,
+            "hc_tags": self.tags, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
+        }.items():  # fmt: skip
+            self._page.on(name, handler)
+
+    def rename(self, event: PageEvent) -> Update:
+        """Give a chat a new title."""
+        self._service.chats.rename(event.user, event.id, event.text)
+        return self._views.chats(event.session) | self._views.heading(event.session)
+
+    def pin(self, event: PageEvent) -> Update:
+        """Put a chat at the top of the list, or back to its date."""
+        self._service.chats.pin(event.user, event.id, event.data["on"])
+        return self._views.chats(event.session)
+
+    def archive(self, event: PageEvent) -> Update:
+        """Archive a chat, or put it back into the list."""
+        self._service.chats.archive(event.user, event.id, event.data["on"])
+        return self._views.chats(event.session)
+
+    def tags(self, event: PageEvent) -> Update:
+        """Replace a chat's tags."""
+        self._service.chats.set_tags(event.user, event.id, event.data["tags"])
+        return self._views.chats(event.session)
+
+    def show_archived(self, event: PageEvent) -> Update:
+        """Go from the list to the archived conversations, or back."""
+        event.session.archived, event.session.listed = not event.session.archived, PAGE
+        return self._views.chats(event.session)
+
+    def delete(self, event: PageEvent) -> Update:
+        """Delete a chat. For some seconds this can be taken back."""
+        session, gone = event.session, event.id
+        if (deleted := self._service.chats.delete(event.user, gone)) is not None:
+            session.undo = sidebar.undo_line(gone, deleted.title or _(sidebar.UNTITLED), deleted.seconds)
+        session.deleted_open = session.conversation == gone
+        session.gone_from(gone)
+        return self._views.everything(session) if session.deleted_open else self._views.chats(session)
+
+    def restore(self, event: PageEvent) -> Update:
+        """Bring a deleted chat back, and on the screen if it was there."""
+        session = event.session
+        try:
+            self._service.chats.restore(event.user, event.id)
+        except NotFound:
+            session.undo = ""
+            gone = status.error(_("That chat was deleted for good. It cannot be brought back."))
+            return self._views.chats(session) | self._views.tell(session, gone)
+        session.undo = ""
+        if not session.deleted_open or session.conversation is not None:
+            return self._views.chats(session)
+        session.conversation = event.id
+        return self._views.everything(session)
+
+    def fork(self, event: PageEvent) -> Update:
+        """Copy a chat up to a reply, to go on from there."""
+        session = event.session
+        if self._views.now(session) is not None:
+            raise Remark(_(status.LATER), notice=True)
+        session.leave()
+        session.conversation = self._service.chats.fork(event.user, event.id)
+        session.archived = False
+        forked = status.notice(_("A copy of the chat up to that reply. The other one stays as it was."))
+        return self._views.everything(session) | self._views.tell(session, forked)
+
+    def titled(self, event: PageEvent) -> Update:
+        """The page asks, some time after a reply, whether a title has come meanwhile."""
+        session, came = event.session, self._service.titles.came(event.user)
+        if came == session.titled:
+            return {}
+        session.titled = came
+        self._service.changes.notify(event.user)
+        return self._views.chats(session) | self._views.heading(session)
+
+    def edit_reply(self, event: PageEvent) -> Update:
+        """Store the user's version of a reply beside it; the chat goes on from there."""
+        session = event.session
+        if self._views.now(session) is not None:
+            raise Remark(_(_WRITING), notice=True)
+        self._service.chats.edit_reply(session.user, session.conversation, event.id, event.text)
+        return self._views.everything(session)
+
+
+class PresetHandlers(HandlerGroup):
+    """Handle the panel of chat settings: what is changed is kept, presets are chosen, saved, renamed, deleted.
+
+    The first value of each is the chat whose settings the panel shows, which may not be on the screen any more, then
+    come the values of `ChatSettingsComponents.fields`.
+    """
+
+    def wire(self) -> None:
+        on, p = self._page.on, self._parts
+        shown, drawn = [p.bus, *p.settings.fields], [*p.settings.fields, p.settings.tools]
+        on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
+        on("hc_settings_back", self.bring_back, outputs=drawn)
+        on(p.settings.preset.input, self.choose, shown, drawn)
+        on("hc_preset_new", self.create, shown, drawn)
+        on("hc_preset_delete", self.delete, shown, drawn)
+        presets = self._service.presets
+        acts: dict[str, Callable[[PageEvent, ChatSettings], None]] = {
+            "hc_preset_save": lambda event, now: presets.change(event.user, now.preset_id or 0, now),
+            "hc_preset_rename": lambda event, now: presets.rename(event.user, now.preset_id or 0, event.text),
+            "hc_preset_default": lambda event, now: presets.set_default(
+                event.user, now.preset_id if event.data["on"] else None
+            ),
+        }
+        for name, act in acts.items():
+            on(name, partial(self.change, act), shown, drawn)
+
+    def keep(self, event: PageEvent, shown: str, *values: Any) -> Update:
+        """Keep what was changed in the panel."""
+        try:
+            settings = chat_settings.read(values)
+        except InvalidSettings:  # still being typed; who sends it is told
+            return {}
+        return self._let(event, shown, settings) | self._views.settled(event.session, SETTINGS)
+
+    def bring_back(self, event: PageEvent) -> Update:
+        """Bring back what was set for a chat that is not stored yet, before the page was loaded again."""
+        stored, settings = event.session.conversation, chat_settings.noted(event.text)
+        if stored is not None or settings is None:
+            return {}
+        presets = self._service.presets.all(event.user)
+        return chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
+
+    def choose(self, event: PageEvent, shown: str, *values: Any) -> Update:
+        """Choose a preset for this chat, or none: then the model's own values."""
+        settings = self._service.chats.model_settings()
+        if wanted := whole(values[0] or 0):
+            settings = self._service.presets.get(event.user, wanted).settings
+        return self._done(event, shown, settings, fields=True)
+
+    def create(self, event: PageEvent, shown: str, *values: Any) -> Update:
+        """Save what the panel shows as a new preset, which the chat has from now on."""
+        settings = chat_settings.read(values)
+        preset = self._service.presets.create(event.user, event.text, settings)
+        return self._done(event, shown, replace(settings, preset_id=preset))
+
+    def change(
+        self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent, shown: str, *values: Any
+    ) -> Update:
+        """Do something with the preset that the chat has."""
+        settings = chat_settings.read(values)
+        if settings.preset_id is not None:
+            act(event, settings)
+        return self._done(event, shown, settings)
+
+    def delete(self, event: PageEvent, shown: str, *values: Any) -> Update:
+        """The preset goes, the chat keeps its settings."""
+        settings = chat_settings.read(values)
+        if settings.preset_id is not None:
+            self._service.presets.delete(event.user, settings.preset_id)
+        return self._done(event, shown, replace(settings, preset_id=None))
+
+    def _done(self, event: PageEvent, shown: str, settings: ChatSettings, *, fields: bool = False) -> Update:
+        """Keep the settings as `_let` does, and clear the remark about an earlier failure."""
+        event.session.remark = ""
+        event.session.settings_seen = self._service.changes.settings_changed(event.user)
+        return self._let(event, shown, settings, fields=fields)
+
+    def _let(self, event: PageEvent, shown: str, settings: ChatSettings, *, fields: bool = False) -> Update:
+        """The chat has these settings from now on; the panel says so, if it is still that chat's."""
+        session, chat = event.session, chat_settings.number(shown)
+        if chat:
+            chat_settings.keep(self._service, session, chat, settings)
+        if chat != (session.conversation or 0):
+            return {}
+        presets = self._service.presets.all(event.user)
+        drawn = chat_settings.drawn(self._parts.settings, presets, settings, fields=fields, stored=bool(chat))
+        return drawn | self._views.live(session)

@@ -1,8 +1,10 @@
-"""Keep what each open page is doing."""
+"""Keep what each open page is doing, and the files that are to be sent from it."""
 
 from __future__ import annotations
 
+import secrets
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,11 +16,10 @@ from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _, later
 from hierchat.page.buttons import button
-from hierchat.page.unsent import Attached
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-
+    from hierchat.store import Attachment
 
 PAGE = 100
 """Conversations that the list takes in at a time."""
@@ -28,8 +29,9 @@ MOST_PAGES = 200
 """Pages that are known at a time; of more, those that asked for nothing for longest are forgotten."""
 UNKNOWN = -1
 """No conversation, not even a new one."""
-
-
+PASTED = later("Pasted text")
+MOST_CHARACTERS = 50_000_000
+"""Of files that are kept for pages that may be loaded again; beyond, the oldest go."""
 _STRAGGLERS = timedelta(minutes=1)
 """How long after its last event nothing of a closed page runs any more."""
 
@@ -39,19 +41,78 @@ class Stale(Exception):
 
 
 @dataclass(slots=True)
+class Attached:
+    """A file that will go with the next message."""
+
+    key: str
+    """Chosen by the page, which asks for it by that name when it was loaded again."""
+    name: str
+    file: Attachment | None = None
+    pasted: bool = False
+    tokens: int | None = None
+    more: bool = False
+    counted_by: str = ""
+    """The model whose tokens these are."""
+    step: int = 0
+    """Number of the click that chose it: files arrive in any order and stand in that of their steps."""
+
+
+class KeptFiles:
+    """Files by user and key, so that a page that is loaded again finds its own. In this process until they are sent."""
+
+    def __init__(self, most: int = MOST_CHARACTERS) -> None:
+        self._most = most
+        self._files: OrderedDict[tuple[int, str], Attached] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, user_id: int, file: Attached) -> None:
+        """Keep a file from now on."""
+        with self._lock:
+            self._files[user_id, file.key] = file
+            while len(self._files) > 1 and self._size() > self._most:
+                self._files.popitem(last=False)
+
+    def find(self, user_id: int, key: str) -> Attached | None:
+        """Find a file by its key; None where it is gone: sent, taken away, or this process does not know it."""
+        with self._lock:
+            return self._files.get((user_id, key))
+
+    def drop(self, user_id: int, files: Sequence[Attached]) -> None:
+        """Forget files that were sent, or taken away."""
+        with self._lock:
+            for file in files:
+                self._files.pop((user_id, file.key), None)
+
+    def forget(self, user_id: int) -> None:
+        """Forget all files of a user."""
+        with self._lock:
+            for key in [key for key in self._files if key[0] == user_id]:
+                del self._files[key]
+
+    def back(self, user_id: int, attached: list[Attached], files: Sequence[Attachment]) -> None:
+        """Attach files that were on their way to the next message after all, before what is `attached`."""
+        again = [Attached(secrets.token_hex(16), file.name, file, file.name == PASTED) for file in files]
+        for one in again:
+            self.keep(user_id, one)
+        attached[:0] = again
+
+    def _size(self) -> int:
+        return sum(len(one.file.text) for one in self._files.values() if one.file)
+
+
+@dataclass(slots=True)
 class Session:
     """One open page. Lives in this process only."""
 
-    user: int | None = None
-    """Whose page it is; None until it is loaded."""
+    user: int = 0
+    """Whose page it is; 0 until it is loaded."""
+    name: str = ""
     gone: bool = False
-    """Whether the page was closed."""
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
     step: int = 0
     """The number of the latest click on a chat or a view."""
     panel: str = ""
-    """What stands on the screen in place of a conversation."""
     following: set[ReplyInProgress] = field(default_factory=set)
     """The replies in progress that this page draws as they grow."""
     note: str = ""
@@ -63,65 +124,63 @@ class Session:
     incognito: bool = False
     """Whether the next conversation that this page begins is one."""
     incognito_chat: int | None = None
-    """The incognito conversation that this page has open."""
     removing: str = ""
     """The model, or the text, that shall be removed, once that is confirmed."""
     model_said: tuple[str, str] = ("", "")
     """In Models: where the last button's answer stands (a model's name, or a part of the view), and that as HTML."""
     pair: Pair = field(default_factory=lambda: USUAL)
-    """What Compare runs."""
     listed: int = PAGE
-    """How many conversations the list shows at most."""
     drawn: int = DRAWN
-    """How many messages of the open conversation are drawn at most."""
     until: int | None = None
     """The last message that is drawn; None: that of the conversation."""
     marked: set[int] = field(default_factory=set)
-    """Replies whose tokens are shown by source."""
     sources_by: str = ""
     """The model that was loaded when the thread was drawn last; empty: none was."""
     attached: dict[int, list[Attached]] = field(default_factory=dict)
     """Conversation (0: a new one) -> files for its next message."""
     shown: set[int] = field(default_factory=set)
-    """Files of messages whose text is shown."""
     restored: bool = False
     """Whether the page has asked for the files that it had before it was loaded again."""
     context: dict[int, str] = field(default_factory=dict)
     """Conversation -> its last line about the context window."""
     archived: bool = False
-    """Whether the list shows the archived conversations."""
     undo: str = ""
-    """The line below the list that takes back the last deletion."""
     deleted_open: bool = False
-    """Whether what was deleted last was on the screen."""
     titled: int = 0
     """How many titles of models the list has shown."""
     query: str = ""
-    """What the list of conversations was last searched for."""
     remark: str = ""
     """How a reply ended while its conversation was not on the screen."""
     about: str = ""
     """What the note or the remark is about; empty where that cannot be settled."""
     unsent: str = ""
-    """Text that goes back into the box."""
     settings_seen: int = 0
     """The count of the user's news when settings and presets were drawn, or changed here."""
     settings_of: int | None = UNKNOWN
     """The conversation whose settings the panel shows; None: one that is not stored yet."""
     importing: threading.Event = field(default_factory=threading.Event)
-    """Set to stop the import in progress."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while a reply begins, or is followed."""
 
     def release(self, files: Sequence[Attached]) -> None:
-        """These files go with a message: they are not to be sent once more."""
+        """Let go of files that are sent, or taken away."""
         keys = {file.key for file in files}
         for held in self.attached.values():
             held[:] = [file for file in held if file.key not in keys]
 
+    @property
+    def files(self) -> list[Attached]:
+        """The files for the next message of the open conversation."""
+        return self.attached.get(self.conversation or 0, [])
+
+    def take(self, key: str) -> list[Attached]:
+        """Take a file away from where it is attached."""
+        taken = [file for held in self.attached.values() for file in held if file.key == key]
+        self.release(taken)
+        return taken
+
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is deleted, or was never begun: what was to be sent there, if it is on the screen, stays
-        in the box."""
+        """Note that a chat is gone: what was to be sent there stays in the box, if it is on the screen."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
@@ -185,22 +244,18 @@ class Sessions:
 
     def show(self, user_id: int, conversation_id: int) -> bool:
         """Return whether a page of this user has that conversation on the screen."""
+        shown = (user_id, conversation_id)
         with self._lock:
-            return any(
-                session.user == user_id and session.conversation == conversation_id
-                for session in self._sessions.values()
-            )
+            return any((one.user, one.conversation) == shown for one in self._sessions.values())
 
 
 def forget_page(app: gr.Blocks, key: str | None) -> None:
-    """Drop what Gradio holds of a page that is gone: each component as it was drawn last, chats and all. Gradio itself
-    holds on to that of 10,000 pages."""
+    """Drop what Gradio holds of a page that is gone, chats and all. It would hold that of 10,000 pages."""
     app.state_holder.session_data.pop(key or "", None)
 
 
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
-    """Drop what Gradio holds of closed pages whose last events outlived them and brought it back, and what the
-    queue notes of each."""
+    """Drop what Gradio holds of closed pages whose last events outlived them, and what its queue notes of each."""
     before, known = datetime.now() - _STRAGGLERS, sessions.known()
     for key, used in list(app.state_holder.time_last_used.items()):
         if key not in known and used < before:
@@ -214,14 +269,12 @@ def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
 
 
 # Conversations that leave nothing: the switch on the empty page, and their end when the page leaves them.
-
-
 _OFFER = later("Not kept: drafts from no other chat and for none, and is erased when you leave it.")
 _OPEN = later("Incognito. This chat is erased when you leave it, close the page or load it again.")
 
 
-def line(session: Session) -> str:
-    """Above the conversation: the switch where a new one will begin, a reminder in an incognito one; else nothing."""
+def incognito_line(session: Session) -> str:
+    """Draw the switch where a new chat will begin, a reminder in an incognito one; else nothing."""
     if session.panel:
         return ""
     if session.conversation is None:
@@ -234,21 +287,17 @@ def line(session: Session) -> str:
     return f'<div class="hc-incognito-line hc-open-incognito"><span>{_(_OPEN)}</span>{keep}</div>'
 
 
-def begin(service: ChatService, session: Session, user_id: int) -> int:
-    """A new conversation, incognito where that is switched on."""
+def begin_conversation(service: ChatService, session: Session) -> int:
+    """Store a new conversation, incognito where that is switched on."""
     if not session.incognito:
-        return service.chats.create(user_id)
-    session.incognito_chat, session.incognito = service.chats.create(user_id, incognito=True), False
+        return service.chats.create(session.user)
+    session.incognito_chat = service.chats.create(session.user, incognito=True)
+    session.incognito = False
     return session.incognito_chat
 
 
-def left(service: ChatService, session: Session) -> None:
-    """The page may have left its incognito conversation: then that ends. Does not wait for it."""
-    if (
-        session.incognito_chat is None
-        or session.incognito_chat == session.conversation
-        or session.user is None
-    ):
-        return
-    ended, session.incognito_chat = session.incognito_chat, None
-    service.chats.end_incognito(session.user, ended)
+def end_incognito(service: ChatService, session: Session) -> None:
+    """End the incognito conversation that the page has left, if it has. Does not wait for it."""
+    if session.incognito_chat is not None and session.incognito_chat != session.conversation:
+        ended, session.incognito_chat = session.incognito_chat, None
+        service.chats.end_incognito(session.user, ended)

@@ -28,9 +28,8 @@ Draw = Callable[[str, int], str]
 
 
 def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> str:
-    """The inside of a reply that has ended. `seconds`: how long it thought, where that was measured; `key`: of its
-    message, by which the page keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`.
-    """
+    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page keeps open
+    what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
     parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
@@ -82,10 +81,6 @@ def fold(inside: str, label: str, key: object) -> str:
     )
 
 
-# The outline of the page for screen readers: its title is level 1, a message 2, headings inside a message
-# below.
-
-
 _HEADING = re.compile(r"<h([1-6])(?=[ >])")
 _LOWEST = 6
 
@@ -107,12 +102,9 @@ def below_message(rendered: str) -> str:
     return _HEADING.sub(level, rendered)
 
 
-# A reply as it is drawn, its words marked by where they came from. Pure functions.
-
-
 def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> str:
-    """A reply whose text the runs make up, and the legend of their sources. The words are one tab stop, with arrow keys
-    from run to run (assets/page/origin.js). `seconds`, `key`: as in `thought.drawn`."""
+    """Draw a reply that the runs make up, and their legend. The words are one tab stop, with arrow keys from run to run
+    (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
     told: set[int] = set()
 
     def wrap(number: int, piece: str) -> str:
@@ -145,91 +137,69 @@ def _facts(run: SourceRun, *, first: bool) -> str:
 def said(run: SourceRun) -> str:
     """Say where a run came from, what it was found by, and how sure that was, in plain words."""
     origin = run.origin
-    where = _WHERE.get(origin.slot, _unknown)(run)
-    parts = [f"{where}."]
+    parts = [f"{_where(run)}."]
     if origin.matched and origin.slot != "successors":
         more = _(" or more") if origin.matched >= MAX_MATCH else ""
-        parts.append(
-            plural(
-                "The token before it is the same there.",
-                "The {n} tokens{more} before it are the same there.",
-                origin.matched,
-                more=more,
-            )
-        )
+        matched = plural(
+            "The token before it is the same there.", "The {n} tokens{more} before it are the same there.",
+            origin.matched, more=more,
+        )  # fmt: skip
+        parts.append(matched)
     if origin.chance is not None:
+        share = f"{origin.chance * 100:.0f} %"  # never certain, and never impossible
+        chance = _("over 99 %") if origin.chance > 0.99 else _("under 1 %") if origin.chance < 0.01 else share
         each = plural(
             "Expected to be right with a chance of {chance}.",
             "Each token was expected to be right with a chance of {chance}.",
-            run.tokens,
-            chance=chance_words(origin.chance),
-        )
+            run.tokens, chance=chance,
+        )  # fmt: skip
         parts.append(each)
     if run.there is not None:
         parts.append(_("Click to go there."))
     return " ".join(parts)
 
 
-def chance_words(chance: float) -> str:
-    """A chance as a percentage that claims neither certainty nor impossibility."""
-    return _("over 99 %") if chance > 0.99 else _("under 1 %") if chance < 0.01 else f"{chance * 100:.0f} %"
-
-
-def _unknown(run: SourceRun) -> str:
+def _where(run: SourceRun) -> str:
+    origin = run.origin
+    match origin.slot:
+        case "context":
+            if origin.place is None:
+                return _("From this chat")
+            earlier = _("From this chat, earlier in this reply")
+            return earlier if origin.place >= 0 else _("From this chat, earlier in the conversation")
+        case "history" | "prompts" if run.gone:
+            return _(_GONE[origin.slot])
+        case "history" | "prompts" if run.there is None:
+            return _("From your earlier chats")
+        case "history" | "prompts":
+            return _(_THERE[origin.slot]).format(title=(run.there and run.there.title) or _(UNTITLED))
+        case "successors":
+            return _(_LIKELY[run.source == "context", origin.matched > 1])
+        case "self":
+            return _("From what the model wrote for itself")
+        case "seed":
+            return _("From the phrases that come with hierchat")
+        case "corpus" if origin.corpus:
+            return _("From your files: {corpus}").format(corpus=origin.corpus)
+        case "corpus":
+            return _("From your files")
     if run.source == TARGET:
         return _("Written by the model itself: no draft had it")
     return _("From {label}").format(label=style_of(run.source).label)
 
 
-def _this_chat(run: SourceRun) -> str:
-    place = run.origin.place
-    if place is None:
-        return _("From this chat")
-    if place >= 0:
-        return _("From this chat, earlier in this reply")
-    return _("From this chat, earlier in the conversation")
-
-
-def _earlier(gone: str, there: str) -> Callable[[SourceRun], str]:
-    def where(run: SourceRun) -> str:
-        if run.gone:
-            return _(gone)
-        if run.there is None:
-            return _("From your earlier chats")
-        return _(there).format(title=run.there.title or _(UNTITLED))
-
-    return where
-
-
-def _file(run: SourceRun) -> str:
-    return (
-        _("From your files: {corpus}").format(corpus=run.origin.corpus)
-        if run.origin.corpus
-        else _("From your files")
-    )
-
-
+_GONE = {
+    "history": later("From an earlier reply in a chat that was deleted meanwhile"),
+    "prompts": later("From an earlier message of yours in a chat that was deleted meanwhile"),
+}
+_THERE = {
+    "history": later("From an earlier reply in “{title}”"),
+    "prompts": later("From an earlier message of yours in “{title}”"),
+}
 _LIKELY = {
     (True, True): later("What this model finds likely after the same two tokens, which stand in this chat"),
     (True, False): later("What this model finds likely after the same token, which stands in this chat"),
-    (False, True): later(
-        "From your earlier chats: what this model found likely there after the same two tokens"
-    ),
+    (False, True): later("From your earlier chats: what this model found likely there after the same two tokens"),
     (False, False): later("From your earlier chats: what this model found likely there after the same token"),
-}
+}  # fmt: skip
 """By whether the tokens stand in this chat, and whether they are two."""
-_WHERE: dict[str, Callable[[SourceRun], str]] = {
-    "context": _this_chat,
-    "history": _earlier(
-        later("From an earlier reply in a chat that was deleted meanwhile"),
-        later("From an earlier reply in “{title}”"),
-    ),
-    "self": lambda run: _("From what the model wrote for itself"),
-    "prompts": _earlier(
-        later("From an earlier message of yours in a chat that was deleted meanwhile"),
-        later("From an earlier message of yours in “{title}”"),
-    ),
-    "successors": lambda run: _(_LIKELY[run.source == "context", run.origin.matched > 1]),
-    "seed": lambda run: _("From the phrases that come with hierchat"),
-    "corpus": _file,
-}

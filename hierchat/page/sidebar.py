@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import button
@@ -19,10 +19,8 @@ from hierchat.store.connection import NUMBER, split_tags
 
 if TYPE_CHECKING:
     from hierchat.chat.conversations import ConversationList
+    from hierchat.page.panels.panel import Panel
     from hierchat.store.records import Conversation, Totals
-
-
-# Days and months for the eye, by the local calendar of this machine.
 
 
 MONTHS = (
@@ -56,6 +54,8 @@ def dated(seconds: float) -> str:
     return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
 
+GUEST = "guest"
+"""What a guest is called on the page; their user's name is longer."""
 UNTITLED = later("New chat")
 _AGES = ((0, later("Today")), (1, later("Yesterday")), (7, later("Last 7 days")), (30, later("Last 30 days")))
 _FOUND = re.compile(f"{FOUND_BEGINS}([^{FOUND_BEGINS}{FOUND_ENDS}]*){FOUND_ENDS}")
@@ -75,8 +75,7 @@ def day_of(updated_at: float, today: date) -> str:
 def conversation_list(
     found: ConversationList, current: int | None, today: date, query: str = "", *, show_archived: bool = False
 ) -> str:
-    """Draw chats in their order, the open one marked; below them the ways to more and to archived ones, if any.
-    `show_archived`: only archived ones are listed."""
+    """Draw chats in order, the open one marked, with ways to more and to archived ones, or `show_archived` only."""
 
     def heading(conversation: Conversation) -> str:
         if conversation.archived and not show_archived:
@@ -87,14 +86,8 @@ def conversation_list(
     named = Counter(_base(conversation) for conversation in conversations)
     parts = []
     if show_archived:
-        parts.append(
-            button(
-                "hc_show_archived",
-                _("All chats"),
-                css="hc-archived hc-back",
-                aria_label=_("Back to all chats"),
-            )
-        )
+        back = _("Back to all chats")
+        parts.append(button("hc_show_archived", _("All chats"), css="hc-archived hc-back", aria_label=back))
     parts += [
         f"<h2>{name}</h2><ul>"
         + "".join(
@@ -109,13 +102,8 @@ def conversation_list(
     if found.more:
         parts.append(button("hc_more", _("Show more"), css="hc-more"))
     if found.archived and not show_archived and not query.strip():
-        parts.append(
-            button(
-                "hc_show_archived",
-                _("Archived ({archived:,})").format(archived=found.archived),
-                css="hc-archived",
-            )
-        )
+        label = _("Archived ({archived:,})").format(archived=found.archived)
+        parts.append(button("hc_show_archived", label, css="hc-archived"))
     name = _("Archived conversations") if show_archived else _("Conversations")
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
 
@@ -140,6 +128,9 @@ def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
     state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
+    time_of = f'<small class="hc-when" aria-hidden="true">{when}</small>' if alike else ""
+    tags = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in conversation.tags)
+    tags = f'<small class="hc-tags">{tags}</small>' if tags else ""
     return (
         f'<li class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
@@ -149,17 +140,8 @@ def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool
         + button("hc_menu", _("Options"), id=conversation.id, css="hc-icon hc-dots", tabindex="-1",
                  aria_label=_("Options for {title}").format(title=title), title=_("Options"),
                  aria_haspopup="menu", **state)
-        + f"</span>{_when(when if alike else '')}{_tags(conversation.tags)}{_snippet(conversation.snippet)}</li>"
+        + f"</span>{time_of}{tags}{_snippet(conversation.snippet)}</li>"
     )  # fmt: skip
-
-
-def _when(text: str) -> str:
-    return f'<small class="hc-when" aria-hidden="true">{text}</small>' if text else ""
-
-
-def _tags(tags: Iterable[str]) -> str:
-    drawn = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in tags)
-    return f'<small class="hc-tags">{drawn}</small>' if drawn else ""
 
 
 def filters(tags: Iterable[str], query: str) -> str:
@@ -172,11 +154,9 @@ def filters(tags: Iterable[str], query: str) -> str:
     )  # fmt: skip
     if not drawn:
         return ""
-    clear = (
-        button("hc_filter", _("Clear"), css="hc-clear", aria_label=_("Show chats of all tags"))
-        if asked
-        else ""
-    )
+    clear = ""
+    if asked:
+        clear = button("hc_filter", _("Clear"), css="hc-clear", aria_label=_("Show chats of all tags"))
     return f'<div class="hc-filters" role="group" aria-label="{_("Tags")}">{drawn}{clear}</div>'
 
 
@@ -208,3 +188,25 @@ def footer(totals: Totals) -> str:
     tokens = plural("{n:,} token", "{n:,} tokens", totals.tokens)
     said = _("{replies}, {tokens} written on this machine").format(replies=replies, tokens=tokens)
     return f'<p class="hc-quiet">{said}</p>'
+
+
+def links(panels: Iterable[Panel], current: str = "") -> str:
+    """Draw the links to all panels, the open one marked."""
+    entries = ""
+    for panel in panels:
+        marks: dict[str, Any] = {"aria_current": "page"} if panel.name == current else {}
+        link = button("hc_panel", _(panel.title), text=panel.name, css="hc-link", **marks)
+        entries += f"<li>{link}</li>"
+    return f'<nav class="hc-links" aria-label="{_("Views")}"><ul>{entries}</ul></nav>'
+
+
+def account(name: str) -> str:
+    """Draw the button that logs out, and whose page it is. A guest is asked before (login.js)."""
+    out = button("hc_log_out", _("Log out"), text=GUEST if is_guest(name) else "")
+    shown = _("guest") if is_guest(name) else name
+    return f'<div class="hc-account">{out}<span class="hc-quiet" dir="auto">{html.escape(shown)}</span></div>'
+
+
+def is_guest(name: str) -> bool:
+    """Return whether it is a guest who logged in by this name: no account is called so."""
+    return name.startswith(f"{GUEST}-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
@@ -32,14 +33,10 @@ _UNPADDED = later("The plain side runs without padding, at its fastest, where la
 
 
 def slot_line(status: SlotStatus) -> str:
-    """Draw what the model slot does, with a bar of progress or a way out of the wait for a reply; empty once the model
-    that was asked for is ready."""
+    """Draw what the model slot does, with its progress or a way out of the wait; empty once the model is ready."""
     if status.phase == "ready":
-        said = (
-            ""
-            if status.drafts
-            else f'<div class="hc-quiet">{html.escape(status.name)}: {undrafted(status)}</div>'
-        )
+        name = html.escape(status.name)
+        said = "" if status.drafts else f'<div class="hc-quiet">{name}: {undrafted(status)}</div>'
         close = button("hc_model_heard", _("Close"), css="hc-bordered")
         trouble = f'<div class="hc-error" role="alert">{html.escape(status.message)} {close}</div>'
         return (trouble if status.message else "") + said
@@ -54,8 +51,7 @@ def slot_line(status: SlotStatus) -> str:
 
 
 def proof_line(exact: bool | None, identical: bool = True) -> str:
-    """Say what the self-test found about replies with drafts, as HTML. `identical`: a comparison found no
-    difference."""
+    """Say what the self-test found about drafts, as HTML. `identical`: a comparison found no difference."""
     if exact is None:
         return ""
     said, why = (_(SAME_WORDS), _(_PROVED)) if exact else (_(UP_TO_TIES), _(_NOT_PROVED))
@@ -92,27 +88,21 @@ def waiting_line(ahead: int, present: SlotStatus, *, loaded: bool) -> str:
     """Say what a reply waits for before its turn, as HTML: other replies, then the model."""
     if not ahead and not loaded and (line := slot_line(present)):
         return line
-    return waiting(place_sentence(ahead) if ahead else _("Waiting for the model…"))
-
-
-def place_sentence(ahead: int) -> str:
-    """The place in the queue for the engine."""
-    return plural("Waiting for one other reply.", "Waiting: {n} replies are before yours.", ahead)
+    if ahead:
+        return waiting(
+            plural("Waiting for one other reply.", "Waiting: {n} replies are before yours.", ahead)
+        )
+    return waiting(_("Waiting for the model…"))
 
 
 def reading_line(frame: Frame) -> str:
     """Say how much of the prompt is read, as HTML."""
-    if not frame.prompt_tokens:
+    read, total = frame.prompt_read, frame.prompt_tokens
+    if not total:
         return waiting(_("Reading the prompt…"))
-    return (
-        # No role: the counter would be read out at every step.
-        '<div class="hc-wait">'
-        + _("Reading the prompt: {read:,} of {total:,} tokens").format(
-            read=frame.prompt_read, total=frame.prompt_tokens
-        )
-        + progress_bar(frame.prompt_read, frame.prompt_tokens)
-        + "</div>"
-    )
+    said = _("Reading the prompt: {read:,} of {total:,} tokens").format(read=read, total=total)
+    # No role: the counter would be read out at every step.
+    return f'<div class="hc-wait">{said}{progress_bar(read, total)}</div>'
 
 
 def waiting(sentence: str) -> str:
@@ -143,16 +133,12 @@ def stale(sentence: str) -> str:
 
 def count_line(tokens: int, limit: int, most: int) -> str:
     """Say how long the message in the box is, as HTML; it was counted up to `most` tokens."""
-    over = said = ""
     if tokens > most:
-        over = _("Your message: more than {tokens:,} tokens, too many for the {limit:,} that fit").format(
-            tokens=most, limit=limit
-        )
-    else:
-        said = _("Your message: {tokens:,} of {limit:,} tokens").format(tokens=tokens, limit=limit)
-        over = _(": {n:,} too many").format(n=tokens - limit) if tokens > limit else ""
-    kind = "hc-count hc-over" if over else "hc-count"
-    return f'<div class="{kind}">{said}{over}</div>'
+        said = _("Your message: more than {tokens:,} tokens, too many for the {limit:,} that fit")
+        return f'<div class="hc-count hc-over">{said.format(tokens=most, limit=limit)}</div>'
+    said = _("Your message: {tokens:,} of {limit:,} tokens").format(tokens=tokens, limit=limit)
+    over = _(": {n:,} too many").format(n=tokens - limit) if tokens > limit else ""
+    return f'<div class="hc-count{" hc-over" if over else ""}">{said}{over}</div>'
 
 
 def context_line(frame: Frame) -> str:
@@ -162,3 +148,24 @@ def context_line(frame: Frame) -> str:
     return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(
         tokens=frame.context_tokens, limit=frame.context_limit
     )
+
+
+def facts(rows: Iterable[tuple[str, str]], css: str = "hc-facts") -> str:
+    """Draw names and values, both as HTML, in two columns."""
+    cells = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows)
+    return f'<dl class="{css}">{cells}</dl>'
+
+
+def confirmation(label: str, question: str, answers: str) -> str:
+    """Draw a question before something goes for good, and the buttons that answer it; all as HTML."""
+    return f'<div class="hc-ask-remove" role="group" aria-label="{label}"><p>{question}</p>{answers}</div>'
+
+
+def folded(title: str, lines: Sequence[str], count: int, most: int) -> str:
+    """Draw a list that unfolds: at most so many lines of `count` that there are; nothing where there are none."""
+    if not count:
+        return ""
+    named = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:most])
+    more = count - min(len(lines), most)
+    named += f"<li>{_('and {n:,} more').format(n=more)}</li>" if more else ""
+    return f"<details><summary>{title}</summary><ul>{named}</ul></details>"

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
-from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _
-from hierchat.page import chat_settings, comparison_view, conversation, page_sessions, sidebar, status
-from hierchat.page.components import OFF, Components, heading
-from hierchat.page.conversation import files, thread
-from hierchat.page.page_sessions import UNKNOWN, Session
+from hierchat.page import chat_settings, comparison_view, conversation, sidebar, status
+from hierchat.page.components import OFF, Components, heading, model_choices
+from hierchat.page.conversation import ShownMessage
+from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
 from hierchat.page.panels.models_view import tiny_line
-from hierchat.page.panels.panel import Panel, links
+from hierchat.page.panels.panel import Panel
 from hierchat.page.reply_text import GrowingReply
-from hierchat.page.unsent import Attached, tray
 from hierchat.store import NotFound
 from hierchat.texts.attachments import fenced
 
 if TYPE_CHECKING:
+    from hierchat.chat.frames import Arm, Frame
     from hierchat.chat.service import ChatService
+    from hierchat.store.records import Message
 
 Update = dict[Any, Any]
 GONE = "gone "
@@ -33,89 +33,77 @@ Stage = str
 """"empty", "chat", "versus", or the name of a panel."""
 
 
-def _shown(visible: bool) -> bool | Literal["hidden"]:
-    return True if visible else "hidden"
-
-
 class Views:
     """Draws the page's parts from the store."""
 
     def __init__(self, service: ChatService, parts: Components, panels: Sequence[Panel]) -> None:
         self._service = service
         self._parts = parts
-        self._panels = {panel.name: panel for panel in panels}
+        self.panels = {panel.name: panel for panel in panels}
 
-    def stage(self, name: Stage) -> Update:
-        """Show what fills the middle of the page."""
-        p = self._parts
-        panels = {
-            column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
-            for panel, column in p.panels.items()
-        }
-        return panels | {
-            p.empty: gr.update(elem_classes=[] if name == "empty" else [OFF]),
-            p.tiny: tiny_line(self._service.models.better()),
-            p.chat: gr.update(elem_classes=[] if name == "chat" else [OFF]),
-            p.versus: gr.update(elem_classes=[] if name == "versus" else [OFF]),
-        }
-
-    def now(self, session: Session, user_id: int) -> ReplyInProgress | None:
+    def now(self, session: Session) -> ReplyInProgress | None:
         """The reply in progress in the conversation on the screen, whichever page asked for it."""
-        return self._service.in_progress.of(user_id, session.conversation)
+        return self._service.in_progress.of(session.user, session.conversation)
 
-    def busy(self, session: Session, user_id: int) -> Update:
+    def everything(self, session: Session) -> Update:
+        """The conversation on the screen, and the list."""
+        return self.conversation(session) | self.chats(session)
+
+    def open_panel(self, session: Session, name: str) -> Update:
+        """Show a panel in place of the conversation; an empty page where there is none of this name."""
+        session.leave()
+        session.conversation, session.panel = None, name if name in self.panels else ""
+        timer = {self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {}
+        return self.everything(session) | timer
+
+    def busy(self, session: Session) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
-        p = self._parts
-        running = self.now(session, user_id) is not None
-        return {p.send: gr.update(visible=_shown(not running)), p.stop: gr.update(visible=_shown(running))}
+        p, running = self._parts, self.now(session) is not None
+        return {
+            p.send: gr.update(visible="hidden" if running else True),
+            p.stop: gr.update(visible=True if running else "hidden"),
+        }
 
-    def live(self, session: Session, user_id: int) -> Update:
+    def live(self, session: Session) -> Update:
         """The line above the box: what the reply in progress does, or where another one is being written."""
-        return {self._parts.live: self._live(session, user_id)}
+        return {self._parts.live: self._live(session)}
 
-    def tell(self, session: Session, user_id: int, sentence: str, about: str = "") -> Update:
-        """Something for the same line, as HTML; it stays until it is closed, the next message, or another chat is open.
-        `about`: what it is about, so that `settled` can take it away."""
+    def tell(self, session: Session, sentence: str, about: str = "") -> Update:
+        """Say something there, as HTML, until it is closed, another chat opens, or what it is `about` is settled."""
         said = status.closable(sentence)
         session.about = about
-        if (reply := self.now(session, user_id)) is None:
+        if (reply := self.now(session)) is None:
             session.remark = said
             return {self._parts.live: said}
         session.note = said
-        return {self._parts.live: said + conversation.line(reply, self._service)}
+        return {self._parts.live: said + self.line(reply)}
 
-    def settled(self, session: Session, user_id: int, about: str) -> Update:
+    def settled(self, session: Session, about: str) -> Update:
         """Take away a remark about something that is true no more."""
         if session.about != about:
             return {}
         session.remark = session.note = session.about = ""
-        return self.live(session, user_id)
+        return self.live(session)
 
-    def _live(self, session: Session, user_id: int) -> str:
-        if (reply := self.now(session, user_id)) is not None:
-            return session.note + conversation.line(reply, self._service)
+    def _live(self, session: Session) -> str:
+        if (reply := self.now(session)) is not None:
+            return session.note + self.line(reply)
         if session.remark:
             return session.remark
-        for other in self._service.in_progress.all_of(user_id):
+        for other in self._service.in_progress.all_of(session.user):
             with suppress(NotFound):  # deleted elsewhere
-                return status.waiting(
-                    _("Still writing in “{title}”").format(
-                        title=self.title_of(user_id, other.conversation_id)
-                    )
-                )
+                title = self._title(session, other.conversation_id)
+                return status.waiting(_("Still writing in “{title}”").format(title=title))
         return ""
 
-    def chats(self, session: Session, user_id: int, query: str) -> Update:
-        """The list of conversations and the lines below it."""
-        session.query, session.list_seen = query, self._service.changes.count(user_id)
-        found = self._service.chats.find(user_id, query, session.listed, archived=session.archived)
+    def chats(self, session: Session) -> Update:
+        """The list of conversations that the search finds, and the lines below it."""
+        query, session.list_seen = session.query, self._service.changes.count(session.user)
+        found = self._service.chats.find(session.user, query, session.listed, archived=session.archived)
         session.archived = session.archived and found.archived > 0
+        archived = session.archived and not query.strip()
         drawn = sidebar.conversation_list(
-            found,
-            session.conversation,
-            date.today(),
-            query,
-            show_archived=session.archived and not query.strip(),
+            found, session.conversation, date.today(), query, show_archived=archived
         )
         return {
             self._parts.list: sidebar.filters(found.tags, query) + drawn,
@@ -123,87 +111,127 @@ class Views:
             self._parts.footer: sidebar.footer(found.totals),
         }
 
-    def heading(self, session: Session, user_id: int) -> Update:
+    def heading(self, session: Session) -> Update:
         """The title of the open conversation, and its id for the address."""
-        shown = {
-            self._parts.links: links(list(self._panels.values()), session.panel),
+        panel = self.panels.get(session.panel)
+        title = _(panel.title) if panel else self._title(session, session.conversation)
+        return {
+            self._parts.links: sidebar.links(self.panels.values(), session.panel),
             self._parts.bus: self.place(session),
+            self._parts.title: heading(title),
+            self._parts.incognito: "" if panel else incognito_line(session),
         }
-        if panel := self._panels.get(session.panel):
-            return shown | {self._parts.title: heading(_(panel.title)), self._parts.incognito: ""}
-        title = self.title_of(user_id, session.conversation)
-        return shown | {self._parts.title: heading(title), self._parts.incognito: page_sessions.line(session)}
 
     def place(self, session: Session) -> str:
         """Return what is on the screen, for the address."""
-        if session.panel in self._panels:
+        if session.panel in self.panels:
             return f"panel {session.panel}"
         # What leaves nothing stands in no address.
         place = "incognito " if session.conversation == session.incognito_chat is not None else ""
         return f"{place}{session.conversation or 0}"
 
-    def latest(self, session: Session, user_id: int, update: Update) -> Update:
+    def latest(self, session: Session, update: Update) -> Update:
         """Return an update; where another conversation was opened while it was drawn, what is on the screen now."""
         drawn = update.get(self._parts.bus)
         if drawn is None or drawn == self.place(session) or str(drawn).startswith(GONE):
             return update
-        return update | self.conversation(session, user_id) | self.chats(session, user_id, session.query)
+        return update | self.everything(session)
 
-    def title_of(self, user_id: int, conversation: int | None) -> str:
-        """A conversation's title for the eye."""
-        if conversation is None:
-            return _(sidebar.UNTITLED)
-        return self._service.chats.title(user_id, conversation) or _(sidebar.UNTITLED)
+    def _title(self, session: Session, conversation: int | None) -> str:
+        title = "" if conversation is None else self._service.chats.title(session.user, conversation)
+        return title or _(sidebar.UNTITLED)
 
-    def conversation(self, session: Session, user_id: int, stage: Stage | None = None) -> Update:
-        """The open conversation: as stored, or as its reply in progress draws it."""
-        page_sessions.left(self._service, session)
-        session.thread_seen = self._service.changes.count(user_id)
-        p, reply = self._parts, self.now(session, user_id)
+    def conversation(self, session: Session, *, compared: bool = False) -> Update:
+        """The open conversation: as stored, or as its reply in progress draws it. `compared`: one has just ended."""
+        end_incognito(self._service, session)
+        session.thread_seen = self._service.changes.count(session.user)
+        p, reply = self._parts, self.now(session)
         # A reply that this page does not follow yet: the script asks for it.
         fresh = reply is not None and reply not in session.following
         update: Update = {p.cue: cue("reply", reply.number) if reply and fresh else ""}
         if reply:
             self.window(session, reply)
-        update |= {p.context: context(session.context.get(session.conversation or 0, ""))}
-        update |= self.heading(session, user_id) | self.busy(session, user_id) | self.live(session, user_id)
-        update |= self.tray(session, user_id)
-        update |= self.settings(session, user_id)
-        if panel := self._panels.get(session.panel):
-            return update | self.stage(panel.name) | panel.show(user_id)
+        update |= {p.context: _context(session.context.get(session.conversation or 0, ""))}
+        update |= self.heading(session) | self.busy(session) | self.live(session)
+        update |= self.tray(session) | self._settings(session)
+        if panel := self.panels.get(session.panel):
+            return update | self._stage(panel.name) | panel.show(session)
         if reply is None:
-            drawn = self.thread(session, user_id)
-            return (
-                update
-                | self.stage(stage or ("chat" if drawn else "empty"))
-                | {p.thread: drawn, p.growing: ""}
-            )
+            drawn = self.thread(session)
+            stage = "versus" if compared else "chat" if drawn else "empty"
+            return update | self._stage(stage) | {p.thread: drawn, p.growing: ""}
         if reply.compared:
-            return update | self.stage("versus") | self.comparing(reply)
-        above = conversation.above(self._service, reply, session.marked, session.shown, session.drawn)
+            return update | self._stage("versus") | self._comparing(reply)
+        path: Sequence[Message] = []
+        if reply.below is not None:
+            path = self._service.chats.messages(
+                session.user, reply.conversation_id, reply.below, session.drawn + 1
+            )
+        above = self._thread(session, path, replying=True)
+        if reply.asks:
+            above += conversation.user_message(reply.text, files=conversation.files(reply.files))
         growing = conversation.growing_reply(reply.latest, reply, GrowingReply())
-        return update | self.stage("chat") | {p.thread: above, p.growing: growing}
+        return update | self._stage("chat") | {p.thread: above, p.growing: growing}
 
-    def thread(self, session: Session, user_id: int) -> str:
+    def _stage(self, name: Stage) -> Update:
+        """Show what fills the middle of the page."""
+        p = self._parts
+        columns = {"empty": p.empty, "chat": p.chat, "versus": p.versus}
+        shown = {
+            column: gr.update(elem_classes=[] if name == stage else [OFF])
+            for stage, column in columns.items()
+        }
+        shown |= {
+            column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
+            for panel, column in p.panels.items()
+        }
+        return shown | {p.tiny: tiny_line(self._service.models.better())}
+
+    def thread(self, session: Session) -> str:
         """The stored messages of the open conversation."""
-        path, now = self._path(session, user_id), self._service.model_status
+        now, user = self._service.model_status, session.user
         session.sources_by = now.name if now.phase == "ready" else ""
-        ends = session.until is None
-        return thread(self._service, user_id, path, session.marked, session.shown, session.drawn, ends=ends)
+        if session.conversation is None:
+            return ""
+        most = session.drawn + 1
+        path = self._service.chats.messages(user, session.conversation, session.until, most)
+        return self._thread(session, path, ends=session.until is None)
+
+    def _thread(self, session: Session, path: Sequence[Message], **how: bool) -> str:
+        """The last messages of a path: as many as the page draws at most."""
+        messages, most = [message for message in path if message.role != "system"], session.drawn
+        begin = max(len(messages) - most, 0)
+        if begin and messages[begin].role != "user":  # its question stands above
+            begin += 1
+        drawn = [self.shown(session, message) for message in messages[begin:]]
+        status, here = self._service.model_status, self._service.models.names
+        return conversation.thread(drawn, status, here, earlier=begin > 0, **how)
+
+    def shown(self, session: Session, message: Message) -> ShownMessage:
+        """Find what is drawn of a message: sources of its words and texts of its files where that is asked for."""
+        service, user = self._service, session.user
+        if message.role == "user":
+            opened = [file.id for file in message.attachments if file.id in session.shown]
+            return ShownMessage(message, files={id: service.chats.attachment(user, id) for id in opened})
+        runs = service.runs(user, message.id) if message.id in session.marked else None
+        return ShownMessage(message, service.figures(user, message.id), runs)
+
+    def line(self, reply: ReplyInProgress) -> str:
+        """Say what a reply does."""
+        return conversation.line(reply, self._service.model_status, loaded=self._service.served is not None)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
         """Draw how full the context window is with this reply, and remember it."""
         line = conversation.context(reply.latest) or session.context.get(reply.conversation_id, "")
         session.context[reply.conversation_id] = line
-        return {self._parts.context: context(line)}
+        return {self._parts.context: _context(line)}
 
-    def tray(self, session: Session, user_id: int) -> Update:
+    def tray(self, session: Session) -> Update:
         """Above the box: files to be sent, and messages that wait."""
-        chat = session.conversation or 0
-        for file in session.attached.get(chat, ()):
+        for file in session.files:
             self.count(file)
-        waiting = self._service.in_progress.waiting(user_id)
-        return {self._parts.tray: tray(chat, session.attached, waiting, session.restored)}
+        waiting = self._service.in_progress.waiting(session.user)
+        return {self._parts.tray: conversation.tray(session, waiting)}
 
     def count(self, file: Attached) -> None:
         """Count a file's tokens, as the loaded model does."""
@@ -213,63 +241,71 @@ class Views:
         if (counted := self._service.tokens(fenced(file.file))) is not None:
             file.tokens, file.more, file.counted_by = min(counted), counted[0] > counted[1], model
 
-    def settings(self, session: Session, user_id: int) -> Update:
+    def _settings(self, session: Session) -> Update:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
         if session.settings_of == session.conversation:
             return {}
-        settings = self._service.chats.settings(user_id, session.conversation)
+        settings = self._service.chats.settings(session.user, session.conversation)
         session.settings_of = session.conversation
-        session.settings_seen = self._service.changes.count(user_id)
-        return chat_settings.drawn(self._parts.settings, self._service.presets.all(user_id), settings)
+        session.settings_seen = self._service.changes.count(session.user)
+        return chat_settings.drawn(self._parts.settings, self._service.presets.all(session.user), settings)
 
-    def settings_news(self, session: Session, user_id: int) -> Update:
+    def settings_news(self, session: Session) -> Update:
         """Draw settings that another page changed, or presets."""
-        changes, chat, seen = self._service.changes, session.conversation, session.settings_seen
-        session.settings_seen = changes.count(user_id)
-        if chat is not None and changes.settings_changed(user_id, chat) > seen:
+        user, chat, seen = session.user, session.conversation, session.settings_seen
+        changes = self._service.changes
+        session.settings_seen = changes.count(user)
+        if chat is not None and changes.settings_changed(user, chat) > seen:
             session.settings_of = UNKNOWN
-            return self.settings(session, user_id)
-        if changes.settings_changed(user_id) <= seen:
+            return self._settings(session)
+        if changes.settings_changed(user) <= seen:
             return {}
-        presets = self._service.presets.all(user_id)
+        presets = self._service.presets.all(user)
         if chat is None:  # what it shall set, the page alone knows
             return {self._parts.settings.preset: gr.update(choices=chat_settings.choices(presets))}
-        settings = self._service.chats.settings(user_id, chat)
+        settings = self._service.chats.settings(user, chat)
         return chat_settings.drawn(self._parts.settings, presets, settings, fields=False)
 
-    def comparing(self, reply: ReplyInProgress) -> Update:
+    def model(self) -> Update:
+        """How far the model is; the timer rests once there is nothing more to report."""
+        p, now, models = self._parts, self._service.model_status, self._service.models
+        done = now.phase in ("ready", "failed", "none") and not models.busy
+        return {
+            p.host: status.slot_line(now),
+            p.timer: gr.Timer(active=not done),
+            p.tiny: tiny_line(models.better()),
+            # It may have been chosen elsewhere, or another one that was asked for did not come.
+            p.model: gr.update(**self.picker()),
+            p.pair: comparison_view.form(models.names),
+            p.settings.thinks: chat_settings.offered(self._service.thinks),
+        }
+
+    def picker(self) -> Mapping[str, Any]:
+        """The list of models as it is now: properties of its component."""
+        now, names = self._service.model_status, self._service.models.names
+        there = now.name in names and now.phase != "none"
+        return {"choices": model_choices(names), "value": now.name if there else None}
+
+    def _comparing(self, reply: ReplyInProgress) -> Update:
         """A comparison in progress."""
-        p, hidden = self._parts, gr.update(visible="hidden")
+        p = self._parts
         return self.columns(conversation.arms(reply.latest)) | {
-            p.asked: comparison_view.asked(reply.text, files(reply.files)), p.result: "", p.back: hidden,
+            p.asked: comparison_view.asked(reply.text, conversation.files(reply.files)),
+            p.result: "",
+            p.back: gr.update(visible="hidden"),
             p.verdict: status.waiting(_("Running both, one after the other")),
-        }  # fmt: skip
+        }
 
-    def has_panel(self, name: str) -> bool:
-        """Return whether there is a panel of this name."""
-        return name in self._panels
-
-    def missing(self, session: Session, user_id: int, *, kept: bool) -> Update:
+    def missing(self, session: Session, *, kept: bool) -> Update:
         """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
         sentence = _("That chat was deleted in another tab. The list is up to date again.")
-        if session.conversation is not None and not self.exists(user_id, session.conversation):
+        open_chat = session.conversation
+        if open_chat is not None and not self._service.chats.has(session.user, open_chat):
             session.conversation = None
             sentence = deleted(kept)
-        update = self.conversation(session, user_id) | self.chats(session, user_id, session.query)
-        return update | self.tell(session, user_id, status.error(sentence))
+        return self.everything(session) | self.tell(session, status.error(sentence))
 
-    def exists(self, user_id: int, conversation: int) -> bool:
-        """Return whether this user has that conversation."""
-        return self._service.chats.has(user_id, conversation)
-
-    def _path(self, session: Session, user_id: int) -> list[Any]:
-        if session.conversation is None:
-            return []
-        return self._service.chats.messages(user_id, session.conversation, session.until, session.drawn + 1)
-
-    def columns(
-        self, arms: Mapping[Arm, Frame | None], words: Mapping[Arm, GrowingReply] | None = None
-    ) -> Update:
+    def columns(self, arms: Mapping[Arm, Frame], words: Mapping[Arm, GrowingReply] | None = None) -> Update:
         """Both columns of a comparison."""
         update: Update = {}
         words = words or comparison_view.words()
@@ -289,6 +325,5 @@ def cue(kind: Literal["reply", "news"], number: int) -> str:
     return f'<i data-cue="{kind}" data-number="{number}"></i>'
 
 
-def context(line: str) -> str:
-    """The line about the context window as HTML."""
+def _context(line: str) -> str:
     return f'<div class="hc-context">{line}</div>'

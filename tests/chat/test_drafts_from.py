@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat.service import NotBegun
 from hierchat.drafting.suffix_index import BREAK
-from hierchat.page.conversation import thread
+from hierchat.page.conversation import ShownMessage, thread
 from hierchat.runtime import history_index as history
 from hierchat.store import Chat, ChatMessage, Mark
 from hierchat.texts.build import write
@@ -128,7 +128,9 @@ def test_it_is_drawn_with_what_can_be_done(talk: Talk) -> None:
         talk, ("assistant", "Hello!"), ("user", "Where?"), ("assistant", "In the"), ("assistant", "harbour.")
     )
     path = talk.messages()
-    drawn = thread(talk.service, talk.user, path, marked={path[2].id})
+    runs = talk.service.runs(talk.user, path[2].id)
+    shown = [ShownMessage(message, runs=runs if message is path[2] else None) for message in path]
+    drawn = thread(shown, talk.service.model_status)
     replies = drawn.split('aria-label="Reply"')[1:]
     assert [text in part for text, part in zip(("Hello!", "In the", "harbour."), replies, strict=True)] == [
         True

@@ -477,7 +477,7 @@ def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("hierchat.runtime.loading.load_served_model", lambda entry, *a, **n: make_served())
 
     def run(*flags: str) -> int:
-        return main(["learn", "--db", str(tmp_path / "learning.db"), *flags])
+        return main(["learn", "--db", str(tmp_path / "chat.db"), *flags])
 
     return run
 

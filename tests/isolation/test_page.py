@@ -16,7 +16,7 @@ import pytest
 from hierchat.access import limits
 from hierchat.access.files import Files, files
 from hierchat.chat.in_progress import InProgress, ReplyInProgress
-from hierchat.page.unsent import Attached, KeptFiles
+from hierchat.page.page_sessions import Attached, KeptFiles
 from hierchat.store import StoredComparison
 from tests.isolation.conftest import Place, writing
 from tests.isolation.visitor import Visitor, defaults
@@ -165,7 +165,7 @@ MESSAGES = {"store.messages.owned_message": anybodys_message, "store.messages.ow
         (CONVERSATIONS, "hc_open", "chat"),
         (MESSAGES, "hc_edit_reply", "reply"),
         ({"store.figures._owned_comparison": anybodys_comparison}, "hc_result", "comparison"),
-        ({"page.unsent.KeptFiles.find": anybodys_file}, "hc_kept", "key"),
+        ({"page.page_sessions.KeptFiles.find": anybodys_file}, "hc_kept", "key"),
         ({"chat.in_progress.InProgress.take_out": anybodys_next}, "hc_next_edit", "number"),
         ({"access.files.Files.take": anybodys_ticket}, "ticket", ""),
     ],

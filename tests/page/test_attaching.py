@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hierchat.page.unsent import Attached, KeptFiles
+from hierchat.page.page_sessions import Attached, KeptFiles
 from hierchat.store import Attachment
 from tests.testing import browser as driving
 from tests.testing.browser import Chat

@@ -17,7 +17,7 @@ from gradio.state_holder import SessionState
 from benchmarks.page.tab import Tab
 from hierchat.page import status
 from hierchat.page.buttons import script
-from hierchat.page.guard import ChangedOutputsOnly, Guard
+from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
 from hierchat.runtime.model_slot import SlotStatus
@@ -33,14 +33,14 @@ def test_no_name_is_declared_by_two_parts_of_the_script() -> None:
 
 
 @pytest.fixture
-def page() -> tuple[ChangedOutputsOnly, Any, list[gr.HTML]]:
-    with ChangedOutputsOnly() as page:
+def page() -> tuple[Page, Any, list[gr.HTML]]:
+    with Page() as page:
         parts = [gr.HTML(f"{number}") for number in range(4)]
         gr.Button().click(lambda: {}, None, parts[:3])
     return page, next(iter(page.fns.values())), parts
 
 
-def answered(page: ChangedOutputsOnly, event: Any, answer: Any) -> tuple[list[Any], int]:
+def answered(page: Page, event: Any, answer: Any) -> tuple[list[Any], int]:
     """What the browser gets, and how many parts were made anew for it."""
     state = SessionState(page)
     got = asyncio.run(page.postprocess_data(event, answer, state))
@@ -51,7 +51,7 @@ SKIPPED = {"__type__": "update"}
 
 
 def test_only_what_changes_is_made_and_other_answers_are_gradios(
-    page: tuple[ChangedOutputsOnly, Any, list[gr.HTML]],
+    page: tuple[Page, Any, list[gr.HTML]],
 ) -> None:
     blocks, event, (first, second, third, other) = page
     assert answered(blocks, event, {first: "a", third: "c"}) == (["a", SKIPPED, "c"], 0)
@@ -71,7 +71,7 @@ def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(fresh: FakeS
     assert [one["targets"] for one in events if one["outputs"] and one["show_progress_on"] != []] == []
     for function in app.fns.values():
         if function.fn is not None:  # but for what runs in the browser alone
-            assert function.fn.__code__.co_filename == Guard.cover.__code__.co_filename
+            assert function.fn.__code__.co_filename == PageEvents.guarded.__code__.co_filename
             # Gradio's components answer a wrong value themselves, before any handler could.
             assert not (function.inputs and function.preprocess)
 
@@ -81,11 +81,8 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
     request = gr.Request(username=None, session_hash="x")
     fresh.store.close()
     for function in filter(lambda one: one.fn is not None, app.fns.values()):
-        wants = len(function.inputs)
-        names = list(inspect.signature(function.fn).parameters)
-        special = {"request": request, "event": gr.EventData(None, {"id": 1, "text": "x"})}
-        args = [special.get(name, "x") for name in names if name != "values"]
-        result = function.fn(*args, *["x"] * (wants if "values" in names else 0))
+        event = gr.EventData(None, {"id": 1, "text": "x"})
+        result = function.fn(request, event, *["x"] * len(function.inputs))
         last = list(result)[-1] if inspect.isgenerator(result) else result
         if function.outputs:
             assert last
@@ -104,14 +101,14 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
         fresh.store.messages.add(user, conversation, NewMessage(None, text))
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
-    handlers["open"]("", gr.EventData(None, {"id": first}), request)
+    handlers["open"](request, gr.EventData(None, {"id": first}))
     fresh.changes.notify(user, first)
     messages, opened = fresh.store.messages.path, []
 
     def slow(*arguments):
         found = messages(*arguments)
         if not opened:
-            opened.append(handlers["open"]("", gr.EventData(None, {"id": second}), request))
+            opened.append(handlers["open"](request, gr.EventData(None, {"id": second})))
         return found
 
     monkeypatch.setattr(fresh.store.messages, "path", slow)

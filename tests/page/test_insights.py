@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.page import charts
-from hierchat.page.panels import insights_panel, machine
+from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
 from tests.page.stored import SMALL, measured_reply
@@ -94,28 +94,30 @@ def test_names_from_a_model_are_escaped() -> None:
     )  # fmt: skip
     assert "<img" not in page
     assert "<b>k" not in page
-    costs = machine.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
+    costs = insights_panel.costs_card(ForwardCosts("<i>m", 0, (1.0, 2.0)))
     assert "<i>m" not in costs
 
 
 def test_cards_of_the_machine() -> None:
     counts = [[0, 0] for _ in range(33)]
     counts[1], counts[3], counts[4], counts[32] = [100, 25], [30, 20], [10, 10], [5, 5]
-    drawn = machine.match_card(counts)
+    drawn = insights_panel.match_card(counts)
     said = visible(drawn)
     for row in ("1 25 % 100", "2 \u2013 0", "3\u20134 75 % 40", "17+ 100 % 5"):
         assert row in said
     assert drawn.count("fill-opacity") == 2
-    assert "It is counted while replies are written" in machine.match_card([[0, 0]] * 33)
-    drawn = machine.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
+    assert "It is counted while replies are written" in insights_panel.match_card([[0, 0]] * 33)
+    drawn = insights_panel.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
     assert 'd="M25.00 50.00h0"' in drawn  # the other is too few
     assert "75 % 70 % 3" in visible(drawn)
-    assert "six in ten" in machine.calibration_card({})
-    said = visible(machine.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
+    assert "six in ten" in insights_panel.calibration_card({})
+    said = visible(insights_panel.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
     assert "8 17.0 ms 1.70\u00d7" in said
     assert "1,200 tokens into a chat" in said
-    assert "measured when a model has been loaded" in machine.costs_card(None)
-    drawn = machine.meters_card([Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)])
+    assert "measured when a model has been loaded" in insights_panel.costs_card(None)
+    drawn = insights_panel.meters_card(
+        [Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)]
+    )
     assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
     assert 'width:12.50%"></i><i style="width:25.00%' in drawn
     assert "GPU &lt;0&gt;" in drawn

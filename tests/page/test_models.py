@@ -15,8 +15,8 @@ from playwright.sync_api import Locator, expect
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
-from hierchat.page.panels import hub_view
-from hierchat.page.panels.models_view import models
+from hierchat.page.panels import models_panel
+from hierchat.page.panels.models_view import Present, models
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
@@ -34,7 +34,7 @@ NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
 def in_order(rows: list[ModelRow], best: ModelRow | None = None) -> tuple[list[str], list[str]]:
     """Names of those in sight, and of those that are folded away."""
-    drawn = models(rows, best, SlotStatus("", "none"), "", 0, True)
+    drawn = models(rows, Present(best, SlotStatus("", "none"), True))
     seen, _, folded = drawn.partition('<details class="hc-models-group')
     return re.findall('data-model="([^"]*)"', seen), re.findall('data-model="([^"]*)"', folded)
 
@@ -55,8 +55,8 @@ def test_what_is_of_no_use_here_is_folded_away() -> None:
 
 
 def test_the_folded_line_stands_only_where_something_is_folded() -> None:
-    assert "hc-models-rest" not in models([row("a", 1)], None, SlotStatus("", "none"), "", 0, True)
-    alone = models([row("a", 1, fit=NO)], None, SlotStatus("", "none"), "", 0, True)
+    assert "hc-models-rest" not in models([row("a", 1)], Present(None, SlotStatus("", "none"), True))
+    alone = models([row("a", 1, fit=NO)], Present(None, SlotStatus("", "none"), True))
     assert "1 model that does not fit this machine or is too slow here" in alone
 
 
@@ -297,8 +297,8 @@ def test_whatever_the_hub_tells_is_text() -> None:
         for look in (None, *looks)
     ]
     for said in [*searches, Search(MARKUP, "done")]:
-        assert "<img" not in hub_view.found(said, None)
-    assert "&lt;img" in hub_view.found(searches[-1], None)
+        assert "<img" not in models_panel.found(said, None)
+    assert "&lt;img" in models_panel.found(searches[-1], None)
 
 
 def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
@@ -309,7 +309,7 @@ def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
     def shown(**changed: Any) -> str:
         fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), Speed(48.2))
         look = Look(REPO, "done", model, files[0].name, described, fits)
-        return hub_view.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
+        return models_panel.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
 
     assert "Add and load" in shown()
     large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), Speed(0.1)))

@@ -21,7 +21,7 @@ from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
 from hierchat.page.comparison_view import verdict_line
-from hierchat.page.conversation import thread, user_message
+from hierchat.page.conversation import ShownMessage, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
 from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
@@ -233,15 +233,12 @@ def test_buttons_carry_the_key_and_escape_their_text() -> None:
     assert "**x** &lt;b&gt;" in user_message("**x** <b>")
 
 
-def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
+def test_the_thread_shows_siblings_and_state() -> None:
     path = [
-        Message(1, 1, None, "system", "be kind", "complete", 0, (1,)),
         Message(2, 1, 1, "user", "hi", "complete", 0, (2,)),
         Message(3, 1, 2, "assistant", "one <b>", "stopped", 0, (3, 4)),
     ]
-    fresh.figures = lambda user, message: None
-    drawn = thread(fresh, 1, path)
-    assert "be kind" not in drawn
+    drawn = thread([ShownMessage(message) for message in path], SlotStatus("", "none"))
     assert drawn.index("hi") < drawn.index("one &lt;b&gt;")
     assert "1/2" in drawn
     assert "stopped" in drawn
@@ -256,11 +253,11 @@ def test_the_thread_shows_siblings_state_and_no_system_prompt(fresh) -> None:
         ("", "Where the words came from is known only of replies that were written here."),
     ],
 )
-def test_where_sources_cannot_be_shown_it_says_what_would_show_them(fresh, writer: str, said: str) -> None:
-    path = [Message(3, 1, None, "assistant", "words", "complete", 0, (3,))]
+def test_where_sources_cannot_be_shown_it_says_what_would_show_them(writer: str, said: str) -> None:
+    message = Message(3, 1, None, "assistant", "words", "complete", 0, (3,))
     written = Written(writer, 7, {}, True) if writer else None
-    fresh.figures = lambda user, message: replace(FIGURES, written=written)
-    drawn = thread(fresh, 1, path, marked={3})
+    shown = ShownMessage(message, replace(FIGURES, written=written), [])
+    drawn = thread([shown], SlotStatus("SmolLM2 135M", "ready"), ["SmolLM2 135M", "Qwen3 0.6B"])
     assert f"words {said}" in visible(drawn)
     assert ("hc_sources_load" in drawn) is said.startswith("Load")
 
@@ -351,18 +348,17 @@ def test_a_wrong_setting_is_a_sentence_with_its_label(field: str, value: Any, se
     ],
 )
 def test_a_reply_that_was_cut_says_so_and_offers_to_continue(
-    fresh, state: str, finish: str | None, text: str, note: str, offered: bool
+    state: str, finish: str | None, text: str, note: str, offered: bool
 ) -> None:
     path = [
-        Message(2, 1, None, "user", "hi", "complete", 0, (2,)),
-        Message(3, 1, 2, "assistant", text, state, 0, (3,)),
+        ShownMessage(Message(2, 1, None, "user", "hi", "complete", 0, (2,))),
+        ShownMessage(Message(3, 1, 2, "assistant", text, state, 0, (3,)), replace(FIGURES, finish=finish)),
     ]
-    fresh.figures = lambda user, message: replace(FIGURES, finish=finish)
-    drawn = thread(fresh, 1, path)
+    drawn = thread(path, SlotStatus("", "none"))
     assert f'<span class="hc-note">{note}</span>' in drawn or not note
     assert ('data-act="hc_continue"' in drawn) is offered
-    asked_on = [*path, Message(4, 1, 3, "user", "more", "complete", 0, (4,))]
-    assert 'data-act="hc_continue"' not in thread(fresh, 1, asked_on)  # only at the end
+    asked_on = [*path, ShownMessage(Message(4, 1, 3, "user", "more", "complete", 0, (4,)))]
+    assert 'data-act="hc_continue"' not in thread(asked_on, SlotStatus("", "none"))  # only at the end
 
 
 def test_waits_and_the_self_test_s_result_are_said() -> None:

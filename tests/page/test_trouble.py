@@ -165,7 +165,7 @@ def test_a_page_is_loaded_again_when_the_server_does_not_know_it_or_comes_back(
         app = build_app(fresh, "here")  # type: ignore[arg-type]
         return app, serve(app, port=port)[0]
 
-    monkeypatch.setattr("hierchat.page.handlers.Sessions", Kept)
+    monkeypatch.setattr("hierchat.page.guard.Sessions", Kept)
     app, address = launch()
     port = int(address.rstrip("/").rsplit(":", 1)[1])
     try:
@@ -211,7 +211,7 @@ def test_a_message_that_is_sent_before_the_server_knows_the_page(
             opens.wait(30)
             return super().open(key)
 
-    monkeypatch.setattr("hierchat.page.handlers.Sessions", Slow)
+    monkeypatch.setattr("hierchat.page.guard.Sessions", Slow)
     opened = stored_chat(fresh.store, "Opened by its address", 1)
     with driving.serving(fresh) as address, driving.visiting(chromium, address) as chat:
         loads: list[object] = []

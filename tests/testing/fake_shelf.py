@@ -126,7 +126,8 @@ class FakeModelManager:
 
     def add_and_load(self) -> str:
         look = self.hub.now.look if self.hub.now else None
-        assert look
+        if look is None:
+            raise ModelError("Choose a model that was found first.")
         self._do("take", f"{look.repo}|{look.file}")
         self.taken = look.repo.split("/")[1]
         self.listed = [*self.listed, row(self.taken, 1_000_000_000, own=True)]

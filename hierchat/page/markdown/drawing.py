@@ -1,6 +1,4 @@
-"""Draw a reply's text as HTML: all at once, or again and again while it grows.
-
-Each block of the top level is drawn and sanitised by itself, so that a growing reply keeps what is finished."""
+"""Draw a reply's text as HTML, block by block, at once or while it grows, and mark where its words came from."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from markdown_it.token import Token
 
@@ -23,8 +21,6 @@ from hierchat.page.markdown.parser import DEEPEST, Env, draw, parse, sanitise
 # same order, with markup between its pieces: each word is looked for a little beyond where the last one was
 # found. What is not found counts to the run that the last one belongs to. Nothing but elements around text
 # is added: the text itself cannot change.
-
-
 Wrap = Callable[[int, str], str]
 """From the number of a run and HTML that belongs to it to the same HTML, marked."""
 
@@ -114,20 +110,15 @@ def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
 def _passed(tag: str, source: str, at: int) -> int:
     """Behind the markup of the source that a tag stands for, where that may be long."""
     behind = None
-    if tag == "pre":
-        return _code_begins(source, at)
-    if tag == "tbody":
+    if tag == "pre":  # behind the line that opens a block of code; an indented one has none
+        line = _FENCE.match(source, at + len(source[at:]) - len(source[at:].lstrip("\n")))
+        opened = line and line[0].lstrip(" >-*+0123456789.)\t").startswith(("```", "~~~"))
+        behind = line if opened else None
+    elif tag == "tbody":
         behind = _BEHIND_HEAD.match(source, at)
     elif tag == "/a":
         behind = _BEHIND_LINK.match(source, at)
     return behind.end() if behind else at
-
-
-def _code_begins(source: str, at: int) -> int:
-    """Behind the line that opens a block of code; of an indented one, where it is."""
-    line = _FENCE.match(source, at + len(source[at:]) - len(source[at:].lstrip("\n")))
-    opened = line and line[0].lstrip(" >-*+0123456789.)\t").startswith(("```", "~~~"))
-    return line.end() if line and opened else at
 
 
 _log = logging.getLogger(__name__)
@@ -158,9 +149,8 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
 
 
 class GrowingMarkdown:
-    """The HTML of a text that grows at its end: what `render` makes of it, but for the colours in the last lines of
-    code that is still being written, and a little late where it takes long, as a long list does: drawing leaves four
-    fifths of the time to decoding."""
+    """Draw a text that grows at its end: as `render` does, but for colours in the last lines of open code, and a little
+    late where it takes long: drawing leaves four fifths of the time to decoding."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -206,16 +196,10 @@ class GrowingMarkdown:
     def _finish(self, rest: str, blocks: Sequence[_Block]) -> None:
         """Keep what stands before the last block, once an empty line and a whole line of that block have come."""
         lines = rest.split("\n")
-        last = next(
-            (
-                b.line
-                for b in reversed(blocks)
-                if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()
-            ),
-            0,
-        )
-        if not last:
+        ends = [b.line for b in blocks if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()]
+        if not ends:
             return
+        last = ends[-1]
         piece = "\n".join(lines[:last]) + "\n"
         env = _env(self._references, self._parts)
         drawn = _join(_blocks(piece, env))
@@ -228,14 +212,11 @@ class GrowingMarkdown:
             self._drawn = _join(_blocks(whole, _env(before=self._parts)))
 
 
-class _Block:
+class _Block(NamedTuple):
     """One block of the top level: the line on which it begins, and its HTML."""
 
-    __slots__ = ("html", "line")
-
-    def __init__(self, line: int, drawn: str) -> None:
-        self.line = line
-        self.html = drawn
+    line: int
+    html: str
 
 
 def _join(blocks: Sequence[_Block]) -> str:
@@ -260,7 +241,11 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
         tokens = parse(text, env)
     except Exception as error:
         return [_Block(0, _failed(text, error))]
-    groups = _top_level(tokens)
+    groups: list[list[Token]] = []
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0:
+            groups.append([])
+        groups[-1].append(token)
     if not groups:
         return []
     lines = text.split("\n")
@@ -271,15 +256,6 @@ def _blocks(text: str, env: Env, growing: bool = False) -> list[_Block]:
         _Block(start, _drawn(group, lines[start:end], env))
         for group, start, end in zip(groups, starts, [*starts[1:], len(lines)], strict=True)
     ]
-
-
-def _top_level(tokens: Sequence[Token]) -> list[list[Token]]:
-    groups: list[list[Token]] = []
-    for token in tokens:
-        if token.level == 0 and token.nesting >= 0:
-            groups.append([])
-        groups[-1].append(token)
-    return groups
 
 
 def _drawn(tokens: Sequence[Token], lines: Sequence[str], env: Env) -> str:
@@ -310,9 +286,8 @@ def _plain(text: str) -> str:
 
 
 def in_pieces(text: str) -> str:
-    """HTML of plain text; of a long one in pieces, of which a browser lays out those alone that are on the screen.
-
-    A line of a million characters would keep it for seconds. Their text is `text`; where a line is cut, it breaks."""
+    """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a million
+    characters would keep it for seconds; where a line is cut, it breaks."""
     if len(text) <= 2 * _PIECE:
         return html.escape(text)
     pieces, begin = [], 0

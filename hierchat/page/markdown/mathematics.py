@@ -1,7 +1,4 @@
-"""Formulas: found in the text between $, $$, \\( \\), \\[ \\] and in amsmath's environments, drawn as MathML.
-
-What cannot be drawn, or would be too large to be drawn in time, is shown as its source.
-"""
+"""Find formulas between $, $$, \\( \\), \\[ \\] and in amsmath's environments; draw them as MathML, else as source."""
 
 from __future__ import annotations
 
@@ -124,11 +121,8 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return False
     if not silent:
         token = state.push("math_block", "", 0)
-        token.content, token.markup, token.map = (
-            inside + (rest if not opened[1] else ""),
-            source,
-            [start, line + 1],
-        )
+        token.content, token.markup = inside + (rest if not opened[1] else ""), source
+        token.map = [start, line + 1]
         token.block, token.meta = True, {"display": True}
     state.line = line + 1
     return True
@@ -169,10 +163,7 @@ _UNDERSCORE = re.compile(r"(?<!\\)_")
 _USUAL = [
     (re.compile(r"\\label\{[^{}]*\}"), ""),
     (re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]+\s*\]"), r"\\\\"),
-    (
-        re.compile(r"\\(begin|end)\{(?:split|alignat\*?|flalign\*?|eqnarray\*?)\}(?:\{\d+\})?"),
-        r"\\\1{align*}",
-    ),
+    (re.compile(r"\\(begin|end)\{(?:split|(?:alignat|flalign|eqnarray)\*?)\}(?:\{\d+\})?"), r"\\\1{align*}"),
     (re.compile(r"\\(begin|end)\{(align|gather|equation|multline)\}"), r"\\\1{\2*}"),
     (re.compile(r"(\\begin\{(?:aligned|gathered|split)\})\[[tbc]\]"), r"\1"),
 ]

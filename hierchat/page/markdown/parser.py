@@ -29,8 +29,6 @@ from hierchat.page.markdown import mathematics
 
 # Tables as GitHub reads them, but with every cell: what a row has beyond the head's columns stays in its
 # last one.
-
-
 _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
@@ -63,30 +61,17 @@ def _cells(line: str) -> list[str]:
     return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
 
 
-# Code in the colours of its language, as spans with a few classes; assets/style/markdown.css has the
-# colours.
-
-
-_STYLES = {
-    Comment: "hc-comment",
-    Comment.Preproc: "hc-keyword",
-    Generic.Deleted: "hc-deleted",
-    Generic.Heading: "hc-keyword",
-    Generic.Inserted: "hc-string",
-    Generic.Prompt: "hc-comment",
-    Generic.Subheading: "hc-keyword",
-    Keyword: "hc-keyword",
-    Keyword.Constant: "hc-number",
-    Keyword.Type: "hc-name",
-    Name.Attribute: "hc-name",
-    Name.Builtin: "hc-name",
-    Name.Class: "hc-name",
-    Name.Decorator: "hc-name",
-    Name.Function: "hc-name",
-    Name.Tag: "hc-keyword",
-    Number: "hc-number",
-    String: "hc-string",
-    Literal: "hc-number",
+_STYLES: dict[_TokenType, str] = {
+    kind: css
+    for css, kinds in {
+        "hc-comment": (Comment, Generic.Prompt),
+        "hc-deleted": (Generic.Deleted,),
+        "hc-keyword": (Comment.Preproc, Generic.Heading, Generic.Subheading, Keyword, Name.Tag),
+        "hc-name": (Keyword.Type, Name.Attribute, Name.Builtin, Name.Class, Name.Decorator, Name.Function),
+        "hc-number": (Keyword.Constant, Number, Literal),
+        "hc-string": (Generic.Inserted, String),
+    }.items()
+    for kind in kinds
 }
 CLASSES = set(_STYLES.values())
 # Beyond these a lexer's patterns may take long.
@@ -116,10 +101,8 @@ def coloured(code: str, language: str) -> str:
 
 
 def settled(code: str) -> int:
-    """Return how much of a block that is still being written to colour.
-
-    Whole lines; of long code less often, so that all its drawings together cost no more than a few of the last.
-    """
+    """Return how much of a growing block of code to colour: whole lines, of long code less often, so that all its
+    drawings together cost no more than a few of the last."""
     end = len(code)
     step = 1 << max(end.bit_length() - 4, 0)
     return code.rfind("\n", 0, end if end < 1024 else end - end % step) + 1
@@ -147,8 +130,6 @@ def _style(kind: _TokenType) -> str:
 
 # What HTML of a reply may hold: elements, attributes and classes that are listed here, and nothing else.
 # The renderer makes nothing but these; this is the second lock, should it or a plug-in of it ever fail.
-
-
 _TAGS = {
     "a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p",
     "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
@@ -264,8 +245,7 @@ class _MarkdownRenderer(RendererHTML):
 
 
 def _words(image: Token) -> str:
-    """Return what stands for an image: its words as text, formulas as their source; as written where it has
-    addresses."""
+    """Return what stands for an image: its words, formulas as source; as written where it has addresses."""
     tokens = image.children or []
     if any(token.type in ("link_open", "image") for token in tokens):
         return image.content
@@ -290,8 +270,8 @@ def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str
 
 
 def _with_direction(state: StateCore) -> None:
-    """Which way each block runs. The browser decides for a block of words; an item or a quote, which it would judge
-    by what stands directly in it, goes the way of its first words."""
+    """Set which way each block runs. The browser decides for a block of words; a list item or a quote goes the way
+    of its first words."""
     containers: list[Token] = []
     for token in state.tokens:
         if token.type in ("list_item_open", "blockquote_open", "table_open"):
@@ -327,8 +307,8 @@ def _mark_images(children: Sequence[Token]) -> None:
 
 
 def _mended(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
-    """A rule for bare addresses that puts back the scheme of one that may not be linked, which it would drop, and that
-    looks back over few characters, since it searches them at every colon."""
+    """Mend a rule for bare addresses, which drops the scheme of one that may not be linked, and at every colon searches
+    all characters before it."""
 
     def mended(state: StateInline, silent: bool) -> bool:
         if silent or _TOO_LONG.match(state.src, state.pos):

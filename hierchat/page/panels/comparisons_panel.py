@@ -5,17 +5,20 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-import gradio as gr
-
-from hierchat.chat.comparison import ARMS, Comparison
+from hierchat.chat.comparison import ARMS, Comparison, WrongConfiguration
 from hierchat.language import _, later
+from hierchat.page import status
 from hierchat.page.buttons import button
-from hierchat.page.comparison_view import asked, date_of, drawn, headline, verdict_line
-from hierchat.page.panels.panel import QUIET, SessionOf
+from hierchat.page.comparison_view import asked, drawn, headline, line, pair_of, verdict_line
+from hierchat.page.components import still
+from hierchat.page.event_data import PageEvent
+from hierchat.page.sidebar import dated
 from hierchat.store import StoredComparison
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
 
 LISTED = 200
 _EMPTY = later(
@@ -34,38 +37,40 @@ class ComparisonsPanel:
         self._comparisons = service.comparisons
 
     def build(self) -> None:
-        """Make its components."""
-        self._view = gr.HTML("", elem_id="hc-comparisons", apply_default_css=False, js_on_load=None)
+        self._view = still("hc-comparisons")
 
-    def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Join nothing: the buttons are in generated HTML, and `listen` joins them."""
+        self.outputs = [self._view]
 
-    def listen(self, bus: Any, session_of: SessionOf, live: Any) -> None:
-        """Join what the page's script reports; `live`: where trouble is said."""
+    def wire(self, page: PageEvents) -> None:
+        setup = page.parts.setup
 
-        def opened(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = session_of(request)[1]
-            return {self._view: _one(self._comparisons.get(user, int(event._data["id"])))}
+        def opened(event: PageEvent) -> dict[Any, Any]:
+            return {self._view: _one(self._comparisons.get(event.user, event.id))}
 
-        def delete(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = session_of(request)[1]
-            if one := int(event._data["id"]):
-                self._comparisons.delete(user, one)
+        def delete(event: PageEvent) -> dict[Any, Any]:
+            if event.id:
+                self._comparisons.delete(event.user, event.id)
             else:
-                self._comparisons.delete_all(user)
-            return self.show(user)
+                self._comparisons.delete_all(event.user)
+            return self.show(event.session)
 
-        bus.hc_result(opened, None, [self._view, live], **QUIET)
-        bus.hc_result_delete(delete, None, [self._view, live], **QUIET)
+        def choose(event: PageEvent) -> dict[Any, Any]:
+            """The pair for the next comparison of this page. A wrong value leaves it as it was."""
+            session, trouble = event.session, ""
+            try:
+                session.pair = pair_of(event.text)
+            except WrongConfiguration as error:
+                trouble = status.error(_("{error} The pair stays as above.").format(error=error))
+            return {setup: line(session.pair) + trouble}
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The components that `show` may change."""
-        return [self._view]
+        page.on("hc_result", opened, outputs=self.outputs)
+        page.on("hc_result_delete", delete, outputs=self.outputs)
+        # Each change, one after the other: the last one counts.
+        page.on("hc_setup", choose, outputs=[setup], trigger_mode="multiple", concurrency_limit=1)
 
-    def show(self, user_id: int) -> dict[Any, Any]:
+    def show(self, session: Session) -> dict[Any, Any]:
         """The list, the newest first."""
-        found = self._comparisons.all(user_id, LISTED + 1)
+        found = self._comparisons.all(session.user, LISTED + 1)
         return {self._view: _list(found[:LISTED], more=len(found) > LISTED)}
 
 
@@ -88,7 +93,7 @@ def _row(result: Comparison) -> str:
     sides = _(" against ").join(result.sides[arm].name for arm in ARMS)
     models = _(" and ").join(dict.fromkeys(result.sides[arm].model for arm in ARMS))
     delete = _("Delete: {question}").format(question=question)
-    about = f"{headline(result)}. {sides}. {models}, {date_of(result)}"
+    about = f"{headline(result)}. {sides}. {models}, {dated(result.at)}"
     return (
         f"<li><div>{button('hc_result', question, id=result.id, css='hc-question', dir='auto')}"
         f'<p class="hc-quiet">{html.escape(about)}</p></div>'

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +18,15 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
 from hierchat.page.buttons import button
+from hierchat.page.components import still
 from hierchat.page.guard import OwnerOnly, require_owner
-from hierchat.page.panels.panel import QUIET, SessionOf
-from hierchat.store import LOCAL_USER
 from hierchat.texts.text_files import KNOWN, CorpusError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.models.progress import Progress
+    from hierchat.page.event_data import PageEvent
+    from hierchat.page.guard import PageEvents
     from hierchat.page.page_sessions import Session
     from hierchat.runtime.drafters import Gain
     from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
@@ -52,133 +51,95 @@ _DOING = {
     "sorting": later("Sorting {name}…"),
     "stopping": later("Stopping…"),
 }
-Act = Callable[[str, "Session", int], str | None]
-"""What a button of this user does to the texts of that name; the sentence to say, where the list does not tell it."""
+Act = Callable[["PageEvent"], str | None]
+"""What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentsComponents:
-    """Hold the components of the part for documents."""
+class DocumentsPart:
+    """Texts of one's own. Only the owner names files of this machine, and sees which texts there are."""
 
-    said: Any
-    list: Any
-    form: Any
-    state: Any
-    """How far it is."""
-    timer: Any
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Return the components that change."""
-        return [self.said, self.list, self.form, self.state, self.timer]
-
-
-def build() -> DocumentsComponents:
-    """The components, inside the Blocks context that is open."""
-    said = gr.HTML("", elem_id="hc-texts-said")
-    rows = gr.HTML("", elem_id="hc-texts", apply_default_css=False, js_on_load=None)
-    form = gr.HTML("", elem_id="hc-texts-form", apply_default_css=False, js_on_load=None)
-    state = gr.HTML("", elem_id="hc-texts-state", apply_default_css=False, js_on_load=None)
-    return DocumentsComponents(said, rows, form, state, gr.Timer(1.0, active=False))
-
-
-class UserDocumentsHandlers:
-    """The handlers. Only the owner names files of this machine, and sees which texts there are."""
-
-    def __init__(self, service: ChatService, panel: DocumentsComponents) -> None:
+    def __init__(self, service: ChatService) -> None:
         self._texts = service.texts
-        self._last_replies = service.last_replies
         self._service = service
-        self._panel = panel
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The components that `drawn` changes."""
-        return self._panel.outputs
+    def build(self) -> None:
+        self._said = gr.HTML("", elem_id="hc-texts-said")
+        self._list = still("hc-texts")
+        self._form = still("hc-texts-form")
+        self._state = still("hc-texts-state")
+        """How far it is."""
+        self._timer = gr.Timer(1.0, active=False)
+        self.outputs = [self._said, self._list, self._form, self._state, self._timer]
 
-    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
-        """Join them to their buttons."""
-        outputs = [*self._panel.outputs, live]
+    def wire(self, page: PageEvents) -> None:
         acts: dict[str, Act] = {
-            "hc_texts_look": lambda text, session, user: self._texts.look(text, self._written_for(user)),
-            "hc_texts_add": lambda text, session, user: self._texts.add(),
-            "hc_texts_again": lambda text, session, user: self._texts.add_again(text),
-            "hc_texts_watch": self._watch,
-            "hc_texts_stop": lambda text, session, user: self._texts.stop(),
+            "hc_texts_look": lambda event: self._texts.look(event.text, self._written_for(event)),
+            "hc_texts_files": self._look_at_files,
+            "hc_texts_add": lambda event: self._texts.add(),
+            "hc_texts_again": lambda event: self._texts.add_again(event.text),
+            "hc_texts_watch": lambda event: self._texts.watch(event.text),
+            "hc_texts_stop": lambda event: self._texts.stop(),
             "hc_texts_remove": self._ask,
             "hc_texts_removed": self._remove,
-            "hc_texts_keep": lambda text, session, user: None,
+            "hc_texts_keep": lambda event: None,
         }
         for name, act in acts.items():
-            getattr(bus, name)(self._answering(act, session_of), None, outputs, **QUIET)
+            page.on(name, self._answering(act), outputs=self.outputs)
 
-        def sent(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            tickets, owner = event._data["tickets"], request.username or LOCAL_USER
-            with ExitStack() as done:
-                held = []
-                for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
-                    held.append(files.take(str(ticket), owner))
-                    done.callback(files.remove, held[-1])
-                return self._answering(
-                    lambda text, session, user: self._look_at(held, text, user), session_of
-                )(event, request)
+        def tick(event: PageEvent) -> dict[Any, Any]:
+            return self.show(event.session)
 
-        def tick(request: gr.Request) -> dict[Any, Any]:
-            return self.drawn(session_of(request)[1])
+        page.on(self._timer.tick, tick, outputs=self.outputs)
 
-        bus.hc_texts_files(sent, None, outputs, **QUIET)
-        self._panel.timer.tick(tick, None, outputs, **QUIET)
-
-    def drawn(self, user_id: int, said: str = "", removing: str = "") -> dict[Any, Any]:
-        """Draw the part as it is now; the timer rests where nothing is being done. `removing`: about which is asked.
-        Nothing for others than the owner."""
-        texts, panel, owner = self._texts, self._panel, self._service.users.is_owner(user_id)
-        return {
-            panel.said: said,
-            panel.list: (listing(texts.rows(), texts.model, removing) + shipping(texts.shipped))
-            if owner
-            else "",
-            panel.form: form() if owner else "",
-            panel.state: progress(texts.addition) if owner and texts.addition else "",
-            panel.timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
+    def show(self, session: Session, said: str = "", removing: str = "") -> dict[Any, Any]:
+        """Draw the part, for the owner alone; the timer rests if nothing is done. `removing`: what is asked about."""
+        texts, owner = self._texts, self._service.users.is_owner(session.user)
+        shown = {
+            self._said: said,
+            self._timer: gr.Timer(active=owner and (texts.busy or texts.shipped is not None)),
+        }
+        if not owner:
+            return dict.fromkeys([self._list, self._form, self._state], "") | shown
+        return shown | {
+            self._list: listing(texts.rows(), texts.model, removing) + shipping(texts.shipped),
+            self._form: form(),
+            self._state: progress(texts.addition) if texts.addition else "",
         }
 
-    def _answering(self, act: Act, session_of: SessionOf) -> Callable[..., dict[Any, Any]]:
-        def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            session, user = session_of(request)
+    def _answering(self, act: Act) -> Callable[..., dict[Any, Any]]:
+        def answer(event: PageEvent) -> dict[Any, Any]:
+            session = event.session
             session.removing = ""
             try:
-                require_owner(self._service, user)
-                said = act(str(event._data["text"]), session, user)
+                require_owner(self._service, session.user)
+                said = act(event)
             except (CorpusError, ModelError, OwnerOnly) as error:
-                return self.drawn(user, status.error(str(error)))
-            return self.drawn(user, status.notice(said) if said else "", session.removing)
+                return self.show(session, status.error(str(error)))
+            return self.show(session, status.notice(said) if said else "", session.removing)
 
         return answer
 
-    def _look_at(self, held: Iterable[Path], name: str, user: int) -> None:
-        """Move files into one folder, each under a name of its own, and look at them."""
-        folder = files.place("texts").parent
-        try:
-            for path in held:
-                path.rename(_unused(folder / path.name))
-            self._texts.look_at_files(folder, name, self._written_for(user))
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+    def _look_at_files(self, event: PageEvent) -> None:
+        """Move files that came in into one folder, each under a name of its own, and look at them."""
+        with event.files(MOST_FILES) as held:
+            folder = files.place("texts").parent
+            try:
+                for path in held:
+                    path.rename(_unused(folder / path.name))
+                self._texts.look_at_files(folder, event.text, self._written_for(event))
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
 
-    def _written_for(self, user: int) -> LastReplies:
-        return partial(self._last_replies, user)
+    def _written_for(self, event: PageEvent) -> LastReplies:
+        return partial(self._service.last_replies, event.user)
 
-    def _watch(self, name: str, session: Session, user: int) -> None:
-        self._texts.watch(name)
+    def _ask(self, event: PageEvent) -> None:
+        event.session.removing = event.text
 
-    def _ask(self, name: str, session: Session, user: int) -> None:
-        session.removing = name
-
-    def _remove(self, name: str, session: Session, user: int) -> str:
-        self._texts.remove(name)
-        return _("{name} drafts no more.").format(name=name)
+    def _remove(self, event: PageEvent) -> str:
+        self._texts.remove(event.text)
+        return _("{name} drafts no more.").format(name=event.text)
 
 
 def listing(rows: Sequence[UserDocument], model: str, removing: str) -> str:
@@ -224,7 +185,8 @@ def progress(now: Addition) -> str:
             now.tokens,
             name=now.name,
         )
-        return status.notice(told) + _details(_("What was not read as usual"), now.unread)
+        unusual = status.folded(_("What was not read as usual"), now.unread, len(now.unread), _NAMED)
+        return status.notice(told) + unusual
     if now.phase == "looked" and now.preview:
         return _looked(now.name, now.preview, now.gain)
     stop = button("hc_texts_stop", _("Stop"), css="hc-bordered") if now.phase != "stopping" else ""
@@ -240,31 +202,26 @@ def progress(now: Addition) -> str:
 
 def _looked(name: str, found: Preview, brings: Gain | None) -> str:
     """Draw what was found, and the choice to add it."""
-    if not found.files:
-        said = _("Nothing in it can be read as text.")
-    else:
+    said, add = _("Nothing in it can be read as text."), ""
+    if found.files:
         said = f"{_files(found.files)}, {gigabytes(found.size)}"
-        said += _(", roughly {tokens:,} tokens").format(tokens=_rounded(found.tokens)) if found.tokens else ""
-        said += (
-            _("; how much text {files} of them hold is seen when they are read").format(
-                files=_files(found.closed)
-            )
-            if found.closed
-            else ""
-        )
+        if found.tokens:
+            two_digits = round(found.tokens, -max(len(str(found.tokens)) - 2, 0))
+            said += _(", roughly {tokens:,} tokens").format(tokens=two_digits)
+        if found.closed:
+            closed = _("; how much text {files} of them hold is seen when they are read")
+            said += closed.format(files=_files(found.closed))
         said += "."
+        label = _("Add {name}").format(name=name)
+        add = button("hc_texts_add", _("Add"), css="hc-strong", aria_label=label)
     left = _left_out(found.left_out)
-    add = (
-        button("hc_texts_add", _("Add"), css="hc-strong", aria_label=_("Add {name}").format(name=name))
-        if found.files
-        else ""
-    )
     holds = _("What {name} holds").format(name=name)
     cancel = button("hc_texts_stop", _("Cancel"), css="hc-bordered")
+    unseen = status.folded(_("What cannot be looked into"), found.passed_over, len(found.passed_over), _NAMED)
     return (
         f'<div class="hc-texts-looked" role="group" aria-label="{html.escape(holds)}">'
         f"<p><b>{html.escape(name)}</b>: {said}</p>{_brings(brings)}{left}"
-        f"{_details(_('What cannot be looked into'), found.passed_over)}{_buttons(add + cancel)}</div>"
+        f"{unseen}{_buttons(add + cancel)}</div>"
     )
 
 
@@ -273,22 +230,17 @@ def _brings(gain: Gain | None) -> str:
     if gain is None:
         return ""
     share = gain.after / gain.before - 1
-    said = (
-        plural(
+    said = plural(
+        "Tried on your last reply: it would not have come faster with these texts.",
+        "Tried on your last {n} replies: they would not have come faster with these texts.",
+        gain.replies,
+    )
+    if share >= _WORTH_TELLING:
+        said = plural(
             "Tried on your last reply: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
             "Tried on your last {n} replies: {after:.2f} tokens at a time in place of {before:.2f}, {share:.0%} more.",
-            gain.replies,
-            after=gain.after,
-            before=gain.before,
-            share=share,
-        )
-        if share >= _WORTH_TELLING
-        else plural(
-            "Tried on your last reply: it would not have come faster with these texts.",
-            "Tried on your last {n} replies: they would not have come faster with these texts.",
-            gain.replies,
-        )
-    )
+            gain.replies, after=gain.after, before=gain.before, share=share,
+        )  # fmt: skip
     return f'<p class="hc-texts-gain">{html.escape(said)}</p>'
 
 
@@ -321,37 +273,19 @@ def _entry(row: UserDocument, model: str, asked: bool) -> str:
         ask = _("Remove {name}?").format(name=name)
         frees = _("It frees {size}.").format(size=gigabytes(row.size))
         own = _("Your own files stay where they are. ") if not row.sources[0].endswith("/files") else ""
-        return (
-            f'<li>{said}<div class="hc-ask-remove" role="group" aria-label="{ask}">'
-            f"<p>{ask} {own}{frees}</p>{_buttons(remove + keep)}</div></li>"
-        )
+        return f"<li>{said}{status.confirmation(ask, f'{ask} {own}{frees}', _buttons(remove + keep))}</li>"
+
+    def act(name: str, label: str, about: str = "") -> str:
+        about = about or f"{label}: {row.name}"
+        return button(name, label, text=row.name, css="hc-bordered", aria_label=about)
+
     acts = ""
     if row.possible:
-        label = _("Read for {model}, too").format(model=model)
-        acts += button(
-            "hc_texts_again", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
-        )
+        acts += act("hc_texts_again", _("Read for {model}, too").format(model=model))
     if row.watched or (row.drafts and row.watchable):
-        label = _("Stop watching") if row.watched else _("Watch for changes")
-        acts += button(
-            "hc_texts_watch", label, text=row.name, css="hc-bordered", aria_label=f"{label}: {row.name}"
-        )
-    acts += button(
-        "hc_texts_remove",
-        _("Remove"),
-        text=row.name,
-        css="hc-bordered",
-        aria_label=_("Remove {name}").format(name=row.name),
-    )
+        acts += act("hc_texts_watch", _("Stop watching") if row.watched else _("Watch for changes"))
+    acts += act("hc_texts_remove", _("Remove"), _("Remove {name}").format(name=row.name))
     return f"<li>{said}{_buttons(acts)}</li>"
-
-
-def _details(title: str, lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    named = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:_NAMED])
-    more = f"<li>{_('and {n:,} more').format(n=len(lines) - _NAMED)}</li>" if len(lines) > _NAMED else ""
-    return f"<details><summary>{title}</summary><ul>{named}{more}</ul></details>"
 
 
 def _buttons(buttons: str) -> str:
@@ -360,12 +294,6 @@ def _buttons(buttons: str) -> str:
 
 def _files(count: int) -> str:
     return plural("{n:,} file", "{n:,} files", count)
-
-
-def _rounded(count: int) -> int:
-    """Round an estimate to two digits."""
-    digits = max(len(str(count)) - 2, 0)
-    return round(count, -digits)
 
 
 def _unused(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -12,12 +13,15 @@ from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
-from hierchat.page.panels.panel import QUIET, SessionOf
+from hierchat.page.components import still
 from hierchat.store import GeneratedSize
 
 if TYPE_CHECKING:
     from hierchat.chat.idle_generation import IdleState
     from hierchat.chat.service import ChatService
+    from hierchat.page.event_data import PageEvent
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
 
 POLL_SECONDS = 1.0
 AFTER = (5.0, 10.0, 30.0, 60.0)
@@ -48,127 +52,99 @@ def about() -> str:
             "from its questions, too; “Forget everything” deletes all of it."
         )),
     )  # fmt: skip
+    rows = status.facts(facts, "hc-facts hc-learning")
     quiet = _(
         "The model can write texts for itself. Replies that say similar things then come faster; no word of a reply "
         "changes. It is off until you allow it."
     )
-    rows = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
     title = _("Writing while nobody needs the machine")
-    return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p><dl class="hc-facts hc-learning">{rows}</dl>'
+    return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p>{rows}'
 
 
 class IdlePart:
-    """Switch idle generation in the settings. Each user decides for themselves; guests, of whom nothing stays, have
-    it not."""
+    """Switch idle generation for each user; guests, of whom nothing stays, have it not."""
 
     def __init__(self, service: ChatService) -> None:
         self._service = service
         self._users = service.users
 
     def build(self) -> None:
-        """The components."""
         self._about = gr.HTML(about(), elem_id="hc-learning-about")
         self._on = gr.Checkbox(
             False, label=_("The model may write for itself"), container=False, elem_id="hc-learning-on"
         )
         with gr.Row(elem_id="hc-learning-choice"):
             self._after = gr.Dropdown(
-                _after(10.0),
-                value=10.0,
-                label=_("Begin after"),
-                elem_id="hc-learning-after",
-                filterable=False,
+                _after(10.0), value=10.0, label=_("Begin after"), elem_id="hc-learning-after", filterable=False,
                 min_width=0,
-            )
+            )  # fmt: skip
             self._most = gr.Dropdown(
                 _most(500_000), value=500_000, label=_("Write at most, for each model"), elem_id="hc-learning-most",
                 filterable=False, min_width=0,
             )  # fmt: skip
-        self._state = gr.HTML("", elem_id="hc-learning-state", apply_default_css=False, js_on_load=None)
+        self._state = still("hc-learning-state")
         self._timer = gr.Timer(POLL_SECONDS, active=False)
+        self.outputs = [self._about, self._on, self._after, self._most, self._state, self._timer]
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Return the components that `show` changes."""
-        return [self._about, self._on, self._after, self._most, self._state, self._timer]
+    def wire(self, page: PageEvents) -> None:
+        chosen, state = [self._on, self._after, self._most], [self._state]
+        for control in chosen:
+            page.on(control.input, self.choose, chosen, self.outputs, trigger_mode="always_last")
+        page.on(self._timer.tick, self.tick, outputs=[self._state, self._timer])
+        page.on("hc_learned_delete", partial(self.ask, _DELETING), outputs=state)
+        page.on("hc_learned_keep", partial(self.ask, ""), outputs=state)
+        page.on("hc_learned_deleted", partial(self.delete, page.parts.live), outputs=state)
+        page.on("hc_typing", self.typing, outputs=[], queue=False)
 
-    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
-        """Join them to their handlers."""
+    def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
+        """Keep what the user chose."""
+        user = event.user
+        if not self._users.is_guest(user):
+            before = self._users.idle_settings(user)
+            after = after if after in AFTER else before.after_minutes
+            most = most if most in MOST else before.most_tokens
+            chosen = replace(before, on=on, after_minutes=after, most_tokens=most)
+            self._service.idle.choose(user, chosen)
+        return self.show(event.session)
 
-        def choose(on: bool, after: float, most: int, request: gr.Request) -> dict[Any, Any]:
-            _, user = session_of(request)
-            if not self._users.is_guest(user):
-                before = self._users.idle_settings(user)
-                chosen = replace(
-                    before,
-                    on=bool(on),
-                    after_minutes=after if after in AFTER else before.after_minutes,
-                    most_tokens=most if most in MOST else before.most_tokens,
-                )
-                self._service.idle.choose(user, chosen)
-            return self._drawn(user)
+    def tick(self, event: PageEvent) -> dict[Any, Any]:
+        """Draw what is being done; the timer rests while another view is open."""
+        session = event.session
+        if session.panel != "settings":
+            return {self._timer: gr.update(active=False)}
+        return {self._state: self._said(event.user, asked=session.removing == _DELETING)}
 
-        def tick(request: gr.Request) -> dict[Any, Any]:
-            session, user = session_of(request)
-            if session.panel != "settings":
-                return {self._timer: gr.update(active=False)}
-            return {self._state: self._said(user, asked=session.removing == _DELETING)}
+    def ask(self, removing: str, event: PageEvent) -> dict[Any, Any]:
+        """Ask whether all that was written is to be deleted; with an empty `removing` it is not."""
+        event.session.removing = removing
+        return {self._state: self._said(event.user, asked=bool(removing))}
 
-        def ask(request: gr.Request) -> dict[Any, Any]:
-            session, user = session_of(request)
-            session.removing = _DELETING
-            return {self._state: self._said(user, asked=True)}
+    def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
+        """Delete all that was written."""
+        event.session.removing = ""
+        said = _("Deleted: all that models wrote for themselves.")
+        if not self._service.idle.delete(event.user):
+            said += f" {_(_NOT_WHOLE)}"
+        return {self._state: self._said(event.user), live: status.notice(said)}
 
-        def keep(request: gr.Request) -> dict[Any, Any]:
-            session, user = session_of(request)
-            session.removing = ""
-            return {self._state: self._said(user)}
-
-        def delete(request: gr.Request) -> dict[Any, Any]:
-            session, user = session_of(request)
-            session.removing = ""
-            whole = self._service.idle.delete(user)
-            said = status.notice(
-                _("Deleted: all that models wrote for themselves.") + ("" if whole else f" {_(_NOT_WHOLE)}")
-            )
-            return {self._state: self._said(user), live: said}
-
-        def typing(request: gr.Request) -> None:
-            session_of(request)  # raises Stale where the page is unknown
+    def typing(self, event: PageEvent) -> None:
+        """Somebody types: the machine is needed. Raises Stale where the page is unknown."""
+        if event.session:
             self._service.idle.touched()
 
-        chosen, state = [self._on, self._after, self._most], [self._state, live]
-        for control in chosen:
-            control.input(choose, chosen, [*self.outputs, live], trigger_mode="always_last", **QUIET)
-        self._timer.tick(tick, None, [self._state, self._timer, live], **QUIET)
-        bus.hc_learned_delete(ask, None, state, **QUIET)
-        bus.hc_learned_keep(keep, None, state, **QUIET)
-        bus.hc_learned_deleted(delete, None, state, **QUIET)
-        bus.hc_typing(typing, None, None, queue=False, **QUIET)
-
-    def show(self, user_id: int) -> dict[Any, Any]:
+    def show(self, session: Session) -> dict[Any, Any]:
         """Draw it as it is now."""
-        return self._drawn(user_id)
-
-    def _drawn(self, user_id: int) -> dict[Any, Any]:
-        if self._users.is_guest(user_id):
-            hidden = gr.update(visible="hidden")
-            return dict.fromkeys((self._about, self._on, self._after, self._most), hidden) | {
-                self._state: "", self._timer: gr.update(active=False)
-            }  # fmt: skip
-        chosen = self._users.idle_settings(user_id)
+        if self._users.is_guest(session.user):
+            hidden = dict.fromkeys(self.outputs[:4], gr.update(visible="hidden"))
+            return hidden | {self._state: "", self._timer: gr.update(active=False)}
+        chosen = self._users.idle_settings(session.user)
+        after, most, on = chosen.after_minutes, chosen.most_tokens, chosen.on
         return {
             self._about: gr.update(visible=True),
-            self._on: chosen.on,
-            self._after: gr.update(
-                choices=_after(chosen.after_minutes),
-                value=chosen.after_minutes,
-                visible=chosen.on,
-            ),
-            self._most: gr.update(
-                choices=_most(chosen.most_tokens), value=chosen.most_tokens, visible=chosen.on
-            ),
-            self._state: self._said(user_id),
+            self._on: on,
+            self._after: gr.update(choices=_after(after), value=after, visible=on),
+            self._most: gr.update(choices=_most(most), value=most, visible=on),
+            self._state: self._said(session.user),
             self._timer: gr.update(active=True),
         }
 
@@ -204,11 +180,9 @@ def said(state: IdleState, kept: GeneratedSize, *, asked: bool = False) -> str:
     if asked:
         delete = button("hc_learned_deleted", _("Delete"), css="hc-danger hc-bordered")
         keep = button("hc_learned_keep", _("Keep"), css="hc-bordered")
-        return (
-            f'{drawn}<div class="hc-ask-remove" role="group" aria-label="{_("Delete what was written?")}">'
-            f"<p>{_('Delete {there}? Replies become as slow as they were before.').format(there=there)}</p>"
-            f'<div class="hc-texts-acts">{delete}{keep}</div></div>'
-        )
+        question = _("Delete {there}? Replies become as slow as they were before.").format(there=there)
+        answers = f'<div class="hc-texts-acts">{delete}{keep}</div>'
+        return drawn + status.confirmation(_("Delete what was written?"), question, answers)
     delete = button("hc_learned_delete", _("Delete what it wrote…"), css="hc-bordered")
     wrote = _("It wrote {there}.").format(there=there)
     return f'{drawn}<p class="hc-quiet">{wrote}</p><div class="hc-texts-acts">{delete}</div>'

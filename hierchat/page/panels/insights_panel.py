@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import html
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -13,18 +15,41 @@ from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import charts, sidebar
-from hierchat.page.charts import DASH, Axis, ChartBar, Ink, Line, card, duration, ink_of, note, nothing
-from hierchat.page.figures import style_of
-from hierchat.page.panels.machine import machine_page, meters_card
-from hierchat.page.panels.panel import QUIET, SessionOf
+from hierchat.page.charts import (
+    Axis,
+    ChartBar,
+    Ink,
+    Line,
+    card,
+    charted,
+    duration,
+    empty_card,
+    ink_of,
+    note,
+    nothing,
+    size,
+)
+from hierchat.page.components import still
+from hierchat.page.figures import DASH, plan_picture, style_of
 from hierchat.runtime.costs import meters
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
-
-
-# How drafting has fared in a range of days.
+    from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+    from hierchat.chat.user_data import Insights
+    from hierchat.drafting.acceptance import Calibration
+    from hierchat.page.event_data import PageEvent
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
+    from hierchat.runtime.costs import Meter
+    from hierchat.store import (
+        DraftingFigures,
+        GeneratedDrafts,
+        GeneratedSize,
+        HistorySize,
+        OverTimeFigures,
+        SourceCount,
+    )
 
 
 _LONG = 62
@@ -71,42 +96,40 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
-        return card(title, nothing(
+        return empty_card(
+            title,
             _("How much faster or slower each day's replies came than without drafts."),
             _("It begins with the first reply of some dozens of tokens: in shorter ones the speed without drafts is "
               "not measured."),
             ever and days is not None,
-        ))  # fmt: skip
+        )  # fmt: skip
     across = _days(known, today, days)
     points = [(float(day.toordinal()), one.speedup or 0.0) for day, one in known.items()]
     up = charts.upward(_("speed, without drafts it is 1"), max(1.0, *(y for _day, y in points)), TIMES)
     said = _("Speed by day: at first {first}, at last {last}. A table follows.").format(
         first=against_plain(points[0][1]), last=against_plain(points[-1][1])
     )
-    rows = [(_day(day), against_plain(one.speedup or 1.0), f"{one.compared:,}") for day, one in known.items()]
-    return card(
-        title,
-        charts.lines(
-            [Line(_("speed"), Ink(), points, len(points) <= _LONG)], across, up, said, charts.level(up, 1.0)
-        )
-        + note(
-            _(
-                "The dashed line is the speed without drafts. A point is the median of the replies where both were "
-                "measured."
-            )
-        )
-        + charts.table(title, (_("Day"), _("Speed"), _("Replies")), rows),
+    rows = [
+        (sidebar.day(day), against_plain(one.speedup or 1.0), f"{one.compared:,}")
+        for day, one in known.items()
+    ]
+    line = Line(_("speed"), Ink(), points, len(points) <= _LONG)
+    drawn = charts.lines([line], across, up, said, charts.level(up, 1.0))
+    explained = _(
+        "The dashed line is the speed without drafts. A point is the median of the replies where both were measured."
     )
+    return charted(title, drawn + note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
 
 
 def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
     """Share of the tokens by source, by day or week."""
     title = _("Where the words came from")
     if not found.days:
-        return card(title, nothing(
+        return empty_card(
+            title,
             _("Which part of the words stood in this chat, in your earlier chats or in other texts before, and which "
               "the model wrote alone."), _("It begins with the first reply."), ever,
-        ))  # fmt: skip
+        )  # fmt: skip
     across = _days(found.days, today, days)
     first, last = date.fromordinal(int(across.low)), date.fromordinal(int(across.high))
     step = 1 if (last - first).days <= _LONG else 7
@@ -114,32 +137,20 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
     periods = {begin: _shares(found.days, begin, begin + timedelta(days=step)) for begin in begins}
     names = [name for name in in_order(found.whole.sources) if any(p.get(name) for p in periods.values())]
     stacks = [[(ink_of(name), shares.get(name, 0.0)) for name in names] for shares in periods.values()]
-    places = Axis(
-        across.caption if step == 1 else _("weeks"),
-        across.low - 0.5,
-        begins[-1].toordinal() + step - 0.5,
-        across.ticks,
-    )
-    drafted = sum(count.accepted for count in found.whole.sources.values())
-    said = _("Share of the tokens by source; {share} came from drafts. A table follows.").format(
-        share=percent(drafted / found.whole.tokens)
-    )
+    caption, end = across.caption if step == 1 else _("weeks"), begins[-1].toordinal() + step - 0.5
+    places = Axis(caption, across.low - 0.5, end, across.ticks)
+    drafted = sum(count.accepted for count in found.whole.sources.values()) / found.whole.tokens
+    said = _("Share of the tokens by source; {share} came from drafts. A table follows.")
+    up = charts.percentages(_("of the tokens"))
+    drawn = charts.columns(stacks, places, up, said.format(share=percent(drafted)))
+    drawn += charts.key((style_of(name).label, ink_of(name)) for name in names)
     rows = [
-        (_day(begin), *(percent(shares.get(name, 0.0)) for name in names))
+        (sidebar.day(begin), *(percent(shares.get(name, 0.0)) for name in names))
         for begin, shares in periods.items()
         if shares
     ]
-    return card(
-        title,
-        charts.columns(stacks, places, charts.percentages(_("of the tokens")), said)
-        + charts.key((style_of(name).label, ink_of(name)) for name in names)
-        + note(_("The rest the model wrote by itself."))
-        + charts.table(
-            title,
-            (_("Day") if step == 1 else _("Week from"), *(style_of(name).label for name in names)),
-            rows,
-        ),
-    )
+    head = (_("Day") if step == 1 else _("Week from"), *(style_of(name).label for name in names))
+    return charted(title, drawn + note(_("The rest the model wrote by itself.")), head, rows)
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
@@ -147,9 +158,10 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
-        return card(title, nothing(
+        return empty_card(
+            title,
             _("How many of its drafts the model would have written itself."), _("It begins with the first reply."), ever
-        ))  # fmt: skip
+        )  # fmt: skip
     rows = []
     for name in asked:
         count = sources[name]
@@ -189,7 +201,7 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
     far = (high - low) > 300
     return Axis(
         "", float(low), float(high),
-        [(float(n), sidebar.month(date.fromordinal(n)) if far else _day(date.fromordinal(n))) for n in named],
+        [(float(n), sidebar.month(date.fromordinal(n)) if far else sidebar.day(date.fromordinal(n))) for n in named],
     )  # fmt: skip
 
 
@@ -208,8 +220,184 @@ def _replies(count: int) -> str:
     return plural("{n:,} reply", "{n:,} replies", count)
 
 
-def _day(day: date) -> str:
-    return sidebar.day(day)
+_MATCHES = (1, 2, 3, 5, 9, 17)
+"""Where the groups of match lengths begin; the last has no end."""
+_FEW = 20
+"""Fewer cases than these are no point of a chart."""
+_WIDTHS = (1, 2, 4, 8, 16, 24, 32)
+"""Rows that are named."""
+
+
+def machine_page(
+    found: Insights, costs: ForwardCosts | None, plan: PlanView | None, index: IndexMemory
+) -> str:
+    """Draw what stands for all days: estimates, costs, the plan, sizes, what models wrote while idle."""
+    cards = [
+        match_card(found.acceptance.by_match().tolist()),
+        calibration_card(found.acceptance.calibration()),
+        costs_card(costs),
+        plan_card(plan),
+        sizes_card(found.history, index),
+    ]
+    if found.generated.texts:
+        cards.append(self_card(found.generated, found.generated_drafts))
+    return f'<div class="hc-cards-grid">{"".join(cards)}</div>'
+
+
+def match_card(counts: Sequence[Sequence[float]]) -> str:
+    """Draw by length of match how often the likeliest draft was right. `counts` [length]: how many, how many right."""
+    title = _("Drafts that were right, by what matched")
+    ends = [*_MATCHES[1:], len(counts)]
+    groups = [
+        (first, end, *(sum(row[i] for row in counts[first:end]) for i in (0, 1)))
+        for first, end in zip(_MATCHES, ends, strict=True)
+    ]
+    if not any(number >= _FEW for _, _, number, _ in groups):
+        return empty_card(
+            title,
+            _("A draft is found by the words before it. The more of them match, the more often it is right."),
+            _("It is counted while replies are written, and kept twice a minute."),
+        )  # fmt: skip
+    labels = [_group(first, end) for first, end in pairwise([*_MATCHES, 0])]
+    ticks = [(n + 0.5, label) for n, label in enumerate(labels)]
+    across = Axis(_("tokens before it that matched"), 0.0, float(len(groups)), ticks)
+    stacks = [[(Ink(), right / number if number >= _FEW else 0.0)] for _, _, number, right in groups]
+    rows = [
+        (label, percent(right / number) if number else DASH, f"{number:,.0f}")
+        for label, (_, _, number, right) in zip(labels, groups, strict=True)
+    ]
+    said = _("Share of likeliest drafts that were right, by how many tokens matched. A table follows.")
+    drawn = charts.columns(stacks, across, charts.percentages(_("of the likeliest drafts were right")), said)
+    head = (_("Tokens that matched"), _("Right"), _("Drafts"))
+    return charted(title, drawn + note(_("Of all days.")), head, rows)
+
+
+def calibration_card(calibration: Calibration) -> str:
+    """Expected chances of drafts against what came true."""
+    title = _("Are the expected chances true?")
+    series = []
+    for name in in_order(calibration):
+        points = [(chance, right) for chance, right, count in calibration[name] if count >= _FEW]
+        if points:
+            series.append(Line(style_of(name).label, ink_of(name), points))
+    if not series:
+        return empty_card(
+            title,
+            _("Of drafts with an expected chance of 60 %, six in ten should be right: then no time is lost on bad "
+              "ones."),
+            _("It is counted while replies are written, and kept twice a minute."),
+        )  # fmt: skip
+    rows = [
+        (style_of(name).label, percent(chance), percent(right), f"{count:,}")
+        for name in in_order(calibration)
+        for chance, right, count in calibration[name]
+    ]
+    across = charts.percentages(_("expected chance of a draft"))
+    said = _("Expected chances of drafts against the share that was right. A table follows.")
+    drawn = charts.lines(series, across, charts.percentages(_("were right")), said, charts.DIAGONAL)
+    drawn += charts.key((line.name, line.ink) for line in series)
+    drawn += note(_("On the dashed line, what was expected came true. Of all days."))
+    return charted(title, drawn, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows)
+
+
+def costs_card(costs: ForwardCosts | None) -> str:
+    """Milliseconds of a forward by rows."""
+    title = _("What a run of the model costs")
+    if costs is None:
+        return empty_card(
+            title,
+            _("How much longer a run takes that checks several drafts at once."),
+            _("It is measured when a model has been loaded on this machine."),
+        )  # fmt: skip
+    ms, most = costs.ms, len(costs.ms)
+    across = Axis(_("tokens in one run: one, and the drafts that are checked with it"), 1.0, float(most),
+                  [(float(n), str(n)) for n in _WIDTHS if n <= most and n not in (2, 4)])  # fmt: skip
+    points = [(float(n), value) for n, value in enumerate(ms, 1)]
+    said = _("A run takes {one:.1f} ms for one token and {all:.1f} ms for {most}. A table follows.").format(
+        one=ms[0], all=ms[-1], most=most
+    )
+    rows = [(str(n), f"{ms[n - 1]:.1f} ms", f"{ms[n - 1] / ms[0]:.2f}{TIMES}") for n in _WIDTHS if n <= most]
+    line = Line("ms", Ink(), points, marked=False)
+    drawn = charts.lines([line], across, charts.upward(_("milliseconds"), max(ms)), said)
+    about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
+    drawn += note(about.format(model=html.escape(costs.model), context=costs.context))
+    return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
+
+
+def plan_card(plan: PlanView | None) -> str:
+    """The arrangement of draft models."""
+    drawn = plan_picture(plan) or nothing(
+        _("Which smaller models draft for the loaded one, how far ahead, and why others do not."),
+        _("The loaded model has none."),
+    )  # fmt: skip
+    return card(_("Draft models"), drawn)
+
+
+def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
+    """Draw what lies on the disk and in memory."""
+    replies = plural("{n:,} reply", "{n:,} replies", kept.replies)
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
+    memory, disk = size(index.history), size(kept.index_bytes)
+    corpora, database = _("{size}, read from files as needed"), _("{size} on disk")
+    rows = [
+        (_("Your history"), f"{replies}, {tokens}"),
+        (_("Its index, to draft from"), _("{memory} in memory, {disk} on disk").format(memory=memory, disk=disk)),
+        (_("Other texts that draft"), corpora.format(size=size(index.corpora))),
+        (_("Database, with all chats"), database.format(size=size(kept.file_bytes))),
+    ]  # fmt: skip
+    return card(_("What is kept"), _kept(rows))
+
+
+def _kept(rows: Sequence[tuple[str, str]]) -> str:
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
+    return f'<dl class="hc-kept">{cells}</dl>'
+
+
+def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
+    """Draw what the model wrote for itself, and what it was worth at most: other texts may have held the same."""
+    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
+    wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
+    rows = [(_("It wrote"), wrote)]
+    said = _("It counts from the next reply on.")
+    if worth.forwards:
+        now, without = worth.tokens / worth.forwards, worth.tokens / (worth.forwards + worth.found)
+        share, gain = (
+            _("{share} of the tokens were drafted from it"),
+            _("{now:.2f}, up to {gain:.2f} of them by it"),
+        )
+        rows += [
+            (_("Of your replies since"), share.format(share=percent(worth.found / worth.tokens))),
+            (_("Tokens a run of the model"), gain.format(now=now, gain=now - without)),
+        ]
+        said = _(
+            "Up to: other texts may hold the same. Without any of these drafts, each of their tokens had taken a run "
+            "of its own at most."
+        )
+    return card(_("What the model wrote for itself"), _kept(rows) + note(said))
+
+
+def meters_card(meters: Sequence[Meter]) -> str:
+    """Memory, as it is now."""
+    drawn = []
+    for meter in meters:
+        ours, others = meter.ours / meter.total, (meter.used - meter.ours) / meter.total
+        name = html.escape(meter.name or _("Memory of this machine"))
+        said = _("hierchat {ours}, others {others}, of {total}").format(
+            ours=size(meter.ours), others=size(meter.used - meter.ours), total=size(meter.total)
+        )
+        drawn.append(
+            f'<li><span class="hc-bar-name">{name}</span><span class="hc-bar-said">{said}</span>'
+            f'<span class="hc-meter" aria-hidden="true"><i style="width:{ours:.2%}"></i>'
+            f'<i style="width:{others:.2%}"></i></span></li>'
+        )
+    return card(_("Memory now"), f'<ul class="hc-bars">{"".join(drawn)}</ul>')
+
+
+def _group(first: int, end: int) -> str:
+    """The name of match lengths from `first` to before `end`; 0 for no end."""
+    if not end:
+        return f"{first}+"
+    return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
 
 
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
@@ -238,7 +426,6 @@ class InsightsPanel:
         self._chosen: dict[int, Choice] = {}
 
     def build(self) -> None:
-        """Make its components."""
         with gr.Row(elem_id="hc-insights-choice"):
             self._range = gr.Radio(
                 [(_(said), name) for said, name in _RANGES], value=USUAL, label=_("Days"), show_label=False,
@@ -248,47 +435,33 @@ class InsightsPanel:
                 [(_(ALL_MODELS), "")], value="", label=_("Model that wrote"), show_label=False, container=False,
                 elem_id="hc-writer", min_width=0, scale=0, filterable=False,
             )  # fmt: skip
-        self._replies = self._still("hc-insights-replies")
-        self._machine = self._still("hc-insights-machine")
-        self._meters = self._still("hc-insights-meters")
+        self._replies, self._machine = still("hc-insights-replies"), still("hc-insights-machine")
+        self._meters = still("hc-insights-meters")
         self._timer = gr.Timer(METER_SECONDS, active=False)
+        self._changing = [self._range, self._model, self._replies, self._machine]
+        self.outputs = [*self._changing, self._meters, self._timer]
 
-    @staticmethod
-    def _still(elem_id: str) -> Any:
-        return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
+    def wire(self, page: PageEvents) -> None:
+        chosen = [self._range, self._model]
+        for control in chosen:
+            page.on(control.input, self.choose, chosen, self._changing, trigger_mode="always_last")
+        page.on(self._timer.tick, self.tick, outputs=[self._meters, self._timer])
 
-    def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Range and model draw the charts anew. The meters go on while the panel is open."""
+    def choose(self, event: PageEvent, period: str, model: Any) -> dict[Any, Any]:
+        """Show other days, or the replies of one model."""
+        self._chosen[event.user] = Choice(period, model if isinstance(model, str) else "")
+        return self._drawn(event.user)
 
-        def chosen(name: str, model: str, request: gr.Request) -> dict[Any, Any]:
-            user = session_of(request)[1]
-            self._chosen[user] = Choice(
-                name if name in RANGES else USUAL, model if isinstance(model, str) else ""
-            )
-            return self._drawn(user)
+    def tick(self, event: PageEvent) -> dict[Any, Any]:
+        """Draw the meters; the timer rests while another view is open."""
+        if event.session.panel != self.name:
+            return {self._timer: gr.update(active=False)}
+        return {self._meters: meters_card(meters())}
 
-        def tick(request: gr.Request) -> dict[Any, Any]:
-            session = session_of(request)[0]
-            if session.panel != self.name:
-                return {self._timer: gr.update(active=False)}
-            return {self._meters: meters_card(meters())}
-
-        drawn = [self._range, self._model, self._replies, self._machine, live]
-        for control in (self._range, self._model):
-            control.input(chosen, [self._range, self._model], drawn, trigger_mode="always_last", **QUIET)
-        self._timer.tick(tick, None, [self._meters, self._timer, live], **QUIET)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Return all its components."""
-        return [self._range, self._model, self._replies, self._machine, self._meters, self._timer]
-
-    def show(self, user_id: int) -> dict[Any, Any]:
+    def show(self, session: Session) -> dict[Any, Any]:
         """Draw it as it is now; the meters begin to tick."""
-        return self._drawn(user_id) | {
-            self._meters: meters_card(meters()),
-            self._timer: gr.update(active=True),
-        }
+        update = {self._meters: meters_card(meters()), self._timer: gr.update(active=True)}
+        return self._drawn(session.user) | update
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
         service, choice = self._service, self._chosen.get(user_id, Choice())

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.language import _, later
+from hierchat.language import _, later, plural
+from hierchat.models.cache import gigabytes
 from hierchat.models.fetch.hub import endpoint
+from hierchat.models.formats.gguf_head import without_number
 from hierchat.models.progress import ModelError
+from hierchat.models.runnable import STEPS
 from hierchat.page import status
-from hierchat.page.event_data import Foreign
-from hierchat.page.page_sessions import Session
-from hierchat.page.panels import hub_view, models_view
-from hierchat.page.panels.models_view import added, adding, adding_how
-from hierchat.page.panels.panel import SessionOf
+from hierchat.page.buttons import button
+from hierchat.page.components import still
+from hierchat.page.event_data import Foreign, PageEvent
+from hierchat.page.panels import models_view
+from hierchat.page.panels.models_view import count_line, download_line, facts_line, fit_line, speed_line
+from hierchat.page.status import error, waiting
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.runtime.model_manager import Failures, ModelRow
+    from hierchat.models.fetch.hub import HubFile, HubModel
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
+    from hierchat.runtime.downloads import Look, Search
+    from hierchat.runtime.model_manager import Failures, ModelManager, ModelRow
 
 _OTHERS = later(
     "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."
@@ -28,8 +39,6 @@ _SHARED = later(
     "This page is shared by a public link. Models are downloaded, added, ejected and removed only while it is not: "
     "start hierchat without --share."
 )
-Act = Callable[[str, Session], str | None]
-"""Does what a button asks of the model of that name; returns the HTML that answers it, if any."""
 _FORM, _HUB = ":form", ":hub"
 """Where answers stand that belong to no model of the list: below the form that adds one, above what the hub has."""
 _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
@@ -37,8 +46,7 @@ _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
 
 
 class ModelsPanel:
-    """The panel. `shared`: whether the page is open to others by a public link: then nothing can be changed in it but
-    which model answers."""
+    """Show all models. `shared`: whether a public link leads here: then only which model answers can be changed."""
 
     name = "models"
     title = later("Models")
@@ -49,100 +57,87 @@ class ModelsPanel:
         self._seen: Failures = (None, ())
         """What had gone wrong when the view was drawn last."""
 
+    @property
+    def _manager(self) -> ModelManager:
+        return self._service.models
+
     def build(self) -> None:
-        """Make its components."""
         self._said = gr.HTML("", elem_id="hc-models-said")
         gr.HTML(models_view.narrowing(), elem_id="hc-models-narrowing")
-        self._list = gr.HTML("", elem_id="hc-models-list", apply_default_css=False, js_on_load=None)
-        gr.HTML(hub_view.searching(endpoint()), elem_id="hc-hub-search")
-        self._found = gr.HTML("", elem_id="hc-hub-found", apply_default_css=False, js_on_load=None)
-        gr.HTML(adding(), elem_id="hc-models-add")
+        self._list = still("hc-models-list")
+        gr.HTML(searching(endpoint()), elem_id="hc-hub-search")
+        self._found = still("hc-hub-found")
+        gr.HTML(models_view.adding(), elem_id="hc-models-add")
         self._added = gr.HTML("", elem_id="hc-models-added")
-        gr.HTML(adding_how(), elem_id="hc-models-how")
+        gr.HTML(models_view.adding_how(), elem_id="hc-models-how")
+        self.outputs = [self._said, self._list, self._found, self._added]
 
-    def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Keep how to find the page that asks; `acts` has the handlers of the buttons."""
-        self._session_of = session_of
+    def wire(self, page: PageEvents) -> None:
+        """Join nothing: `ModelHandlers` joins `acts`, and polls while anything goes on."""
 
-    @property
     def acts(self) -> dict[str, Callable[..., Any]]:
-        """Return the handlers by the action that a button carries."""
-        acts: dict[str, Act] = {
-            "hc_model_fetch": lambda name, session: self._service.models.download(name),
-            "hc_model_stop": lambda name, session: self._service.models.stop(name),
-            "hc_model_load": lambda name, session: self._service.models.load(name),
-            "hc_model_eject": lambda name, session: self._service.models.eject(),
-            "hc_model_remove": self._ask,
+        """Return the handlers by the action that a button carries; each gets what it carries, and does it."""
+        acts: dict[str, Callable[[str], str | None]] = {
+            "hc_model_fetch": lambda name: self._manager.download(name),
+            "hc_model_stop": lambda name: self._manager.stop(name),
+            "hc_model_load": lambda name: self._manager.load(name),
+            "hc_model_eject": lambda name: self._manager.eject(),
+            "hc_model_remove": lambda name: None,
             "hc_model_removed": self._remove,
-            "hc_model_keep": lambda name, session: None,
-            "hc_model_cancel": lambda name, session: self._service.models.cancel(),
-            "hc_model_heard": lambda name, session: self._service.dismiss_model_message(),
-            "hc_model_add": lambda text, session: added(*self._service.models.add(text)),
-            "hc_hub_search": lambda words, session: self._service.models.hub.search(words),
+            "hc_model_keep": lambda name: None,
+            "hc_model_cancel": lambda name: self._manager.cancel(),
+            "hc_model_heard": lambda name: self._service.dismiss_model_message(),
+            "hc_model_add": lambda text: models_view.added(*self._manager.add(text)),
+            "hc_hub_search": lambda words: self._manager.hub.search(words),
             "hc_hub_look": self._look,
-            "hc_hub_less": lambda said, session: self._service.models.hub.leave_look(),
-            "hc_hub_leave": lambda said, session: self._service.models.hub.leave(),
-            "hc_hub_take": self._take,
-            "hc_model_draft": lambda names, session: self._let_draft(names, wanted=True),
-            "hc_model_undraft": lambda names, session: self._let_draft(names, wanted=False),
+            "hc_hub_less": lambda said: self._manager.hub.leave_look(),
+            "hc_hub_leave": lambda said: self._manager.hub.leave(),
+            "hc_hub_take": lambda said: self._manager.add_and_load(),
+            "hc_model_draft": partial(self._let_draft, wanted=True),
+            "hc_model_undraft": partial(self._let_draft, wanted=False),
         }
-        answering: dict[str, Callable[..., Any]] = {
+        answers: dict[str, Callable[..., Any]] = {
             name: self._answering(name, act) for name, act in acts.items()
         }
-        return {**answering, "hc_model_add": self._patiently(answering["hc_model_add"])}
+        add = answers["hc_model_add"]
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Return the components that it draws."""
-        return [self._said, self._list, self._found, self._added]
+        def patiently(event: PageEvent) -> Iterator[dict[Any, Any]]:
+            """Answer at once that the hub is asked, which takes seconds, and then with what came of it."""
+            yield {self._added: status.waiting(_("Looking at it…"))}
+            yield add(event)
 
-    def show(self, user_id: int) -> dict[Any, Any]:
-        """The list as it is now; how fast memory is, is measured meanwhile. What went wrong before, and was seen, is
-        past."""
-        self._service.models.measure()
-        self._service.models.forget_failures(self._seen)
-        return self._drawn(user_id, Session())
+        return answers | {"hc_model_add": patiently}
 
-    def tick(self, request: gr.Request) -> dict[Any, Any]:
-        """Once a second while anything goes on."""
-        session, user = self._session_of(request)
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw the list, and measure memory meanwhile. What went wrong before, and was seen, is past."""
+        self._manager.measure()
+        self._manager.forget_failures(self._seen)
+        return self._drawn(session)
+
+    def growing(self, session: Session) -> dict[Any, Any]:
+        """Draw what may have changed since a second ago, while anything goes on."""
         if session.panel != self.name:
-            return {self._list: gr.skip()}
-        drawn = self._drawn(user, session)
+            return {}
+        drawn = self._drawn(session)
         return {part: drawn[part] for part in (self._list, self._found)}
 
-    def _answering(self, name: str, act: Act) -> Callable[..., dict[Any, Any]]:
-        def answer(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            session, user = self._session_of(request)
-            text, session.removing = str(event._data["text"]), ""
-            place = (
-                _FORM
-                if name == "hc_model_add"
-                else _HUB
-                if name.startswith("hc_hub_")
-                else text.partition("|")[0]
-            )
-            if name not in _FOR_ALL and (why := self._refusal(user)):
+    def _answering(self, name: str, act: Callable[[str], str | None]) -> Callable[..., dict[Any, Any]]:
+        def answer(event: PageEvent) -> dict[Any, Any]:
+            session, text = event.session, event.text
+            session.removing = ""
+            place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
+            place = _FORM if name == "hc_model_add" else place
+            if name not in _FOR_ALL and (why := self._refusal(session.user)):
                 session.model_said = ("", status.error(why))
-                return self._drawn(user, session)
+                return self._drawn(session)
             try:
-                session.model_said = (place, act(text, session) or "")
+                session.model_said = (place, act(text) or "")
+                session.removing = text if name == "hc_model_remove" else ""
             except ModelError as error:
                 session.model_said = (place, status.error(str(error)))
-            if session.panel != self.name:  # pressed above a chat
-                return {self._list: gr.skip()}
-            return self._drawn(user, session)
+            return self._drawn(session) if session.panel == self.name else {}  # else pressed above a chat
 
         return answer
-
-    def _patiently(self, answer: Callable[..., dict[Any, Any]]) -> Callable[..., Iterator[dict[Any, Any]]]:
-        """Answer at once that the hub is asked, which takes seconds, and then with what came of it."""
-
-        def answers(event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
-            yield {self._added: status.waiting(_("Looking at it…"))}
-            yield answer(event, request)
-
-        return answers
 
     def _refusal(self, user_id: int) -> str:
         """Why this user changes nothing here; empty where they may."""
@@ -150,24 +145,22 @@ class ModelsPanel:
             return _(_SHARED)
         return "" if self._service.users.is_owner(user_id) else _(_OTHERS)
 
-    def _drawn(self, user_id: int, session: Session) -> dict[Any, Any]:
-        manager = self._service.models
+    def _drawn(self, session: Session) -> dict[Any, Any]:
+        manager = self._manager
         try:
-            unmeasured, rows = manager.unmeasured, manager.rows(user_id)
+            unmeasured, rows = manager.unmeasured, manager.rows(session.user)
         except ModelError as error:  # models.yaml was edited by hand
-            return {self._said: status.error(str(error)), self._list: "", self._found: "", self._added: ""}
+            return dict.fromkeys(self.outputs, "") | {self._said: status.error(str(error))}
         removing, (place, said) = session.removing, session.model_said
         self._seen = manager.failures
+        may_change = not self._refusal(session.user)
         drawn = models_view.models(
             rows,
-            manager.best(rows),
-            self._service.model_status,
-            removing,
-            manager.frees(removing) if removing else 0,
-            may_change := not self._refusal(user_id),
-            said=(place, said),
-            unmeasured=unmeasured,
-        )
+            models_view.Present(
+                manager.best(rows), self._service.model_status, may_change, unmeasured, said=(place, said),
+                removing=removing, frees=manager.frees(removing) if removing else 0,
+            ),
+        )  # fmt: skip
         elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
         return {
             self._said: "" if elsewhere else said,
@@ -178,32 +171,182 @@ class ModelsPanel:
 
     def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
         """The owner's search, as far as it is. `said`: HTML that answers its last button."""
-        manager = self._service.models
+        manager = self._manager
         look = manager.hub.now.look if manager.hub.now else None
         name = manager.name_of(look.described) if look and look.described else ""
-        return said + hub_view.found(manager.hub.now, next((row for row in rows if row.name == name), None))
+        return said + found(manager.hub.now, next((row for row in rows if row.name == name), None))
 
-    def _ask(self, name: str, session: Session) -> None:
-        session.removing = name
-
-    def _remove(self, name: str, session: Session) -> str:
-        self._service.models.remove(name)
+    def _remove(self, name: str) -> str:
+        self._manager.remove(name)
         return status.notice(_("{name} is removed from this machine.").format(name=name))
 
-    def _look(self, said: str, session: Session) -> None:
+    def _look(self, said: str) -> None:
         repo, named, file = said.partition("|")
-        self._service.models.hub.look(repo, file if named else None)
-
-    def _take(self, said: str, session: Session) -> None:
-        self._service.models.add_and_load()
+        self._manager.hub.look(repo, file if named else None)
 
     def _let_draft(self, names: str, *, wanted: bool) -> str:
         name, between, draft = names.partition("|")
         if not between:
             raise Foreign
-        self._service.models.let_draft(name, draft, wanted)
+        self._manager.let_draft(name, draft, wanted)
+        said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
         if wanted:
             said = _("{draft} drafts for {name} from the next time that {name} is loaded.")
-        else:
-            said = _("{draft} no longer drafts for {name} from the next time that {name} is loaded.")
         return status.notice(said.format(draft=draft, name=name))
+
+
+_PRIVATE = later(
+    "The words of the search go to {hub}, and so does which of the models found you look at. Nothing is sent before "
+    "you press a button, and nothing of your chats ever."
+)
+_PACKED = later(
+    "Some of its weights are packed in a way that may not be read here. If there is a GGUF file of it, that is safer."
+)
+_KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf$", re.IGNORECASE)
+
+
+def searching(hub: str) -> str:
+    """The form; its script is models.js. `hub`: the address that is asked."""
+    host = f"<code>{html.escape(re.sub(r'^https?://', '', hub))}</code>"
+    return (
+        f'<h2 id="hc-hub-searching">{_("Search the hub")}</h2>'
+        '<div class="hc-add" role="search" aria-labelledby="hc-hub-searching">'
+        f'<input type="text" id="hc-hub-words" aria-label="{_("Words to search for")}" '
+        'placeholder="Qwen3 GGUF" maxlength="200" autocomplete="off" spellcheck="false">'
+        f"{button('hc_hub_search', _('Search'), css='hc-strong')}</div>"
+        f'<p class="hc-quiet">{_(_PRIVATE).format(hub=host)}</p>'
+    )
+
+
+def found(search: Search | None, row: ModelRow | None) -> str:
+    """Draw what was found. `row`: the model of the list that is the one that is looked at, if it is there."""
+    if search is None:
+        return ""
+    words = html.escape(search.words)
+    if search.phase == "asking":
+        stop = button("hc_hub_leave", _("Stop"), css="hc-bordered")
+        return f'<div class="hc-hub-said">{waiting(_("Asking the hub…"))}{stop}</div>'
+    if search.phase == "failed":
+        return error(search.message)
+    leave = button("hc_hub_leave", _("Close the search"), css="hc-bordered")
+    if not search.found:
+        said = _("The hub has no model for “{words}”. Try fewer words.").format(words=words)
+        return f'<div class="hc-hub-said"><p role="status">{said}</p>{leave}</div>'
+    said = plural(
+        "One model for “{words}”",
+        "{n} models for “{words}”, most downloaded first",
+        len(search.found),
+        words=words,
+    )
+    look = search.look
+    entries = "".join(
+        _found_entry(model, look if look and look.repo == model.repo else None, row) for model in search.found
+    )
+    return (
+        f'<div class="hc-hub-said"><p role="status">{said}</p>{leave}</div>'
+        f'<ul class="hc-models">{entries}</ul>'
+    )
+
+
+def _found_entry(model: HubModel, look: Look | None, row: ModelRow | None) -> str:
+    marks = [_("licence to accept first")] if model.gated else []
+    marks += [_("not for chat")] if model.not_for_chat else []
+    badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
+    why = model.not_for_chat
+    said = f'<p class="hc-fit">{html.escape(why[0].upper() + why[1:])}.</p>' if why else ""
+    closer = "" if why else _closer(model, look)
+    return (
+        f'<li class="hc-model" data-found="{html.escape(model.repo)}"><h3>{html.escape(model.repo)}</h3>{badges}'
+        f'<p class="hc-model-facts">{_facts(model)}</p>{said}{closer}{_look(look, row) if look else ""}</li>'
+    )
+
+
+def _closer(model: HubModel, look: Look | None) -> str:
+    label, act = (_("Hide details"), "hc_hub_less") if look else (_("Details"), "hc_hub_look")
+    name = f"{label}: {model.repo}"
+    pressed = button(
+        act, label, text=model.repo, css="hc-bordered", aria_label=name, aria_expanded=str(bool(look)).lower()
+    )
+    return f'<div class="hc-model-acts">{pressed}</div>'
+
+
+def _facts(model: HubModel) -> str:
+    files = len(model.gguf)
+    facts = [
+        count_line(model.parameters if not model.packed else None),
+        gigabytes(model.size) if model.size else "",
+        plural("{n} GGUF file", "{n} GGUF files", files) if files else "",
+        model.licence or _("licence unknown"),
+        plural("{n:,} download", "{n:,} downloads", model.downloads) if model.downloads is not None else "",
+    ]
+    return facts_line(facts)
+
+
+def _look(look: Look, row: ModelRow | None) -> str:
+    chips = _chips(look)
+    if look.phase == "asking":
+        return f'<div class="hc-hub-look">{chips}{waiting(_("Asking the hub what it is…"))}</div>'
+    if look.phase == "failed" or look.described is None or look.judged is None:
+        return f'<div class="hc-hub-look">{chips}{error(look.message)}</div>'
+    fit, speed = look.judged.fit, look.judged.speed
+    step = _(STEPS[look.described.step])
+    packed = (
+        f'<p class="hc-fit">{_(_PACKED)}</p>' if look.model and look.model.packed and not look.file else ""
+    )
+    size = next((one.size for one in look.choices if one.name == look.file), None)
+    facts = [look.choices[0].name or _("safetensors")] if _alone(look) else []
+    facts += [_("{size} to download").format(size=gigabytes(size))] if size else []
+    drawn = [facts_line(facts)] if facts else []
+    drawn += [speed_line(speed)] if speed and fit.verdict != "no" else []
+    told = f'<p class="hc-model-facts">{" · ".join(drawn)}</p>'
+    return f'<div class="hc-hub-look">{chips}{told}{fit_line(fit, step)}{packed}{_take(look, row)}</div>'
+
+
+def _take(look: Look, row: ModelRow | None) -> str:
+    if row:
+        said = _("It is in the list above as {name}.").format(name=html.escape(row.name))
+        if row.download and row.download.under_way:
+            said += _(" It is being downloaded, then loaded.")
+        return f'<p class="hc-fit" role="status">{said}</p>{download_line(row.download)}'
+    if look.judged is None or look.judged.fit.verdict == "no":
+        return ""
+    name = _("Add and load {repo}").format(repo=look.repo)
+    take = button("hc_hub_take", _("Add and load"), text=look.repo, css="hc-strong", aria_label=name)
+    return f'<div class="hc-model-acts">{take}</div>'
+
+
+def _alone(look: Look) -> bool:
+    """Return whether there is nothing to choose among."""
+    return [one.name for one in look.choices] == [look.file]
+
+
+def _chips(look: Look) -> str:
+    """The files to choose among, the chosen one marked."""
+    files = look.choices
+    if not files or _alone(look):
+        return ""
+    names = [_short(file.name) for file in files]
+    chips = "".join(
+        button(
+            "hc_hub_look",
+            _sized(short if names.count(short) == 1 else file.name, file),
+            text=f"{look.repo}|{file.name}",
+            css="hc-bordered",
+            aria_label=_sized(file.name or _("safetensors"), file),
+            aria_pressed=str(file.name == look.file).lower(),
+        )
+        for short, file in zip(names, files, strict=True)
+    )
+    return f'<div class="hc-hub-files" role="group" aria-label="{_("Files of this model")}">{chips}</div>'
+
+
+def _sized(name: str, file: HubFile) -> str:
+    return f"{name} · {gigabytes(file.size)}" if file.size else name
+
+
+def _short(name: str) -> str:
+    """Return what tells a file from the others of its repository."""
+    if not name:
+        return _("safetensors")
+    found = _KIND.search(without_number(name))
+    return found[1] if found else name

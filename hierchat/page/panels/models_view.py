@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hierchat.language import _, later, plural
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.runnable import STEPS
 from hierchat.page.buttons import button
-from hierchat.page.status import progress_bar, waiting
+from hierchat.page.status import confirmation, progress_bar, waiting
 from hierchat.runtime.model_manager import READABLE, TINY
 from hierchat.runtime.model_slot import CANCELLABLE
 
@@ -77,60 +78,60 @@ def adding_how() -> str:
 def added(name: str, new: bool) -> str:
     """Draw what stands below the form once it has led to a model of the list, and the way to that."""
     said = _("{name} is in the list now.") if new else _("{name} is in the list already.")
-    show = button(
-        "hc_models_show",
-        _("Show"),
-        text=name,
-        css="hc-bordered",
-        aria_label=_("Show {name}").format(name=name),
-    )
+    label = _("Show {name}").format(name=name)
+    show = button("hc_models_show", _("Show"), text=name, css="hc-bordered", aria_label=label)
     return f'<div class="hc-notice hc-added" role="status">{html.escape(said.format(name=name))} {show}</div>'
 
 
 def _advice(best: ModelRow) -> str:
-    rest = (
-        _("is here: load it")
-        if best.state == "here"
-        else _("suits this machine, {size} to download").format(size=_size(best.size))
-    )
-    return f"{best.name} {rest}"
+    rest = _("suits this machine, {size} to download").format(size=_size(best.size))
+    return f"{best.name} {_('is here: load it') if best.state == 'here' else rest}"
 
 
-def model(
-    row: ModelRow,
-    best: ModelRow | None,
-    slot: SlotStatus,
-    frees: int | None,
-    may_change: bool,
-    *,
-    said: str = "",
-    unmeasured: bool = False,
-) -> str:
-    """Draw a model's entry. `frees`: bytes that removing it frees, where that is asked about; `said`: HTML that
-    answers its last
-    button; `unmeasured`: its speed is being found out."""
-    marks = []
-    if row.loaded:
-        marks.append(_("Running"))
-    elif slot.name == row.name and slot.phase not in ("none", "failed", "ready"):
-        marks.append(_("Waiting") if slot.phase in CANCELLABLE else _("Loading"))
-    if best and best.name == row.name:
-        marks.append(_("Recommended"))
-    if row.default:
-        marks.append(_("Default"))
-    if row.own:
-        marks.append(_("Added by you"))
-    if row.draft_only:
-        marks.append(_("Draft model only"))
-    badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
-    asked = _asked(row, frees) if frees is not None else ""
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the list is drawn from beside its rows."""
+
+    best: ModelRow | None
+    slot: SlotStatus
+    may_change: bool
+    unmeasured: bool = False
+    """Whether speeds are being found out."""
+    said: tuple[str, str] = ("", "")
+    """A model's name, and HTML that answers its last button."""
+    removing: str = ""
+    """The model about which is asked,"""
+    frees: int = 0
+    """and the bytes that removing it frees."""
+
+    def coming(self, row: ModelRow) -> bool:
+        """Return whether this model is on its way."""
+        return self.slot.name == row.name and self.slot.phase not in ("none", "failed", "ready")
+
+    def waits(self, row: ModelRow) -> bool:
+        """Return whether it waits for a reply to end."""
+        return self.slot.name == row.name and self.slot.phase in CANCELLABLE
+
+
+def _model(row: ModelRow, now: Present) -> str:
+    """Draw a model's entry."""
+    marks = [
+        _("Running") if row.loaded else _("Waiting") if now.waits(row) else _("Loading") if now.coming(row) else "",
+        _("Recommended") if now.best and now.best.name == row.name else "",
+        _("Default") if row.default else "",
+        _("Added by you") if row.own else "",
+        _("Draft model only") if row.draft_only else "",
+    ]  # fmt: skip
+    badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks if mark)
+    said = now.said[1] if row.name == now.said[0] else ""
+    asked = _asked(row, now.frees) if row.name == now.removing else ""
     return (
         f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
         f"<h3>{html.escape(row.name)}</h3>{badges}"
-        f'<p class="hc-model-facts">{_facts(row, unmeasured)}</p>'
-        f"{fit_line(row.fit, _computed(row))}{_drafts(row, may_change)}"
+        f'<p class="hc-model-facts">{_facts(row, now.unmeasured)}</p>'
+        f"{fit_line(row.fit, _computed(row))}{_drafts(row, now.may_change)}"
         f"{download_line(row.download)}"
-        f"{said}{asked or _buttons(row, slot, may_change)}</li>"
+        f"{said}{asked or _buttons(row, now)}</li>"
     )
 
 
@@ -215,9 +216,9 @@ def _draft(name: str, draft: Draft, may_change: bool) -> str:
     said = f"{html.escape(draft.name)}: {'' if draft.fits else _('cannot draft, ')}{html.escape(draft.why)}"
     if draft.chosen is None or not may_change:
         return said
-    act, label = (
-        ("hc_model_undraft", _("No longer")) if draft.chosen else ("hc_model_draft", _("Let it draft"))
-    )
+    act, label = "hc_model_draft", _("Let it draft")
+    if draft.chosen:
+        act, label = "hc_model_undraft", _("No longer")
     about = _("{label}: {draft} for {name}").format(label=label, draft=draft.name, name=name)
     return f"{said} {button(act, label, text=f'{name}|{draft.name}', css='hc-bordered', aria_label=about)}"
 
@@ -228,12 +229,9 @@ def download_line(download: Download | None) -> str:
         return ""
     if download.phase == "failed":
         return f'<div class="hc-error" role="alert">{html.escape(download.message)}</div>'
-    role = (
-        "" if download.phase == "downloading" else ' role="status"'
-    )  # a counter would be read out at every step
-    bar = (
-        progress_bar(download.done, download.total) if download.phase in ("downloading", "converting") else ""
-    )
+    counts = download.phase == "downloading"
+    role = "" if counts else ' role="status"'  # a counter would be read out at every step
+    bar = progress_bar(download.done, download.total) if counts or download.phase == "converting" else ""
     return f'<div class="hc-wait"{role}>{html.escape(_stage(download))}{bar}</div>'
 
 
@@ -252,28 +250,22 @@ def _stage(download: Download) -> str:
 
 def _asked(row: ModelRow, frees: int) -> str:
     ask = html.escape(_("Remove {name}?").format(name=row.name))
-    what = (
-        _("This frees {frees}.").format(frees=gigabytes(frees))
-        if frees
-        else _("Its files stay: they are your own.")
-    )
+    what = _("Its files stay: they are your own.")
+    if frees:
+        what = _("This frees {frees}.").format(frees=gigabytes(frees))
     listed = _(" It leaves the list, too.") if row.own else _(" It can be downloaded again.")
-    return (
-        f'<div class="hc-ask-remove" role="group" aria-label="{ask}">'
-        f"<p>{ask} {what}{listed}</p>"
-        f"{button('hc_model_removed', _('Remove'), text=row.name, css='hc-danger')}"
-        f"{button('hc_model_keep', _('Keep'), text=row.name, css='hc-bordered')}</div>"
-    )
+    remove = button("hc_model_removed", _("Remove"), text=row.name, css="hc-danger")
+    keep = button("hc_model_keep", _("Keep"), text=row.name, css="hc-bordered")
+    return confirmation(ask, f"{ask} {what}{listed}", remove + keep)
 
 
-def _buttons(row: ModelRow, slot: SlotStatus, may_change: bool) -> str:
-    found = []
-    coming = slot.name == row.name and slot.phase not in ("none", "failed", "ready")
+def _buttons(row: ModelRow, now: Present) -> str:
+    found, coming, may_change = [], now.coming(row), now.may_change
 
     def add(act: str, label: str, css: str = "hc-bordered") -> None:
         found.append(button(act, label, text=row.name, css=css, aria_label=f"{label} {row.name}"))
 
-    if slot.name == row.name and slot.phase in CANCELLABLE:
+    if now.waits(row):
         add("hc_model_cancel", _("Cancel"))
     elif may_change and row.download and row.download.under_way:
         if row.download.phase != "stopping":
@@ -303,10 +295,6 @@ def count_line(parameters: int | None) -> str:
     return _("{count} parameters").format(count=count(parameters)) if parameters else ""
 
 
-# The list of models as HTML: those that are here, those to download, and, folded away, those that are of no
-# use on this machine. Above it stands what narrows it. Pure functions.
-
-
 _FIXED = later(
     "You can load models that are here. Only the owner downloads, adds and removes them, and not over a public link."
 )
@@ -329,53 +317,29 @@ def narrowing() -> str:
     )
 
 
-def models(
-    rows: Sequence[ModelRow],
-    best: ModelRow | None,
-    slot: SlotStatus,
-    removing: str,
-    frees: int,
-    may_change: bool,
-    *,
-    said: tuple[str, str] = ("", ""),
-    unmeasured: bool = False,
-) -> str:
-    """Draw the whole list. `removing`: the model about which is asked, `frees` bytes; `said`: a model's name, and HTML
-    that answers its last button; `unmeasured`: speeds are being found out."""
+def models(rows: Sequence[ModelRow], now: Present) -> str:
+    """Draw the whole list."""
     here = [row for row in rows if row.state == "here"]
     others = [row for row in rows if row.state != "here"]
     rest = [row for row in others if _of_no_use(row)]
     # The best one stands before the other ones of which nothing is here.
     fetchable = sorted(
         (row for row in others if not _of_no_use(row)),
-        key=lambda row: (row.state == "absent", best is None or row.name != best.name),
+        key=lambda row: (row.state == "absent", now.best is None or row.name != now.best.name),
     )
-    loaded = next((row for row in rows if row.loaded), None)
 
     def listed(group: Sequence[ModelRow]) -> str:
-        entries = (
-            model(
-                row,
-                best,
-                slot,
-                frees if row.name == removing else None,
-                may_change,
-                said=said[1] if row.name == said[0] else "",
-                unmeasured=unmeasured,
-            )
-            for row in group
-        )
-        return f'<ul class="hc-models">{"".join(entries)}</ul>' if group else ""
+        return f'<ul class="hc-models">{"".join(_model(row, now) for row in group)}</ul>' if group else ""
 
     none = f'<p class="hc-quiet">{_("None yet. Download one below.")}</p>'
     # The forms go, by the style sheet.
-    fixed = "" if may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
-    measuring = waiting(_(_MEASURING)) if unmeasured else ""
-    drawn = f"{_present(loaded, slot, best)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
+    fixed = "" if now.may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
+    measuring = waiting(_(_MEASURING)) if now.unmeasured else ""
+    loaded = next((row for row in rows if row.loaded), None)
+    drawn = f"{_present(loaded, now)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
     if others:
-        drawn += _group(
-            _("To download"), listed(fetchable) + (_folded(len(rest), listed(rest)) if rest else "")
-        )
+        folded = _folded(len(rest), listed(rest)) if rest else ""
+        drawn += _group(_("To download"), listed(fetchable) + folded)
     return drawn
 
 
@@ -400,7 +364,8 @@ def _folded(count: int, entries: str) -> str:
     return f'<details class="hc-models-group hc-models-rest"><summary>{said}</summary>{entries}</details>'
 
 
-def _present(loaded: ModelRow | None, slot: SlotStatus, best: ModelRow | None) -> str:
+def _present(loaded: ModelRow | None, now: Present) -> str:
+    slot, best = now.slot, now.best
     if loaded is None:
         said = _("No model is loaded. Load one of those that are on this machine, or download one first.")
         if slot.phase not in ("none", "failed"):

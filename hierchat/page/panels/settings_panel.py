@@ -4,99 +4,101 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.access.login_sessions import LoginSession, LoginSessions
 from hierchat.config import cache_dir, data_dir
-from hierchat.language import _, later, plural
+from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
-from hierchat.page import account, guard, status
-from hierchat.page.account import shown_name
+from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.guard import require_owner
-from hierchat.page.panels import documents_panel, transfer_panel
+from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.idle_panel import IdlePart
-from hierchat.page.panels.panel import QUIET, SessionOf
-from hierchat.page.sidebar import moment
+from hierchat.page.panels.panel import PanelPart
+from hierchat.page.panels.transfer_panel import TransferPart
+from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.store import Access, DraftsFrom, IdleSettings, Key
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
-    from hierchat.access.login_sessions import LoginSessions
+    from hierchat.access.login_sessions import LoginSession, LoginSessions
     from hierchat.chat.service import ChatService
     from hierchat.chat.user_data import UserData
-
-
-# Who is connected: in the owner's settings, where there is a login.
-
+    from hierchat.page.event_data import PageEvent
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
 
 _NOW_SECONDS = 60.0
 """An open page asks for news once a second, or, in the background, once a minute."""
 
 
-class ConnectedUsers:
-    """The part of the settings."""
+class LoginsPart:
+    """The user's own account, and, for the owner, who is connected: where there is a login."""
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         self._service = service
         self._log_ins = log_ins
 
     def build(self) -> None:
-        """Make its component."""
+        self._password = gr.HTML("", elem_id="hc-password")
         self._list = gr.HTML("", elem_id="hc-connected")
+        self.outputs = [self._password, self._list]
 
-    def wire(self, bus: Any, session_of: SessionOf, live: Any) -> None:
-        """Join its buttons, which stand in generated HTML."""
+    def wire(self, page: PageEvents) -> None:
 
-        def end(event: gr.EventData, request: gr.Request) -> dict[Any, Any]:
-            user = session_of(request)[1]
-            require_owner(self._service, user)
-            ended = self._log_ins and self._log_ins.end_of(str(event._data["text"]))
-            told = (
-                _("The session of {name} has ended.").format(name=html.escape(shown_name(ended)))
-                if ended
-                else _("It had ended already.")
-            )
-            return self.show(user) | {live: status.closable(status.notice(told))}
+        def end(event: PageEvent) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
+            told = _("It had ended already.")
+            if self._log_ins and (ended := self._log_ins.end_of(event.text)):
+                name = html.escape(_shown_name(ended))
+                told = _("The session of {name} has ended.").format(name=name)
+            said = {page.parts.live: status.closable(status.notice(told))}
+            return self.show(event.session) | said
 
-        bus.hc_end_session(end, None, [self._list, live], **QUIET)
+        page.on("hc_end_session", end, outputs=self.outputs)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The components that `show` may change."""
-        return [self._list]
-
-    def show(self, user_id: int) -> dict[Any, Any]:
-        """Everybody who is logged in, for the owner; nothing for others, and without a login."""
-        if self._log_ins is None or not self._service.users.is_owner(user_id):
-            return {self._list: ""}
-        return {self._list: drawn(self._log_ins.connected(), time.time())}
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw the link to the user's password; everybody who is logged in, for the owner."""
+        if self._log_ins is None:
+            return dict.fromkeys(self.outputs, "")
+        owner = self._service.users.is_owner(session.user)
+        return {
+            self._password: "" if is_guest(session.name) else to_password(session.name),
+            self._list: connected(self._log_ins.connected(), time.time()) if owner else "",
+        }
 
 
-def drawn(sessions: Sequence[LoginSession], now: float) -> str:
-    """The list as HTML; `now`: Unix time."""
+def to_password(name: str) -> str:
+    """Draw the account and the link to its password."""
+    logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
+    link = f'<a href="password">{_("Change the password")}</a>'
+    return f"<h2>{_('Your account')}</h2><p>{logged_in} {link}</p>"
+
+
+def connected(sessions: Sequence[LoginSession], now: float) -> str:
+    """Draw who is connected; `now`: Unix time."""
     rows = "".join(_row(session, now) for session in sessions)
     return f'<h2>{_("Who is connected")}</h2><ul class="hc-rows hc-sessions">{rows}</ul>'
 
 
+def _shown_name(session: LoginSession) -> str:
+    return session.name if session.member.account else GUEST
+
+
 def _row(session: LoginSession, now: float) -> str:
-    name = shown_name(session)
+    name = _shown_name(session)
     owner = _(" (owner)") if session.owner else ""
     since = moment(session.since)
     about = f"{_('since {since}').format(since=since)} · {_seen(now - session.seen)} · {_(session.address)}"
     # Ending a guest's session deletes their chats: the page asks first.
     act = "hc_end_session" if session.member.account else "hc_end_guest"
-    end = button(
-        act,
-        _("End session"),
-        text=session.id,
-        css="hc-bordered",
-        aria_label=_("End session: {name}, {about}").format(name=name, about=about),
-    )
+    label = _("End session: {name}, {about}").format(name=name, about=about)
+    end = button(act, _("End session"), text=session.id, css="hc-bordered", aria_label=label)
     return (
         f'<li><div><b dir="auto">{html.escape(name)}</b>{owner}<p class="hc-quiet">{html.escape(about)}</p></div>'
         f"{end}</li>"
@@ -110,14 +112,9 @@ def _seen(seconds: float) -> str:
     if minutes < 60:
         return _("last seen {minutes} min ago").format(minutes=minutes)
     hours = round(minutes / 60)
-    return (
-        _("last seen {hours} h ago").format(hours=hours)
-        if hours < 48
-        else _("last seen {days} days ago").format(days=round(hours / 24))
-    )
-
-
-# A part of Settings: whether other programs may use the model, and with which keys.
+    if hours < 48:
+        return _("last seen {hours} h ago").format(hours=hours)
+    return _("last seen {days} days ago").format(days=round(hours / 24))
 
 
 _ABOUT = later(
@@ -130,40 +127,30 @@ _CHOICES: tuple[tuple[str, Access], ...] = (
 )
 
 
-class Programs:
-    """The switch, and the keys that there are."""
+class ProgramsPart:
+    """The switch of the endpoint, and the keys that there are: for the owner alone."""
 
     def __init__(self, service: ChatService) -> None:
         self._service = service
 
     def build(self) -> None:
-        """Make its components."""
         self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
-        self._access = gr.Radio(
-            [(_(said), name) for said, name in _CHOICES], label=_("Programs that may use the model"),
-            show_label=False, container=False,
-            elem_id="hc-programs",
-        )  # fmt: skip
+        self._access = _choice(_CHOICES, _("Programs that may use the model"), "hc-programs")
         self._keys = gr.HTML("", elem_id="hc-program-keys")
+        self.outputs = [self._about, self._access, self._keys]
 
-    def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Join the switch to its handler."""
+    def wire(self, page: PageEvents) -> None:
 
-        def choose(chosen: Access, request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._service, session_of(request)[1])
+        def choose(event: PageEvent, chosen: Access) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
             self._service.keys.set_access(chosen)
-            return self.show(owner=True)
+            return self.show(event.session)
 
-        self._access.input(choose, self._access, [*self.outputs, live], **QUIET)
+        page.on(self._access.input, choose, [self._access], self.outputs)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Return the components that `show` changes."""
-        return [self._about, self._access, self._keys]
-
-    def show(self, *, owner: bool) -> dict[Any, Any]:
-        """Draw what is chosen, and the keys: for the owner alone."""
-        if not owner:
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw what is chosen, and the keys."""
+        if not self._service.users.is_owner(session.user):
             hidden = gr.update(visible="hidden")
             return {self._about: hidden, self._access: hidden, self._keys: ""}
         access = self._service.keys.access()
@@ -177,24 +164,17 @@ class Programs:
 def _keys(keys: list[Key]) -> str:
     rows = "".join(f"<li><b>{html.escape(key.name)}</b> <span>{_about(key)}</span></li>" for key in keys)
     there = f'<h3>{_("Keys")}</h3><ul class="hc-rows">{rows}</ul>' if rows else ""
-    away = (
-        _(", away: {command}").format(command="<code>python -m hierchat keys remove NAME</code>")
-        if rows
-        else ""
-    )
-    address = _("The address to give them is that of this page with {end} at its end.").format(
-        end="<code>/v1</code>"
-    )
+    remove = "<code>python -m hierchat keys remove NAME</code>"
+    away = _(", away: {command}").format(command=remove) if rows else ""
+    address = _("The address to give them is that of this page with {end} at its end.")
     new = _("A new key: {command}").format(command="<code>python -m hierchat keys add NAME</code>")
-    return f'<p class="hc-quiet">{address} {new}{away}.</p>{there}'
+    return f'<p class="hc-quiet">{address.format(end="<code>/v1</code>")} {new}{away}.</p>{there}'
 
 
 def _about(key: Key) -> str:
-    kept = (
-        _("its own requests are kept, to make its replies faster")
-        if key.user_id
-        else _("nothing it asks is kept")
-    )
+    kept = _("nothing it asks is kept")
+    if key.user_id:
+        kept = _("its own requests are kept, to make its replies faster")
     return plural("{n:,} token today; {kept}", "{n:,} tokens today; {kept}", key.today, kept=kept)
 
 
@@ -218,37 +198,35 @@ class SettingsPanel:
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         self._service = service
-        self.connected = ConnectedUsers(service, log_ins)
-        self._programs = Programs(service)
-        self.learning = IdlePart(service)
+        self._texts, self._idle = DocumentsPart(service), IdlePart(service)
+        self._further: list[PanelPart] = [
+            TransferPart(service),
+            LoginsPart(service, log_ins),
+            ProgramsPart(service),
+        ]
+        self._inside: list[PanelPart] = [self._texts, self._idle, *self._further]
 
     def build(self) -> None:
-        """Make its components."""
         # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
         choices = "".join(
             f'<label><input type="radio" name="hc-theme" value="{value}">{_(name)}</label>'
             for name, value in _THEMES
         )
-        if languages := guard.choices():
+        if len(catalogues()) > 1:
             options = "".join(
-                f'<option value="{code}" lang="{code}">{html.escape(name)}</option>'
-                for name, code in languages
+                f'<option value="{code}" lang="{code}">{html.escape(name_of(code))}</option>'
+                for code in catalogues()
             )
             first = f'<option value="">{_("As the browser")}</option>'
             label = f"<label>{_('Language')} <select>{first}{options}</select></label>"
             gr.HTML(f'<div id="hc-language">{label}</div>')
-        gr.HTML(
-            f'<fieldset class="hc-choice" id="hc-theme"><legend>{_("Theme")}</legend>{choices}</fieldset>'
-        )
+        legend = f"<legend>{_('Theme')}</legend>"
+        gr.HTML(f'<fieldset class="hc-choice" id="hc-theme">{legend}{choices}</fieldset>')
         gr.HTML(f'<h2>{_("What may make replies faster")}</h2><p class="hc-quiet">{_(_FASTER)}</p>')
-        self._drafts = gr.Radio(
-            [(_(said), name) for said, name in _DRAFTS], label=_("Earlier texts that may be used"),
-            show_label=False, container=False,
-            elem_id="hc-drafts-from",
-        )  # fmt: skip
-        self.texts = documents_panel.UserDocumentsHandlers(self._service, documents_panel.build())
+        self._drafts = _choice(_DRAFTS, _("Earlier texts that may be used"), "hc-drafts-from")
+        self._texts.build()
         self._proof = gr.HTML("", elem_id="hc-model-proof")
-        self.learning.build()
+        self._idle.build()
         gr.HTML(f"<h2>{_('Chats')}</h2>")
         self._keep = gr.Checkbox(
             True, label=_("Replies go on when the page is closed"), container=False, elem_id="hc-keep"
@@ -256,111 +234,90 @@ class SettingsPanel:
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
-        self.transfer = transfer_panel.build()
-        self.password = account.build_password()
-        self.connected.build()
-        self._programs.build()
+        for part in self._further:
+            part.build()
         gr.HTML(f"<h2>{_('Your data')}</h2>")
         self._places = gr.HTML("", elem_id="hc-places")
         with gr.Row(elem_classes="hc-buttons"):
-            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", size="sm", scale=0, min_width=0)
+            small: dict[str, Any] = {"size": "sm", "scale": 0, "min_width": 0}
+            self._backup = gr.Button(_("Back up now"), elem_id="hc-backup", **small)
             self._unlearn = gr.Button(
-                _("Forget what was learned about drafting"),
-                elem_id="hc-unlearn",
-                size="sm",
-                scale=0,
-                min_width=0,
+                _("Forget what was learned about drafting"), elem_id="hc-unlearn", **small
             )
-            self._reset = gr.Button(
-                _("Settings as they were"), elem_id="hc-reset", size="sm", scale=0, min_width=0
-            )
+            self._reset = gr.Button(_("Settings as they were"), elem_id="hc-reset", **small)
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
+        own = [self._drafts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget]
+        self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
-    def wire(self, session_of: SessionOf, live: Any) -> None:
-        """Join its controls to their handlers."""
+    def wire(self, page: PageEvents) -> None:
+        users, data, told = self._service.users, self._service.data, self._told
 
-        def choose(chosen: DraftsFrom, request: gr.Request) -> dict[Any, Any]:
-            self._service.users.set_drafts_from(session_of(request)[1], chosen)
-            return {self._told: ""}
+        def keep(setter: Callable[[int, Any], None], event: PageEvent, chosen: Any) -> dict[Any, Any]:
+            setter(event.user, chosen)
+            return {told: ""}
 
-        def title(allowed: bool, request: gr.Request) -> dict[Any, Any]:
-            self._service.users.set_model_titles(session_of(request)[1], bool(allowed))
-            return {self._told: ""}
+        def backup(event: PageEvent) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
+            return {told: status.notice(_back_up(data))}
 
-        def keep(on: bool, request: gr.Request) -> dict[Any, Any]:
-            self._service.users.set_keeps_writing(session_of(request)[1], bool(on))
-            return {self._told: ""}
+        def unlearn(event: PageEvent) -> dict[Any, Any]:
+            data.forget_learned(event.user)
+            return {told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
 
-        def backup(request: gr.Request) -> dict[Any, Any]:
-            require_owner(self._service, session_of(request)[1])
-            return {self._told: status.notice(_back_up(self._service.data))}
-
-        def unlearn(request: gr.Request) -> dict[Any, Any]:
-            self._service.data.forget_learned(session_of(request)[1])
-            return {self._told: status.notice(_("Forgotten. It is learned again from the next replies on."))}
-
-        def reset(request: gr.Request) -> dict[Any, Any]:
-            user = session_of(request)[1]
-            self._service.users.set_drafts_from(user, "all")
-            self._service.users.set_model_titles(user, True)
-            self._service.users.set_keeps_writing(user, True)
+        def reset(event: PageEvent) -> dict[Any, Any]:
+            user = event.user
+            users.set_drafts_from(user, "all")
+            users.set_model_titles(user, True)
+            users.set_keeps_writing(user, True)
             self._service.idle.choose(user, IdleSettings())
-            if self._service.users.is_owner(user):
+            if users.is_owner(user):
                 self._service.keys.set_access("off")
-            return self.show(user) | {self._told: status.notice(_("All settings are as they were at first."))}
+            said = status.notice(_("All settings are as they were at first."))
+            return self.show(event.session) | {told: said}
 
-        self._programs.wire(session_of, live)
-        self._drafts.input(choose, self._drafts, [self._told, live], **QUIET)
-        self._titles.input(title, self._titles, [self._told, live], **QUIET)
-        self._keep.input(keep, self._keep, [self._told, live], **QUIET)
-        self._backup.click(backup, None, [self._told, live], **QUIET)
-        self._unlearn.click(unlearn, None, [self._told, live], **QUIET)
-        self._reset.click(
-            reset, None, [*self.outputs, live], js="() => { hcTheme('system'); hcLanguage(''); }", **QUIET
-        )
+        for part in self._inside:
+            part.wire(page)
+        page.on(self._drafts.input, partial(keep, users.set_drafts_from), [self._drafts], [told])
+        page.on(self._titles.input, partial(keep, users.set_model_titles), [self._titles], [told])
+        page.on(self._keep.input, partial(keep, users.set_keeps_writing), [self._keep], [told])
+        page.on(self._backup.click, backup, outputs=[told])
+        page.on(self._unlearn.click, unlearn, outputs=[told])
+        theirs = "() => { hcTheme('system'); hcLanguage(''); }"
+        page.on(self._reset.click, reset, outputs=self.outputs, js=theirs)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The components that `show` may change."""
-        return [
-            *self.texts.outputs, self._drafts, self._proof, self._keep, self._titles, self._places, self._backup,
-            self._forget, self._told, *self.connected.outputs, *self._programs.outputs,
-            *self.learning.outputs,
-        ]  # fmt: skip
-
-    def show(self, user_id: int) -> dict[Any, Any]:
+    def show(self, session: Session) -> dict[Any, Any]:
         """Draw what is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
-        owner = self._service.users.is_owner(user_id)
-        chats, messages = self._service.users.counts(user_id)
+        user, users, data = session.user, self._service.users, self._service.data
+        owner = users.is_owner(user)
+        chats, messages = users.counts(user)
         held = plural(
-            "{n:,} chat with {messages:,} messages",
-            "{n:,} chats with {messages:,} messages",
-            chats,
-            messages=messages,
-        )
-        if written := self._service.data.generated(user_id).tokens:
-            held = _("{held} and {tokens:,} tokens that the model wrote for itself").format(
-                held=held, tokens=written
-            )
+            "{n:,} chat with {messages:,} messages", "{n:,} chats with {messages:,} messages", chats, messages=messages
+        )  # fmt: skip
+        if written := data.generated(user).tokens:
+            more = _("{held} and {tokens:,} tokens that the model wrote for itself")
+            held = more.format(held=held, tokens=written)
         there = chats or written
-        forget = button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else ""
-        return (
-            {
-                self._drafts: self._service.users.drafts_from(user_id),
-                self._keep: self._service.users.keeps_writing(user_id),
-                self._proof: status.model_proof(self._service.model_status),
-                self._titles: self._service.users.model_titles(user_id),
-                self._places: _places(self._service.data.path) if owner else "",
-                self._backup: gr.update(visible=True if owner else "hidden"),
-                self._forget: forget,
-                self._told: "",
-            }
-            | self.texts.drawn(user_id)
-            | self.connected.show(user_id)
-            | self._programs.show(owner=owner)
-            | self.learning.show(user_id)
-        )
+        update = {
+            self._drafts: users.drafts_from(user),
+            self._keep: users.keeps_writing(user),
+            self._proof: status.model_proof(self._service.model_status),
+            self._titles: users.model_titles(user),
+            self._places: _places(data.path) if owner else "",
+            self._backup: gr.update(visible=True if owner else "hidden"),
+            self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",
+            self._told: "",
+        }  # fmt: skip
+        for part in self._inside:
+            update |= part.show(session)
+        return update
+
+
+def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any:
+    """Make the component that chooses one of several; its label is for screen readers."""
+    return gr.Radio(
+        [(_(said), name) for said, name in choices], label=label, show_label=False, container=False, elem_id=elem_id
+    )  # fmt: skip
 
 
 def _back_up(data: UserData) -> str:
@@ -379,16 +336,12 @@ def _back_up(data: UserData) -> str:
 def _places(database: Path) -> str:
     """Draw where everything lies, and how much of it there is."""
     rows = [
-        (_("Chats and what was learned"), database, _size(database)),
-        (_("Texts of your own"), corpora_dir(), _size(corpora_dir())),
-        (_("Models (can be downloaded again)"), cache_dir(), _size(cache_dir())),
+        (_("Chats and what was learned"), database),
+        (_("Texts of your own"), corpora_dir()),
+        (_("Models (can be downloaded again)"), cache_dir()),
     ]
-    cells = "".join(
-        f'<dt>{name}</dt><dd><span class="hc-path">{html.escape(str(path))}</span> {size}</dd>'
-        for name, path, size in rows
+    sizes = (gigabytes(size_of(path)) if path.exists() else _("nothing yet") for _name, path in rows)
+    return status.facts(
+        (name, f'<span class="hc-path">{html.escape(str(path))}</span> {size}')
+        for (name, path), size in zip(rows, sizes, strict=True)
     )
-    return f'<dl class="hc-facts">{cells}</dl>'
-
-
-def _size(path: Path) -> str:
-    return gigabytes(size_of(path)) if path.exists() else _("nothing yet")

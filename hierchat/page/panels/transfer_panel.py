@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,14 +13,13 @@ from hierchat.access.files import files
 from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import KEY, button
-from hierchat.store import LOCAL_USER
 from hierchat.texts.importing import KNOWN, Import
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
-    from hierchat.page.components import Components
-    from hierchat.page.panels.panel import SessionOf
-    from hierchat.page.views import Views
+    from hierchat.page.event_data import PageEvent
+    from hierchat.page.guard import PageEvents
+    from hierchat.page.page_sessions import Session
 
 T = TypeVar("T")
 SHOW_SECONDS = 0.25
@@ -38,95 +34,66 @@ _ENOUGH_TOKENS = 1_000
 """So many must have been written here before it is said which part of them earlier chats drafted."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransferComponents:
-    """Hold the components of import and export."""
+class TransferPart:
+    """Bring chats in and out."""
 
-    state: Any
-    """How far an import or export is, or how it ended."""
-    out: Any
-    """Where a finished export can be fetched: the page does that at once."""
-
-
-def build() -> TransferComponents:
-    """The panel, inside the Blocks context that is open: in nothing that folds, for Gradio draws no folded part."""
-    gr.HTML(
-        f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
-        f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
-        f'{button("hc_choose", _("Choose files"))}<p class="hc-sending" role="status" hidden></p></div>'
-        f"<p></p>{button('hc_export_all', _('Export all as JSON'), text='json')}"
-        f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
-        elem_id="hc-transfer",
-    )
-    return TransferComponents(gr.HTML("", elem_id="hc-transfer-state"), gr.HTML("", elem_id="hc-out"))
-
-
-class TransferHandlers:
-    """The handlers."""
-
-    def __init__(
-        self,
-        service: ChatService,
-        parts: Components,
-        panel: TransferComponents,
-        views: Views,
-        session_of: SessionOf,
-    ) -> None:
+    def __init__(self, service: ChatService) -> None:
         self._service = service
-        self._panel = panel
-        self._parts = parts
-        self._views = views
-        self._session_of = session_of
 
-    def wire(self, every: list[Any], quiet: dict[str, Any]) -> None:
-        """Join them to their parts; `every`: what an update may draw."""
-        p = self._parts
-        panel = [self._panel.state, self._panel.out]
-        p.bus.hc_import(self.bring_in, p.query, [*every, *panel], trigger_mode="multiple", **quiet)
-        p.bus.hc_import_stop(self.stop, None, [p.live], **quiet)
-        p.bus.hc_export(self.bring_out, None, [p.live, *panel], trigger_mode="multiple", **quiet)
+    def build(self) -> None:
+        gr.HTML(
+            f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
+            f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
+            f'{button("hc_choose", _("Choose files"))}<p class="hc-sending" role="status" hidden></p></div>'
+            f"<p></p>{button('hc_export_all', _('Export all as JSON'), text='json')}"
+            f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
+            elem_id="hc-transfer",
+        )
+        self._state = gr.HTML("", elem_id="hc-transfer-state")
+        self._out = gr.HTML("", elem_id="hc-out")
+        """Where a finished export can be fetched: the page does that at once."""
+        self.outputs = [self._state, self._out]
 
-    def bring_in(self, query: str, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+    def wire(self, page: PageEvents) -> None:
+        self._views = page.views
+        page.on("hc_import", self.bring_in, trigger_mode="multiple")
+        page.on("hc_import_stop", self.stop, outputs=[page.parts.live])
+        page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
+
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw nothing: how an import is or was going stays."""
+        return {}
+
+    def bring_in(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
         """The chats of files that the page has sent."""
-        session, user = self._session_of(request)
-        state = self._panel.state
-        tickets = event._data["tickets"]
-        with ExitStack() as done:
-            paths = []
-            for ticket in tickets[:MOST_FILES] if isinstance(tickets, list) else []:
-                paths.append(files.take(str(ticket), request.username or LOCAL_USER))
-                done.callback(files.remove, paths[-1])
-            importing = self._service.data.importing(user, paths)
+        session, user, state, data = event.session, event.user, self._state, self._service.data
+        with event.files(MOST_FILES) as paths:
+            importing = data.importing(user, paths)
             session.importing = importing.stop
             cancel = button("hc_import_stop", _("Cancel"), css="hc-bordered")
             for _step in _now_and_then(importing):
                 told = progress(_("Taking in chats"), importing.taken, importing.done, importing.total)
                 yield {state: told + cancel}
-        self._service.data.imported(user, importing)
-        yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session, user, query)
+        data.imported(user, importing)
+        yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session)
         worth = ""
         if importing.stop.is_set():
             worth = _("You cancelled it; what came in stays, and the same file goes on from there.")
         elif importing.messages:
             tokens: int | None = None
             for tokens in _now_and_then(self._service.read_in(user)):
-                yield {
-                    state: status.waiting(
-                        _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
-                    )
-                }
+                reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
+                yield {state: status.waiting(reading)}
             worth = self._worth(user, tokens)
-        yield {state: outcome(importing, worth)} | self._views.chats(session, user, query)
+        yield {state: outcome(importing, worth)} | self._views.chats(session)
 
-    def stop(self, request: gr.Request) -> Any:
+    def stop(self, event: PageEvent) -> None:
         """End this page's import: it says itself how far it came."""
-        self._session_of(request)[0].importing.set()
-        return gr.skip()
+        event.session.importing.set()
 
-    def bring_out(self, event: gr.EventData, request: gr.Request) -> Iterator[dict[Any, Any]]:
+    def bring_out(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
         """One chat, or all for 0, as a file that the page fetches."""
-        user = self._session_of(request)[1]
-        panel, wanted, markdown = self._panel, int(event._data["id"]), event._data["text"] == "markdown"
+        user, wanted, markdown = event.user, event.id, event.text == "markdown"
         if not wanted:
             name = "hierchat chats.zip" if markdown else "hierchat chats.json"
         else:
@@ -138,17 +105,15 @@ class TransferHandlers:
         try:
             for count in _now_and_then(written):
                 if not wanted:
-                    yield {panel.state: progress(_("Writing chats"), count, count, total)}
+                    yield {self._state: progress(_("Writing chats"), count, count, total)}
             (path,) = place.iterdir() if place.is_dir() else [place]
-            ticket = files.hold(_beside(place, path), request.username or LOCAL_USER)
+            ticket = files.hold(_beside(place, path), event.session.name)
         except BaseException:
             files.remove(place)
             raise
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
-        told = (
-            {} if wanted else {panel.state: status.notice(_("{count} exported.").format(count=_chats(count)))}
-        )
-        yield {panel.out: link, self._parts.live: gr.skip(), **told}
+        told = status.notice(_("{count} exported.").format(count=_chats(count)))
+        yield {self._out: link} | ({} if wanted else {self._state: told})
 
     def _worth(self, user: int, tokens: int | None) -> str:
         """Say what imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
@@ -185,13 +150,7 @@ def outcome(importing: Import, worth: str) -> str:
     parts += [plural("{n:,} was here already", "{n:,} were here already", same)] if same else []
     parts += [_("{bad:,} could not be read").format(bad=importing.bad)] if importing.bad else []
     told = status.notice(f"{', '.join(parts)}. {worth}".strip())
-    if importing.bad:
-        named = [f"<li>{html.escape(reason)}</li>" for reason in importing.reasons[:MOST_NAMED]]
-        more = importing.bad - len(named)
-        named += [f"<li>{_('and {n:,} more').format(n=more)}</li>"] if more else []
-        told += (
-            f"<details><summary>{_('What could not be read')}</summary><ul>{''.join(named)}</ul></details>"
-        )
+    told += status.folded(_("What could not be read"), importing.reasons, importing.bad, MOST_NAMED)
     return _ended(told)
 
 
