@@ -74,19 +74,19 @@ def test_one_wrong_token_is_reported_where_it_stands(served: ServedModel, tmp_pa
     """The fifth token of a drafted reply becomes another one."""
     target, generate = served.engine.sequence, served.engine.generate
 
-    def slip(prompt: Any, settings: Any, drafter: Any = None, **more: Any) -> Any:
+    def slip(request: Any) -> Any:
         forward = target.forward
 
         def slipped(tokens: Any, parents: Any, *, padded: bool = True) -> Any:
             rows = forward(tokens, parents, padded=padded)
-            if len(target.tokens) == len(prompt) + 3:
+            if len(target.tokens) == len(request.prompt_ids) + 3:
                 changed = np.array(rows)
                 changed[0, 40] = 1e4
                 return ArrayRows(changed)
             return rows
 
         target.forward = slipped  # type: ignore[method-assign]
-        yield from generate(prompt, settings, drafter, **more)
+        yield from generate(request)
         target.forward = forward  # type: ignore[method-assign]
 
     served.engine.generate = slip  # type: ignore[method-assign]

@@ -43,12 +43,11 @@ def tiny_tokenizer(extra: tuple[str, ...] = ()) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny_config() -> LlamaConfig:
+def tiny_config(**changed: Any) -> LlamaConfig:
     shape = {"vocab_size": 272, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
-    return LlamaConfig(
-        **shape, **heads, bos_token_id=1, eos_token_id=2, pad_token_id=2, tie_word_embeddings=True
-    )
+    tokens = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2, "tie_word_embeddings": True}
+    return LlamaConfig(**{**shape, **heads, **tokens, **changed})
 
 
 def save_tiny(folder: Path, seed: int = 0) -> Path:
