@@ -50,7 +50,6 @@ def test_all_chats_come_while_scrolling(chat: Chat, service: FakeService) -> Non
     expect(entries).to_have_count(MANY)  # opening one does not throw the list back to its beginning
     assert chat.page.locator("#hc-list").evaluate("e => e.scrollTop") == pytest.approx(place, abs=40)
     chat.ask("It comes to the top")
-    expect(entries).to_have_count(100)
     expect(entries.first).to_contain_text("Chat 000")
     expect(entries.first).to_be_in_viewport()
     search(chat).fill("chat 001")

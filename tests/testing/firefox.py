@@ -35,7 +35,7 @@ def firefox_browser(dark: bool = False) -> Iterator[Browser]:
         pytest.skip("no Firefox: install firefox-esr, or set HIERCHAT_FIREFOX")
     with TemporaryDirectory() as folder:
         started = Path(folder) / "firefox"
-        started.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(BETWEEN), path])} "$@"\n')
+        started.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", str(BETWEEN), path])} "$@"\n')
         started.chmod(0o700)
         launched = driving._playwright().firefox.launch(
             channel="moz-firefox",
