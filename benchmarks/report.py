@@ -20,8 +20,8 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = (
     "Drawn by `python -m benchmarks report` from the files in `benchmarks/results/`, one for each measurement: "
     "change those and draw again. [measuring.md](measuring.md) explains commands, arms and figures. Sections "
-    "were measured on several machines, each of which is named: compare figures within one table alone. A "
-    "revision stands where it was written down. No GPU was at hand: nothing here was measured on one."
+    "were measured on several machines, each of which is named: compare figures within one table alone. "
+    "Nothing here was measured on a GPU."
 )
 WIDTH = 150
 """Columns of a wrapped line of the document."""
