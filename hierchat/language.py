@@ -48,7 +48,7 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 
 def _(text: str) -> str:
     """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
-    return _now.get()[1].gettext(text)
+    return text and _now.get()[1].gettext(text)  # for no text gettext gives the head of the catalogue
 
 
 def plural(one: str, several: str, n: int, **values: object) -> str:

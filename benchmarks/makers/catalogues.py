@@ -6,6 +6,7 @@ compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Nee
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 from io import BytesIO
@@ -19,8 +20,8 @@ from babel.messages.pofile import read_po, write_po
 from hierchat.config import shipped
 from hierchat.language import DOMAIN
 
-_KEYWORDS = {"_": None, "later": None, "plural": (1, 2)}
-_PYTHON = [("**.py", "python")]
+_FORMS = {"_": 1, "later": 1, "plural": 2}
+"""Function -> how many of its arguments are sentences. Read from the tree: Babel looks into no f-string."""
 _CHANGING = (b'"POT-Creation-Date', b'"PO-Revision-Date', b'"Generated-By')
 _SCRIPTS = [("**.js", "javascript")]
 
@@ -36,11 +37,20 @@ def template() -> Catalog:
 def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield each file and sentence; of a plural, both forms."""
     package, page = Path(__file__).resolve().parents[2] / "hierchat", shipped("assets") / "page"
-    for folder, kinds in ((package, _PYTHON), (page, _SCRIPTS)):
-        found = extract_from_dir(folder, method_map=kinds, keywords=_KEYWORDS)
-        for name, _line, text, _comments, _context in found:
-            if text:
-                yield f"{folder.name}/{Path(name).as_posix()}", text
+    for path in sorted(package.rglob("*.py")):
+        name = f"hierchat/{path.relative_to(package).as_posix()}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FORMS:
+                texts = [
+                    one.value for one in node.args[: _FORMS[node.func.id]] if isinstance(one, ast.Constant)
+                ]
+                if len(texts) == _FORMS[node.func.id] and all(texts):
+                    yield name, texts[0] if len(texts) == 1 else tuple(texts)
+    for name, _line, text, _comments, _context in extract_from_dir(
+        page, method_map=_SCRIPTS, keywords={"_": None}
+    ):
+        if text:
+            yield f"page/{Path(name).as_posix()}", text
 
 
 def text_of(catalogue: Catalog) -> bytes:
