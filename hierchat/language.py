@@ -41,6 +41,13 @@ class _Marks(gettext.NullTranslations):
         return f"{_BEGINS}{message}{_ENDS}"
 
 
+class _Catalogue(gettext.GNUTranslations):
+    """Sentences of one language."""
+
+    def gettext(self, message: str) -> str:
+        return message and super().gettext(message)  # for no text gettext gives the head of the file
+
+
 _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
     "language", default=(ENGLISH, gettext.NullTranslations())
 )
@@ -48,7 +55,7 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 
 def _(text: str) -> str:
     """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
-    return text and _now.get()[1].gettext(text)  # for no text gettext gives the head of the catalogue
+    return _now.get()[1].gettext(text)
 
 
 def plural(one: str, several: str, n: int, **values: object) -> str:
@@ -67,7 +74,7 @@ def catalogues() -> dict[str, gettext.NullTranslations]:
     found: dict[str, gettext.NullTranslations] = {ENGLISH: gettext.NullTranslations()}
     for path in sorted(shipped("assets").glob(f"locale/*/LC_MESSAGES/{DOMAIN}.mo")):
         with path.open("rb") as file:
-            found[path.parent.parent.name] = gettext.GNUTranslations(file)
+            found[path.parent.parent.name] = _Catalogue(file)
     return found
 
 

@@ -8,7 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from hierchat.language import THIS, _, chosen, current, each_spoken, here, marked, plural, spoken, translated
+from hierchat.language import (
+    THIS,
+    _,
+    catalogues,
+    chosen,
+    current,
+    each_spoken,
+    here,
+    marked,
+    plural,
+    spoken,
+    translated,
+)
 from tests.testing.pseudo import CODE, Pseudo, spoken_here
 
 
@@ -37,6 +49,13 @@ def foreign(text: str) -> str:
 )
 def test_a_request_has_its_language(headers: dict[str, str], language: str) -> None:
     assert chosen(headers) == language
+
+
+def test_no_text_stays_no_text_in_every_language_that_ships() -> None:
+    assert {"ar", "de", "es", "fr", "it", "ja", "ko", "pt", "ru", "zh"} <= set(catalogues())
+    for code in set(catalogues()) - {CODE}:
+        with spoken(code):
+            assert _("") == "" and (_("Settings") != "Settings" or code == "en")
 
 
 def test_a_sentence_is_said_in_the_language_of_now() -> None:

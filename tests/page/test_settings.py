@@ -106,7 +106,7 @@ def test_texts_are_looked_at_before_they_are_added_and_asked_about_before_they_g
     chat.press("Notes, code and exported chats of yours")
     field = page.get_by_label("Path of a file or folder")
     field.fill("~/none")
-    chat.press("Look")
+    chat.press("Inspect")
     expect(said.get_by_role("alert")).to_contain_text("There is no file or folder")
     field.fill("/home/you/diary")
     field.press("Enter")
