@@ -41,11 +41,12 @@ def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
         name = f"hierchat/{path.relative_to(package).as_posix()}"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FORMS:
-                texts = [
+                given = [
                     one.value for one in node.args[: _FORMS[node.func.id]] if isinstance(one, ast.Constant)
                 ]
-                if len(texts) == _FORMS[node.func.id] and all(texts):
-                    yield name, texts[0] if len(texts) == 1 else tuple(texts)
+                texts = tuple(text for text in given if isinstance(text, str) and text)
+                if len(texts) == _FORMS[node.func.id]:
+                    yield name, texts[0] if len(texts) == 1 else texts
     for name, _line, text, _comments, _context in extract_from_dir(
         page, method_map=_SCRIPTS, keywords={"_": None}
     ):
