@@ -15,8 +15,7 @@ from tests.testing.tiny_chat import served, spy
 def load(name, report):
     if os.environ.get("NEVER_LOADS"):
         threading.Event().wait()
-    tiny = served(name)
-    tiny.engine.end_ids = frozenset()
+    tiny = served(name, ends=False)
     spy(tiny.engine.sequence, "forward", lambda *a, **k: time.sleep(0.05))
     return tiny
 

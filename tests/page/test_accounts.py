@@ -71,7 +71,7 @@ def test_in_and_out_and_what_is_unsent_and_unfinished_stays(chromium: Browser, f
         expect(page.get_by_label("Current password")).to_be_focused()
         for now, role, said in (
             ("wrong", "alert", "That is not your current password."),
-            (ANN[1], "status", "Your password is another one now."),
+            (ANN[1], "status", "Your password was changed."),
         ):
             page.get_by_label("Current password").fill(now)
             page.get_by_label("New password, at least 8 characters").fill(NEW)

@@ -180,7 +180,7 @@ def test_pin_archive_and_fork(chat: Chat, service: FakeService) -> None:
     chat.ask("And then?")
     chat.replies.first.get_by_role("button", name="Fork: continue in a new chat").click()
     expect(chat.replies).to_have_count(1)
-    expect(chat.live).to_contain_text("The other one stays as it was.")
+    expect(chat.live).to_contain_text("The original stays as it was.")
     expect(chat.titles).to_have_text(["Story (2)", "Story", "C", "B", "A"])
     expect(chat.page).not_to_have_url(re.compile(rf"c={story}$"))
     chat.ask("And now?")

@@ -44,7 +44,7 @@ def test_the_view_has_an_address_and_keeps_what_is_chosen(
     expect(choice.get_by_label("Nothing")).to_be_checked()
     chat.press("Reset settings")
     expect(choice.get_by_label("All of my chats")).to_be_checked()
-    expect(page.locator("#hc-settings-told")).to_contain_text("as they were at first")
+    expect(page.locator("#hc-settings-told")).to_contain_text("All settings were reset")
     assert service.store.users.drafts_from(service.user) == "all"
 
     # Other programs
@@ -110,7 +110,7 @@ def test_texts_are_looked_at_before_they_are_added_and_asked_about_before_they_g
     expect(said.get_by_role("alert")).to_contain_text("There is no file or folder")
     field.fill("/home/you/diary")
     field.press("Enter")
-    expect(state).to_contain_text("Looking at diary…")
+    expect(state).to_contain_text("Checking diary…")
     service.texts.found()
     expect(state).to_contain_text(
         "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold"

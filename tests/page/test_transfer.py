@@ -53,7 +53,7 @@ def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService
         )
     choose(chat, packed, saved(tmp_path / "webui.json", [webui_chat()]))
     told = ended(chat)
-    assert "2 chats came in, 1 could not be read." in told
+    assert "2 chats imported, 1 could not be read." in told
     assert "1,234 tokens of your chats can draft for SmolLM2 135M." in told
     chat.page.get_by_text("What could not be read").click()
     expect(chat.page.locator("#hc-transfer-state li")).to_contain_text(
@@ -63,7 +63,7 @@ def test_files_of_several_programs_come_in_once(chat: Chat, service: FakeService
     expect(chat.page.locator("#hc-list .hc-title")).to_have_count(2)
     assert waiting() == []
     choose(chat, tmp_path / "webui.json")
-    expect(chat.page.locator("#hc-transfer-state")).to_contain_text("0 chats came in, 1 was here already.")
+    expect(chat.page.locator("#hc-transfer-state")).to_contain_text("0 chats imported, 1 was here already.")
     assert len(titles(service)) == 2
 
 
@@ -120,4 +120,4 @@ def test_chats_go_out_one_by_one_and_all_together_and_come_in_again(
     out = tmp_path / download.value.suggested_filename
     download.value.save_as(out)
     choose(chat, out)
-    assert "0 chats came in, 3 were here already." in ended(chat)
+    assert "0 chats imported, 3 were here already." in ended(chat)

@@ -279,13 +279,13 @@ def test_what_is_wrong_is_found_and_named(chat: Chat) -> None:
     roles = Counter(role for role, _ in tree(chat))
     assert (roles["main"], roles["navigation"], roles["complementary"]) == (1, 2, 1)
     chat.page.emulate_media(reduced_motion="reduce")
-    wrong = ["button-name at .hc-attach", "color-contrast at #hc-send"]
+    wrong = ["button-name at .hc-attach", "color-contrast at #hc-new"]
     for _ in range(5):  # what the page still draws may undo it
         chat.page.locator("#hc-attach button").evaluate(
             "e => { e.ariaLabel = e.title = e.textContent = ''; }"
         )
         # Two greys: one colour for both is taken for text that is hidden on purpose.
-        chat.page.locator("#hc-send").evaluate(
+        chat.page.locator("#hc-new").evaluate(
             "e => { e.style.color = '#888'; e.style.background = '#777'; }"
         )
         if (found := [said.split(" (")[0] for said in serious(chat)]) == wrong:

@@ -88,11 +88,11 @@ class Steady(LatencyCurve):
         pass
 
 
-def served(name: str = "tiny", seed: int = 0) -> ServedModel:
-    """Ready to answer."""
+def served(name: str = "tiny", seed: int = 0, *, ends: bool = True) -> ServedModel:
+    """Ready to answer. `ends`: whether its replies can end by themselves."""
     target = TorchRunner(model(seed), context_length=CONTEXT).open()
     grammars = Grammars(tokenizer(), {END}, target.vocabulary)
-    engine = LocalEngine(target, {END}, tokenizer().decode, grammars=grammars)
+    engine = LocalEngine(target, {END} if ends else (), tokenizer().decode, grammars=grammars)
     engine.latency = Steady()
     vanilla_ms = engine.measure_vanilla(GenerationSettings(), 1)
     return ServedModel(
