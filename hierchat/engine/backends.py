@@ -172,7 +172,8 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
 
     found = []
     if slotted(config, loaded.device):
-        if _has_graphs(loaded) and graphed(config, context):
+        on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+        if on_cuda and find_spec("triton") is not None and graphed(config, context):
             found += [Implementation("graphs", static(True)), Implementation("rows", static(False))]
         found.append(Implementation("slots", slots))
     found.append(Implementation("plain", plain(usual), drafts=False))
@@ -232,8 +233,3 @@ def _answers(device: torch.device) -> bool:
         return within(ANSWER_S, add)
     except Exception:
         return False
-
-
-def _has_graphs(loaded: LoadedModel) -> bool:
-    on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
-    return on_cuda and find_spec("triton") is not None

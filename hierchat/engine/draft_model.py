@@ -170,11 +170,7 @@ class FewerTokens(CachedSequence):
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
         self._segment: Sequence[int] = ()
-        self._vocabulary = vocabulary
-
-    @property
-    def vocabulary(self) -> int:
-        return self._vocabulary
+        self.vocabulary = vocabulary
 
     def rollback(self, length: int) -> None:
         del self.tokens[length:]

@@ -34,6 +34,7 @@ class LocalEngine:
         grammars: Grammars | None = None,
     ) -> None:
         self.runner: Runner = sequence.runner
+        self.backend, self.context_length = self.runner.backend, self.runner.context_length
         self.grammars = grammars
         self.end_ids = frozenset(end_ids)
         self.decode = decode
@@ -50,23 +51,14 @@ class LocalEngine:
 
     @property
     def places(self) -> int:
-        """Replies that may be in progress at once."""
         return self._pool.most
-
-    @property
-    def context_length(self) -> int:
-        return self.sequence.context_length
 
     @property
     def exact(self) -> bool | None:
         return self.sequence.exact
 
-    @property
-    def backend(self) -> str:
-        return self.runner.backend
-
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of one reply; the last one has `finish`.
+        """Yield the steps of one reply.
 
         Without a drafter, unpadded, this is the baseline of every speed-up. Slots in which this user's texts hold a
         common prefix with the prompt are reused. From any thread; replies in progress share their forwards. Raises
@@ -98,11 +90,9 @@ class LocalEngine:
                 yield rows, reply.take(rows)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Count the tokens of a prompt that need not be read, since slots of this user hold them."""
         return self._pool.shared(prompt_ids, user)
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Keep no more than the first `kept` tokens of this prompt in the slots."""
         self._pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
@@ -139,7 +129,6 @@ class LocalEngine:
         return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        """Return the difference of two tokens' raw logits after `context`."""
         with self._pool.sequence(context) as sequence:
             for _ in self._begin(sequence, GenerationRequest(context, GenerationSettings())).read():
                 pass

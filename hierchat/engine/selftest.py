@@ -1,7 +1,6 @@
 """Test at start-up that a position gets the same bits whatever else is in its segment.
 
-Written against the contract of sequences: every backend takes the same test. What it found is kept in the cache folder
-under a key that names all that bits may depend on, so that the test runs once per model, backend and machine."""
+What it found is kept in the cache folder under a key that names all that bits may depend on: the test runs once."""
 
 from __future__ import annotations
 
@@ -259,9 +258,8 @@ def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
     found = expected(model.to(device, dtype), 64)
     if found is None:
         raise NotRight("a small model cannot be computed there")
-    if wanted is not None and (off := difference(found, wanted)) > (
-        CLOSE if dtype == torch.float32 else ROUGHLY
-    ):
+    most = CLOSE if dtype == torch.float32 else ROUGHLY
+    if wanted is not None and (off := difference(found, wanted)) > most:
         raise NotRight(
             f"it computes a small model {off:.1f} standard deviations from what the processor does"
         )

@@ -145,7 +145,6 @@ class CudaRunner(Runner):
         key: str | None = None,
         regime: tuple[int, int] | None = None,
         graphs: Graphs[Out | None] | None = None,
-        sequences: int = 1,
     ) -> None:
         """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
         self.context_length: int = context_length or model.config.max_position_embeddings
@@ -156,8 +155,10 @@ class CudaRunner(Runner):
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
-        self._free = [self._slots() for _ in range(sequences)]
-        self.most_sequences = sequences
+        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
+        room = self.context_length + 3 * DEPTH
+        self._free = [StaticSlots(model.config, room, model.dtype, self.device)]
+        self.most_sequences = 1
         self._rows: LateRows | None = None
         self._flying = False
         self._pinned = torch.empty(0)
@@ -218,7 +219,7 @@ class CudaRunner(Runner):
             segment = self._segments[width]
             self.land()
             segment.fill(tokens, parents, slots.length, begin)
-            segment.view = _view(slots.length + begin + width)
+            segment.view = max(FIRST_VIEW, 1 << (slots.length + begin + width - 1).bit_length())
             self._flying = True
             out = self._graphs.run(
                 (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
@@ -286,10 +287,6 @@ class CudaRunner(Runner):
         found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
         return self._fetch(found)
 
-    def _slots(self) -> StaticSlots:
-        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
-        return StaticSlots(self.model.config, self.context_length + 3 * DEPTH, self.model.dtype, self.device)
-
     def _prove(self) -> Proof:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
         sequence = self.open()
@@ -327,13 +324,6 @@ class CudaSequence(SlottedSequence):
         self.runner.release(self.slots)
 
 
-def _view(positions: int) -> int:
-    view = FIRST_VIEW
-    while view < positions:
-        view *= 2
-    return view
-
-
 # 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards
 # have. bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks
 # the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
@@ -362,8 +352,7 @@ def fuse() -> bool:
 
 
 def fused_choice(
-    choice: Choice,
-    capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability,
+    choice: Choice, capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability
 ) -> Choice:
     """`choice`, and the kernel in any case for 2 to DEPTH rows on what has tensor cores for this dtype."""
 

@@ -128,8 +128,6 @@ class StaticLayer(SlotLayer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write a segment where `slots.writing` says; returns all slots."""
-        assert self.keys is not None
-        assert self.values is not None
         self.keys.index_copy_(2, self.slots.writing, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.slots.writing, value_states.to(self.values.dtype))
         return self.keys, self.values

@@ -139,18 +139,15 @@ class DraftedEngine(RemoteEngine):
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
-        """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
         engine = copy.copy(self)
         engine._user, engine._reply, engine._drafts = user, reply, drafts
         engine._learns, engine._anew = learns, anew
         return engine
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
@@ -221,7 +218,8 @@ class _DrafterSteps(Counted):
             room = len(step.tokens) if self._sent is None else self._sent - self._given
             if room < len(step.tokens) and not (last and ended and room > 0):
                 break
-            taken.append(_first(step, room))
+            parts = ("tokens", "sources", "matches", "chances")
+            taken.append(replace(step, **{name: getattr(step, name)[:room] for name in parts}))
             self._steps += 1
             self._given += len(taken[-1].tokens)
         yield from self._timed(taken)
@@ -269,15 +267,4 @@ def _step(data: Mapping[str, Any]) -> Step:
         draft_ms=float(data["draft_ms"]),
         forward_ms=float(data["forward_ms"]),
         batch_size=int(data["together"]),
-    )
-
-
-def _first(step: Step, tokens: int) -> Step:
-    """Cut a step to its first tokens."""
-    return replace(
-        step,
-        tokens=step.tokens[:tokens],
-        sources=step.sources[:tokens],
-        matches=step.matches[:tokens],
-        chances=step.chances[:tokens],
     )

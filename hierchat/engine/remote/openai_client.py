@@ -107,11 +107,6 @@ class OpenAIClient:
         """Make the client of a server that stands in models.yaml."""
         return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the server runs on this machine: then no proxy stands between."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
-
     def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
         """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
@@ -202,7 +197,7 @@ class OpenAIClient:
         timeout = httpx2.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds or _CONNECT_SECONDS))
         http = httpx2.AsyncClient(
             timeout=timeout,
-            trust_env=not self.is_here,
+            trust_env=self.host not in ("127.0.0.1", "localhost", "::1"),  # no proxy to this machine
             follow_redirects=False,
             event_hooks={"request": [private]},
         )

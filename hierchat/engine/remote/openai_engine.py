@@ -218,22 +218,16 @@ class RemoteEngine:
         except ServerError as error:
             status = error.failure.status
             if thinking and status in NOT_TAKEN:
-                yield from self._unthinking(body, stop, begun)
+                for number, chunk in enumerate(self._chunks(body, {}, stop, begun)):
+                    if not number:  # that is why the first request was refused
+                        yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
+                    yield chunk
                 return
             if begun and status == _BAD_REQUEST:
                 raise ServerError(
                     f"It does not go on with this reply: ask for the rest in a message. {error}"
                 ) from error
             raise
-
-    def _unthinking(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
-        """Ask without how much to think, and say so if that is why the first request was refused."""
-        said = False
-        for chunk in self._chunks(body, {}, stop, begun):
-            if not said:
-                yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
-                said = True
-            yield chunk
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
         asked = request_fields(settings.model_dump(mode="json"))
@@ -271,9 +265,7 @@ class Counted:
         # A piece is a token, unless the server tells.
         new = max(tokens - self._count, 0) if tokens is not None else 1
         if self._pieces == 2 and text:
-            spent *= (
-                2  # nothing tells the first token's time from that of reading; it is taken to be the second's
-            )
+            spent *= 2  # nothing tells the first token's time from reading: it is taken to be the second's
         self._count += new
         self._late += spent
         if new:

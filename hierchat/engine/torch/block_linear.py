@@ -106,12 +106,8 @@ def can_pack(model: nn.Module) -> bool:
     if "fbgemm" not in torch.backends.quantized.supported_engines:
         return False
     limit = torch.finfo(torch.float16).max
-    linears = [module for module in model.modules() if type(module) is nn.Linear]
-    for linear in linears:
-        low, high = linear.weight.detach().aminmax()
-        if not (-limit < low and high < limit):
-            return False
-    return bool(linears)
+    ranges = [one.weight.detach().aminmax() for one in model.modules() if type(one) is nn.Linear]
+    return bool(ranges) and all(-limit < low and high < limit for low, high in ranges)
 
 
 def pack(model: nn.Module) -> None:

@@ -122,8 +122,8 @@ def lay_out(
         members.append([node for node in branch if node not in taken])
         taken.update(branch)
 
-    height = _multiple(max(len(own) for own in members), ROWS)
-    view = _multiple(start + len(parents), bucket)
+    height = -(-max(len(own) for own in members) // ROWS) * ROWS
+    view = -(-(start + len(parents)) // bucket) * bucket
     rows = torch.zeros(len(branches) * height, dtype=torch.long)
     place = torch.zeros(len(parents), dtype=torch.long)
     for index, own in enumerate(members):
@@ -164,10 +164,6 @@ def _branches(
         order[index, start - shared + len(branch) :] = start + torch.tensor(rest, dtype=torch.long)
     columns = (order - shared).repeat_interleave(height, dim=0)
     return Branches(shared, columns.to(device), order.view(-1).to(device), len(branches))
-
-
-def _multiple(number: int, of: int) -> int:
-    return -(-number // of) * of
 
 
 NAME = "hierchat_segment"
@@ -281,10 +277,5 @@ class Sight:
         return self
 
 
-def sight(*, mask_function: Rule, **unused: Any) -> Sight:
-    """See Sight."""
-    return Sight(mask_function)
-
-
 AttentionInterface.register(NAME, block_attention)
-AttentionMaskInterface.register(NAME, sight)
+AttentionMaskInterface.register(NAME, lambda *, mask_function, **unused: Sight(mask_function))

@@ -16,6 +16,8 @@ class SlotLayer(CacheLayerMixin):
 
     is_sliding = False
     is_croppable = True
+    keys: torch.Tensor
+    values: torch.Tensor
 
     def __init__(self, slots: TorchSlots) -> None:
         super().__init__()
@@ -34,8 +36,6 @@ class SlotLayer(CacheLayerMixin):
         """Write the segment behind the committed slots; returns all slots."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
         begin, end = self.slots.length, self.slots.length + key_states.shape[2]
         self.keys[:, :, begin:end] = key_states
         self.values[:, :, begin:end] = value_states
@@ -54,8 +54,6 @@ class SlotLayer(CacheLayerMixin):
         """Move `sources` slots to begin, begin + 1, ... (the accepted branch of a tree)."""
         if not self.is_initialized:  # it uses those of another layer
             return
-        assert self.keys is not None
-        assert self.values is not None
         end = begin + len(sources)
         self.keys[:, :, begin:end] = self.keys[:, :, sources]
         self.values[:, :, begin:end] = self.values[:, :, sources]

@@ -88,7 +88,9 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         before = self.state.inputs
         if before is None:
             before = inputs.new_zeros(conv_kernel_size - 1, inputs.shape[1])
-        self._windows = _gathered(torch.cat((before, inputs)), self.slots.windows(conv_kernel_size))
+        rows, places = torch.cat((before, inputs)), self.slots.windows(conv_kernel_size)
+        # rows[places], which torch copies number by number
+        self._windows = rows.index_select(0, places.view(-1)).view(*places.shape, -1)
         return self._windows.transpose(1, 2).as_subclass(Windows)
 
     def update_recurrent_state(
@@ -193,11 +195,6 @@ class StateSlots(TorchSlots):
         return StateMark(self.length, tuple(layer.state for layer in self._states))
 
 
-def _gathered(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """rows[places], which torch copies number by number."""
-    return rows.index_select(0, places.view(-1)).view(*places.shape, -1)
-
-
 def keeps_states(config: Any) -> list[bool]:
     """By layer, whether it keeps a running state."""
     kinds = getattr(config, "layer_types", None) or []
@@ -235,7 +232,9 @@ def scan(
     last = np.empty(shape if ends else (0, *shape[1:]), np.float32)
     out = np.zeros((len(values), heads, width), np.float32)
     changes = np.empty_like(out)
-    query, key, value, fade, rate = (_floats(tensor) for tensor in (queries, keys, values, fades, rates))
+    query, key, value, fade, rate = (
+        tensor.float().contiguous().numpy() for tensor in (queries, keys, values, fades, rates)
+    )
 
     def job(run: Run) -> None:
         advance(run, query, key, value, fade, rate, parents, first, changes, last, out, corrects)
@@ -268,10 +267,6 @@ def _behind(
 def _shared(share: Share, job: Callable[[Run], None]) -> None:
     counters = np.zeros(COUNTER, np.int64)
     share(lambda rank: job(Run(counters.ctypes.data, 1, rank, NO_CYCLES)))
-
-
-def _floats(tensor: torch.Tensor) -> Floats:
-    return tensor.float().contiguous().numpy()
 
 
 @kernel
@@ -392,7 +387,9 @@ def _delta_rule(
     if value.device.type == PROCESSOR:
         query, key = query[:, 0].float(), key[:, 0].float()
         if use_qk_l2norm_in_kernel:
-            query, key = _normed(query), _normed(key)
+            query, key = (
+                rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6) for rows in (query, key)
+            )
         query = query * query.shape[-1] ** -0.5
         fades = g[:, 0].float().exp()
         out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
@@ -405,10 +402,6 @@ def _delta_rule(
         )
         initial_state.put(node, state)
     return out, None
-
-
-def _normed(rows: torch.Tensor) -> torch.Tensor:
-    return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
 
 
 def _selective_update(

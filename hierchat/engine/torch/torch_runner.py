@@ -161,11 +161,7 @@ class TorchRunner(Runner):
         slots.reserve(slots.length + len(ids))
         slots.begin(parents, follows, reading=not logits)
         layout = lay_out(
-            slots.length,
-            follows,
-            bucket=self._bucket,
-            dtype=self.model.dtype,
-            device=self.device,
+            slots.length, follows, bucket=self._bucket, dtype=self.model.dtype, device=self.device
         )
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)
