@@ -94,8 +94,6 @@ def _uncaught_in_thread(caught: threading.ExceptHookArgs) -> None:
 
 
 class _Terminal(logging.StreamHandler):
-    """Writes all records to the terminal."""
-
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

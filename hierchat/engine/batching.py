@@ -160,9 +160,6 @@ class ContinuousBatch:
         """The replies that are being written."""
         return [one.reply for one in self._running if not one.reply.left and one.reply.finish is None]
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     def _next(self, request: _Running) -> Step:
         while True:
             with self._changed:

@@ -94,10 +94,9 @@ class LatencyCurve:
     def state(self) -> bytes:
         """Return what was learned, in proportion to the cost of one position, since milliseconds differ from day to
         day."""
-        mean, covariance = self._mean / self._mean[0], self._covariance / self._mean[0] ** 2
-        return json.dumps(
-            {"mean": _rounded(mean), "covariance": _rounded((covariance + covariance.T) / 2)}
-        ).encode()
+        covariance = self._covariance / self._mean[0] ** 2
+        learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}
+        return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
 
     def restore(self, state: bytes) -> None:
         """Begin where an earlier run ended. Raises ValueError if its state is damaged.
@@ -141,10 +140,6 @@ class LatencyCurve:
     def within(self, ms: float, context: int) -> int:
         """Count the positions that a step may have to take no longer; at least one."""
         return max(bisect_right(self.step_ms(context), ms), 1)
-
-
-def _rounded(values: NDArray[np.float64]) -> list[Any]:
-    return np.round(values, 6).tolist()
 
 
 def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
@@ -196,16 +191,11 @@ def reading_rates(threads: int, size: int, passes: int, at_once: int) -> list[fl
     MemoryError."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
     with ThreadPoolExecutor(threads) as pool:
-        add_up(pieces, pool)
+        sum(pool.map(_sum, pieces))
         rates = []
         for place in [*range(0, len(pieces), at_once)] * passes:
             read = pieces[place : place + at_once]
             began = time.perf_counter()
-            add_up(read, pool)
+            sum(pool.map(_sum, read))
             rates.append(sum(one.nbytes for one in read) / (time.perf_counter() - began) / 1e9)
     return rates
-
-
-def add_up(pieces: Sequence[NDArray[np.int64]], pool: ThreadPoolExecutor) -> int:
-    """Add up all numbers: each is read once."""
-    return sum(pool.map(_sum, pieces))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 
+import numpy as np
+
 from hierchat.config import GenerationSettings
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
@@ -14,7 +16,7 @@ from hierchat.engine.generation import Detokenizer, Generation
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from hierchat.engine.sampling.sampler import prepare
+from hierchat.engine.sampling.sampler import top_tokens
 from hierchat.engine.verification import Rows, Sampler
 
 
@@ -42,7 +44,7 @@ class LocalEngine:
         self._detokenizer = Detokenizer(decode, self.end_ids)
         self._pool = SequencePool(sequence, places)
         self._batch = ContinuousBatch(self.runner, self.latency)
-        prepare()
+        top_tokens(np.zeros(1, np.float32), 1)  # compiled now: the first reply need not wait for it
 
     @property
     def sequence(self) -> CachedSequence:
@@ -106,10 +108,7 @@ class LocalEngine:
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
         """Measure a step of the fastest plain decoding where the slots stand now, in milliseconds: median of
-        `forwards`. While several replies are being written, of all of them together.
-
-        Nothing is committed: the next turn finds the slots as they were.
-        """
+        `forwards`. While several replies are being written, of all of them together. Nothing is committed."""
         times = []
         for _ in range(forwards + 1):
             with self._batch.paused():

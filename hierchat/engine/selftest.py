@@ -185,7 +185,6 @@ def _version(package: str) -> str | None:
 
 @cache
 def _sources() -> str:
-    """Hash the engine's own code."""
     folder = Path(__file__).parent
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
@@ -195,7 +194,6 @@ def _sources() -> str:
 
 # A self-test compares a runner with itself, so kernels that are wrong in the same way everywhere pass it. So a
 # runner is also compared with transformers itself, and a GPU with the processor, on a few tokens.
-
 
 TEXT, LATEST = 24, 4
 """Tokens of the text, and how many of them are a segment behind the others."""
@@ -229,8 +227,7 @@ def require_agreement(runner: Runner, wanted: NDArray[np.float32] | None) -> Non
     try:
         text = text_of(runner.vocabulary)
         sequence.read(text[:-LATEST])
-        rows = sequence.forward(text[-LATEST:], range(-1, LATEST - 1))
-        found = np.array([rows[node] for node in range(LATEST)])
+        found = _rows(sequence, text[-LATEST:], range(-1, LATEST - 1))
     finally:
         sequence.close()
     if not np.isfinite(found).all():

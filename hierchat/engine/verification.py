@@ -211,9 +211,6 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
         path.append(at + 1)
 
 
-# How likely the chosen tokens were, and which others would have been.
-
-
 class TokenLogprob(NamedTuple):
     """Natural logarithms of probabilities as the model has them: before grammar, penalties, bias and temperature."""
 

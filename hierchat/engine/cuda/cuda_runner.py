@@ -112,7 +112,6 @@ class Graphs(Generic[T]):
         return self._held[key].out
 
     def clear(self) -> None:
-        """Drop all."""
         self._held.clear()
 
     def _make_room(self, size: int) -> None:
@@ -172,11 +171,8 @@ class CudaRunner(Runner):
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
             sequence.close()
-
-    @property
-    def refused(self) -> str:
+        self.refused = self._graphs.refused
         """Why it runs without graphs though they were wanted; empty where it does not."""
-        return self._graphs.refused
 
     def open(self) -> CudaSequence:
         if not self._free:
@@ -329,7 +325,6 @@ class CudaSequence(SlottedSequence):
 # the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
 # row's bits depend on which of the two was taken, so on the number of rows, and such a forward writes the
 # unpacked matrix to memory first.
-
 
 _CHOICE = "_gemm_4bit_use_custom_fn"
 """Function of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""

@@ -15,15 +15,12 @@ from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 
-# A segment at fixed addresses: what a CUDA graph reads in place of arguments.
-
-
 DEPTH = 128
 """Most nodes of a segment."""
 
 
 class StaticSegment:
-    """The rows of one forward on the device, filled from the host in one copy.
+    """The rows of one forward at fixed addresses on the device, filled from the host in one copy.
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
@@ -111,9 +108,6 @@ def attend_plainly(
 AttentionInterface.register(NAME, row_attention)
 
 
-# Key-value slots at fixed addresses, for CUDA graphs.
-
-
 class StaticLayer(SlotLayer):
     """One layer's part of StaticSlots: keys and values [1, kv, slots, d]."""
 
@@ -134,7 +128,7 @@ class StaticLayer(SlotLayer):
 
 
 class StaticSlots(TorchSlots):
-    """All layers' slots in one tensor, zeroed so that unseen ones hold finite numbers."""
+    """All layers' slots in one tensor for CUDA graphs, zeroed so that unseen ones hold finite numbers."""
 
     writing: torch.Tensor
     """[rows] slots that the present forward fills."""

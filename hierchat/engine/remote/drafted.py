@@ -82,8 +82,14 @@ class DrafterChannel:
         with self._lock:
             for _ in range(1 if self._socket is None else 2):  # it closes what was silent for long
                 try:
-                    answer = self._exchange(line)
-                    break
+                    if self._socket is None:
+                        self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
+                        self._lines = self._socket.makefile("rb")
+                    self._socket.sendall(line)
+                    answer = json.loads(self._lines.readline() or b"-")
+                    if isinstance(answer, dict):
+                        break
+                    raise ValueError("no object")
                 except (OSError, ValueError):
                     self.close()
             else:
@@ -95,17 +101,6 @@ class DrafterChannel:
             raise DrafterError(f"The drafter in vLLM refused. {answer.get('message', '')}".strip())
         return answer
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
-        if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
-            self._lines = self._socket.makefile("rb")
-        self._socket.sendall(line)
-        answer = json.loads(self._lines.readline() or b"-")
-        if not isinstance(answer, dict):
-            raise ValueError("no object")
-        return answer
-
 
 ASK_SECONDS = 0.08
 """Between two requests for a reply's steps: as often as the page is drawn."""
@@ -115,26 +110,19 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
+    """Asks vLLM, whose drafter learns there, and which tells texts of tokens (LearnsElsewhere)."""
 
     def __init__(
         self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
     ) -> None:
         super().__init__(server, model, context_length)
+        self.backend = f"vLLM at {server.url}, drafted by hierchat"
+        self.place = f"{server.host} {model.name}"  # the same after vLLM was started again on another port
         self._channel = channel
         self._user = self._reply = ""
         self._drafts = self._learns = True
         self._anew = False
         self._salt = secrets.token_hex(8)
-
-    @property
-    def backend(self) -> str:
-        return f"vLLM at {self._server.url}, drafted by hierchat"
-
-    @property
-    def place(self) -> str:
-        """Where the drafter keeps what it learns: the same after vLLM was started again on another port."""
-        return f"{self._server.host} {self._model.name}"
 
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False

@@ -327,9 +327,6 @@ def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
     return f"The server at {entry.url} could not do it. {said}"
 
 
-# What settings of a reply are called in OpenAI's protocol
-
-
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "logit_bias", "seed", "stop")
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 _FIELDS = {name: name for name in _SAMPLING + _PENALTIES} | {"max_new_tokens": "max_tokens"}

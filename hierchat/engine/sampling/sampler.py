@@ -137,7 +137,6 @@ def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts |
 # whether it is in the nucleus, and where it is not, neither is what is less likely, and the race is run
 # again above it.
 
-
 UNSURE = 1e-4
 """Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight
 exp(-x) off by about 2e-7 (1 + x) of itself, below 1e-5 wherever weights add up to anything, and a sum by 3e-5."""
@@ -319,11 +318,6 @@ def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
     found = np.full(count, -1, np.int32)
     _top(row, found, np.empty(count, np.float32))
     return found
-
-
-def prepare() -> None:
-    """Compile, or read what was compiled, so that the first reply need not wait for it."""
-    top_tokens(np.zeros(1, np.float32), 1)
 
 
 @kernel

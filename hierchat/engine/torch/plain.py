@@ -2,8 +2,7 @@
 
 What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
 back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
-node is a forward of its own, so drafts would bring nothing.
-"""
+node is a forward of its own, so drafts would bring nothing."""
 
 from __future__ import annotations
 
@@ -123,7 +122,7 @@ class PlainRunner(Runner):
         self.vocabulary = len(expected)
         most = (TOLERANCE if self.backend == "float32" else ROUGHLY) * float(expected.std())
         for self.way in WAYS[:2]:
-            with suppress(Exception):  # a way that raises is none
+            with suppress(Exception):  # read in two, and again after others; a way that raises is none
                 begun, _ = self.read(text[: PROBE // 2], TextState())
                 self.read([*text[: PROBE // 2], *text[:3]], begun)
                 if np.abs(self.read(text, begun)[1] - expected).max() <= most:

@@ -42,8 +42,6 @@ class SlotLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def grow(self, capacity: int) -> None:
-        if not self.is_initialized:
-            return
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = old.new_zeros((1, old.shape[1], capacity, old.shape[3]))
@@ -52,8 +50,6 @@ class SlotLayer(CacheLayerMixin):
 
     def keep(self, sources: torch.Tensor, begin: int) -> None:
         """Move `sources` slots to begin, begin + 1, ... (the accepted branch of a tree)."""
-        if not self.is_initialized:  # it uses those of another layer
-            return
         end = begin + len(sources)
         self.keys[:, :, begin:end] = self.keys[:, :, sources]
         self.values[:, :, begin:end] = self.values[:, :, sources]
@@ -105,7 +101,8 @@ class TorchSlots(Cache):
         self.length = length
 
     def _keyed(self) -> list[SlotLayer]:
-        return [layer for layer in self.layers if isinstance(layer, SlotLayer)]
+        """List the layers that have keys; others keep states, or use those of another layer."""
+        return [layer for layer in self.layers if isinstance(layer, SlotLayer) and layer.is_initialized]
 
     def _rounded(self, slots: int) -> int:
         """Whole buckets, and one more: a segment's view may reach past its last slot."""

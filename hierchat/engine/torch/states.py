@@ -1,7 +1,7 @@
 """Layers that keep a running state beside those that keep keys and values: short convolutions, Gated DeltaNet, Mamba 2.
 
 A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
-follows, and what is committed is the state behind a node. by_node.py has transformers' modules compute it so."""
+follows, and what is committed is the state behind a node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ Share: TypeAlias = Callable[[Callable[[int], Any]], None]
 
 
 def alone(job: Callable[[int], Any]) -> None:
-    """In this thread."""
     job(0)
 
 
@@ -208,7 +207,6 @@ def keeps_states(config: Any) -> list[bool]:
 # and wait for its threads in each. States of one head stay in the cache, and are forgotten. Of a tree what
 # is kept is each node's change: the state behind what is committed is made once more from these.
 
-
 Floats = NDArray[np.float32]
 
 
@@ -325,7 +323,6 @@ def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-un
 # such a module as if every row were a text of one token. Its projections go over all rows at once. The
 # state is brought up to date node by node: on a processor by a kernel of ours, else by the module's own
 # rule for a single token. So a node gets the same bits in any segment.
-
 
 PROCESSOR = "cpu"
 """The kind of device that has a kernel of ours."""
