@@ -193,8 +193,6 @@ class FewerTokens(CachedSequence):
 
 
 class _AllTokens(Rows):
-    """Rows over all of the target's tokens, of a model that knows only some."""
-
     def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
         self._rows, self._known, self._vocabulary = rows, known, vocabulary
         self.recorded = rows.recorded

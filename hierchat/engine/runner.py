@@ -1,5 +1,4 @@
-"""Contracts of model runners (weights and kernels) and of their sequences, which hold the key-value slots of one text
-each."""
+"""Contracts of model runners (weights and kernels) and of their sequences: the key-value slots of one text each."""
 
 from __future__ import annotations
 

@@ -166,7 +166,6 @@ def _path(node: int) -> list[int]:
 
 @cache
 def _processor() -> str:
-    """Name the processor and its instruction sets."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         wanted = ("model name", "flags", "Features")

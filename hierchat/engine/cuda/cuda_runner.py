@@ -26,8 +26,7 @@ from hierchat.engine.torch.slots import SlottedSequence
 from hierchat.engine.torch.torch_runner import gpu, precision
 from hierchat.engine.verification import LateRows, Rows
 
-# CUDA graphs, captured when first needed; those unused the longest go where all together take too much
-# memory.
+# CUDA graphs, captured when first needed; those unused the longest go where all together take too much memory.
 
 
 log = logging.getLogger(__name__)
@@ -105,7 +104,8 @@ class Graphs(Generic[T]):
                 self.clear()
                 self._capture = None
                 return body()
-            self._make_room(graph.size)
+            while self._held and sum(one.size for one in self._held.values()) + graph.size > self._cap:
+                self._held.popitem(last=False)
             self._held[key] = graph
         self._held.move_to_end(key)
         self._held[key].replay()
@@ -113,10 +113,6 @@ class Graphs(Generic[T]):
 
     def clear(self) -> None:
         self._held.clear()
-
-    def _make_room(self, size: int) -> None:
-        while self._held and sum(graph.size for graph in self._held.values()) + size > self._cap:
-            self._held.popitem(last=False)
 
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
@@ -311,7 +307,6 @@ class CudaSequence(SlottedSequence):
         self.runner.land()
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Returns while the device still computes."""
         part = self.segment = list(tokens)
         return self.runner.rows(self.slots, part, parents, padded)
 
@@ -320,11 +315,10 @@ class CudaSequence(SlottedSequence):
         self.runner.release(self.slots)
 
 
-# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards
-# have. bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks
-# the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
-# row's bits depend on which of the two was taken, so on the number of rows, and such a forward writes the
-# unpacked matrix to memory first.
+# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.
+# bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks the whole matrix
+# instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A row's bits depend on which of
+# the two was taken, so on the number of rows, and such a forward writes the unpacked matrix to memory first.
 
 _CHOICE = "_gemm_4bit_use_custom_fn"
 """Function of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""

@@ -19,8 +19,7 @@ from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
 from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
 
-# The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
-# each way.
+# The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line each way.
 
 
 PROTOCOL = 1

@@ -110,7 +110,7 @@ class OpenAIClient:
     def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
         """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
-            answer = runner.run(self._request("GET", "/v1/models", seconds))
+            answer = runner.run(self._request("/v1/models", seconds))
             return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> RemoteModel:
@@ -160,14 +160,14 @@ class OpenAIClient:
         tokens' probabilities, with which a stream would bring their texts."""
         with self._errors(model), asyncio.Runner() as runner:
             asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
-            answer = runner.run(self._request("POST", "/tokenize", _TEXTS_SECONDS, asked))
+            answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))
             marked: list[int] = []
             at = 0
             for length in lengths:
                 marked += [*(answer["tokens"] if at else ()), *tokens[at : at + length]]
                 at += length
             asked = {"model": model, "tokens": marked}
-            answer = runner.run(self._request("POST", "/detokenize", _TEXTS_SECONDS, asked))
+            answer = runner.run(self._request("/detokenize", _TEXTS_SECONDS, asked))
             found = str(answer["prompt"]).split(_MARK)
             if len(found) != len(lengths):
                 raise ValueError("a run of tokens without a text")
@@ -177,7 +177,7 @@ class OpenAIClient:
         """Return the context that llama.cpp's server tells elsewhere; 0 where it is another server."""
         try:
             with self._errors(), asyncio.Runner() as runner:
-                answer = runner.run(self._request("GET", "/props", _LIST_SECONDS))
+                answer = runner.run(self._request("/props", _LIST_SECONDS))
                 context = answer["default_generation_settings"]["n_ctx"]
         except ServerError:
             return 0
@@ -210,12 +210,10 @@ class OpenAIClient:
         ) as client:
             yield client
 
-    async def _request(
-        self, method: Literal["GET", "POST"], path: str, seconds: float, body: object = None
-    ) -> Any:
+    async def _request(self, path: str, seconds: float, body: object = None) -> Any:
         """Return the JSON of one answer. `path`: behind the server's address."""
         async with self._open(seconds) as client:
-            if method == "GET":
+            if body is None:
                 return await client.get(f"{self.url}{path}", cast_to=object)
             return await client.post(f"{self.url}{path}", cast_to=object, body=body)
 

@@ -15,8 +15,7 @@ from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
-# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
-# back.
+# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes back.
 
 
 NOT_TAKEN = (400, 422)
@@ -82,8 +81,7 @@ class Thoughts:
         return f"\n{CLOSES}\n\n" if was else ""
 
 
-# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their
-# tokens.
+# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their tokens.
 
 BYTES = 3
 """Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit

@@ -130,12 +130,11 @@ def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts |
     return row
 
 
-# The sampler's choice over a large vocabulary without going through all of it: the same token as the
-# definition's. Three things make it quick. Noise comes by blocks whose largest is known (gumbel.py), so that
-# of 152,000 tokens some dozens need noise of their own. Top-k, top-p and min-p all keep what is above some
-# logit, so that excluding is a comparison. And top-p needs no sorted vocabulary: the winner is asked
-# whether it is in the nucleus, and where it is not, neither is what is less likely, and the race is run
-# again above it.
+# The sampler's choice over a large vocabulary without going through all of it: the same token as the definition's.
+# Three things make it quick. Noise comes by blocks whose largest is known (gumbel.py), so that of 152,000 tokens some
+# dozens need noise of their own. Top-k, top-p and min-p all keep what is above some logit, so that excluding is a
+# comparison. And top-p needs no sorted vocabulary: the winner is asked whether it is in the nucleus, and where it is
+# not, neither is what is less likely, and the race is run again above it.
 
 UNSURE = 1e-4
 """Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight

@@ -81,7 +81,11 @@ class PlainRunner(Runner):
         if self.way == "anew":
             state = TextState()
         ids = torch.tensor([list(text)], device=self.device)
-        arguments = {"use_cache": self.way != "anew", **(_copied(state) or self._empty())}
+        kept = _copied(state)
+        if not kept and self.way != "anew" and self.model._supports_default_dynamic_cache():
+            name = "cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values"
+            kept = {name: DynamicCache(config=self.model.config.get_text_config(decoder=True))}
+        arguments = {"use_cache": self.way != "anew", **kept}
         if self._positions:
             arguments["position_ids"] = torch.arange(len(text), device=self.device)[None]
         given = self.model.prepare_inputs_for_generation(
@@ -97,13 +101,6 @@ class PlainRunner(Runner):
         if "mems" in kept or "past_buckets_states" in kept:  # what two old models call them
             kept = {"past_key_values": next(iter(kept.values()))}
         return TextState(len(text), kept), out.logits[0, -1].float().numpy(force=True)
-
-    def _empty(self) -> dict[str, Any]:
-        """What a model is given before its first token."""
-        if self.way == "anew" or not self.model._supports_default_dynamic_cache():
-            return {}
-        name = "cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values"
-        return {name: DynamicCache(config=self.model.config.get_text_config(decoder=True))}
 
     def _find_way(self) -> Way:
         """The first way whose logits are those of the text at once."""

@@ -15,10 +15,9 @@ from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function
 
-# Where each node of a segment stands: rows, branches and positions of one forward. A row's attention is
-# summed in order of position over chunks of fixed size, whatever else is in the segment. TorchSlots of a chain
-# are in order of position as they lie; for a tree this module says how to reorder them branch by branch
-# (docs/architecture.md: exact trees).
+# Where each node of a segment stands: rows, branches and positions of one forward. A row's attention is summed in order
+# of position over chunks of fixed size, whatever else is in the segment. TorchSlots of a chain are in order of position
+# as they lie; for a tree this module says how to reorder them branch by branch (docs/architecture.md: exact trees).
 
 
 CHUNK = 128

@@ -137,10 +137,8 @@ class StateSlots(TorchSlots):
         self._windows: dict[int, torch.Tensor] = {}
         self._marks: list[StateMark] = []
         self._recent: deque[StateMark] = deque(maxlen=0)
-        layers = iter(self._states)
-        for at, kept in enumerate(keeps):
-            if kept:
-                self.layers[at] = next(layers)
+        for at, layer in zip(np.flatnonzero(keeps), self._states, strict=True):
+            self.layers[at] = layer
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
         if self.reading and reading and self._marks:
