@@ -176,7 +176,6 @@ class CudaRunner(Runner):
         return CudaSequence(self, self._free.pop())
 
     def release(self, slots: StaticSlots) -> None:
-        """A sequence's slots are free."""
         slots.rollback(0)
         self._free.append(slots)
 
@@ -220,12 +219,9 @@ class CudaRunner(Runner):
                 parts.append((out[0][:count], out[1][:count]))
                 if len(tokens) > most:  # the next part's graph may use the same memory
                     parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
-        if len(parts) == 1:
-            return parts[0]
-        empty = torch.empty(0, device=self.device)
-        return (
-            (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
-        )
+        if len(parts) < 2:
+            return parts[0] if parts else (torch.empty(0), torch.empty(0))
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
         """What a graph records: nothing but tensors at fixed addresses decides what it does."""

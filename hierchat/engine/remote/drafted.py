@@ -209,21 +209,16 @@ class _DrafterSteps(Counted):
             taken.append(replace(step, **{name: getattr(step, name)[:room] for name in parts}))
             self._steps += 1
             self._given += len(taken[-1].tokens)
-        yield from self._timed(taken)
-        return ended
-
-    def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """Add the text, and the time that the drafter does not know of."""
-        if not steps:
-            return
-        known = sum(step.draft_ms + step.forward_ms for step in steps)
-        for number, step in enumerate(steps):
+        known = sum(step.draft_ms + step.forward_ms for step in taken)
+        for number, step in enumerate(taken):
             yield replace(
                 step,
                 waited_ms=max(self._spent - known, 0.0) if number == 0 else 0.0,
-                text=self._text if number == len(steps) - 1 else "",
+                text=self._text if number == len(taken) - 1 else "",
             )
-        self._text, self._spent = "", 0.0
+        if taken:
+            self._text, self._spent = "", 0.0
+        return ended
 
     def _without(self) -> Iterator[Step]:
         """Yield what the drafter reported nothing of."""
