@@ -20,7 +20,7 @@ from hierchat.checks.questions import RequestError, unknown
 from hierchat.checks.runs import machine, say
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.latency import gigabytes_per_second
+from hierchat.engine.latency import PIECES, reading_rates
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.progress import terminal_progress
@@ -222,7 +222,8 @@ def _peers(
 
 def limits(runner: CpuRunner, contexts: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     """Compute what limits a forward: by context the bytes that it reads, and its rate against what all threads read."""
-    most = gigabytes_per_second(runner.team.threads)
+    threads = runner.team.threads
+    most = median(reading_rates(threads, 2**30, 9, threads * PIECES))  # more than caches hold
     held = len(runner.slots[0].keys) * CHUNK
     per_position = sum(part.nbytes for kind in runner.slots for part in kind) // held
     found: dict[str, Any] = {"gigabytes_per_second": round(most, 1), "contexts": {}}

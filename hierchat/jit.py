@@ -43,17 +43,12 @@ def supported() -> list[str]:
     return [name for name in INSTRUCTION_SETS if all(features.get(need) for need in _NEEDS[name])]
 
 
-def _chosen() -> str:
-    wish = os.environ.get("HIERCHAT_INSTRUCTIONS")
-    if wish and wish not in supported():
-        raise InstructionsError(
-            f"HIERCHAT_INSTRUCTIONS={wish}: this processor can do {', '.join(supported())}. Unset it."
-        )
-    return wish or supported()[0]
-
-
-INSTRUCTIONS = _chosen()
+INSTRUCTIONS = os.environ.get("HIERCHAT_INSTRUCTIONS") or supported()[0]
 """What the kernels of this process are compiled for; HIERCHAT_INSTRUCTIONS overrides the choice."""
+if INSTRUCTIONS not in supported():
+    raise InstructionsError(
+        f"HIERCHAT_INSTRUCTIONS={INSTRUCTIONS}: this processor can do {', '.join(supported())}. Unset it."
+    )
 LANES = LANES_OF[INSTRUCTIONS]
 
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -93,8 +94,6 @@ def _uncaught_in_thread(caught: threading.ExceptHookArgs) -> None:
 
 
 class _Terminal(logging.StreamHandler):
-    """Writes all records to the terminal."""
-
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -121,7 +120,9 @@ class _LogFile(RotatingFileHandler):
     def _open(self) -> Any:
         path = Path(self.baseFilename)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return open(path, "a", encoding=self.encoding, errors=self.errors, opener=_open_private)
+        return open(
+            path, "a", encoding=self.encoding, errors=self.errors, opener=partial(os.open, mode=0o600)
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         self.broken = False
@@ -129,10 +130,6 @@ class _LogFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         self.broken = True
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 class _WithoutText(logging.Formatter):

@@ -29,7 +29,6 @@ from hierchat.engine.generation import (
     GenerationRequest,
     common_prefix,
     loop_at_end,
-    step_batch,
 )
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
@@ -145,11 +144,15 @@ class Streams:
         writing = sorted(self._replies.items())
         if not writing:
             return []
-        steps = step_batch(self._runner, [reply for _, reply in writing])
-        for stream, reply in writing:
+        for _, reply in writing:
+            reply.propose()
+        rows = self._runner.forward([reply.segment() for _, reply in writing])
+        found = []
+        for (stream, reply), mine in zip(writing, rows, strict=True):
+            found.append((stream, reply.take(mine, alone=len(writing) == 1).tokens[0]))
             if reply.finish:
                 self.stop(stream)
-        return [(stream, step.tokens[0]) for (stream, _), step in zip(writing, steps, strict=True)]
+        return found
 
     def close(self) -> None:
         """Release what was opened."""

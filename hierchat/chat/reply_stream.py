@@ -17,7 +17,7 @@ from hierchat.chat.frames import DESERVED_TOKENS, Frame, Phase
 from hierchat.chat.statistics import ReplyStatistics, plan_of
 from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer
-from hierchat.engine.engine import GenerationRequest, LearnsElsewhere, MeasuresBaseline
+from hierchat.engine.engine import Compares, GenerationRequest, LearnsElsewhere
 from hierchat.language import _, later
 from hierchat.models.progress import ModelError
 from hierchat.runtime.history_index import DraftOrigins
@@ -115,7 +115,7 @@ class ReplyStream:
         )
         shown, sent = 0.0, time.monotonic() if self.sent is None else self.sent
         plain: list[float] = []
-        baseline = engine if isinstance(engine, MeasuresBaseline) else None
+        baseline = engine if isinstance(engine, Compares) else None
         if statistics.baseline == "measured" or not measure:
             baseline = None
         with closing(steps):

@@ -30,7 +30,7 @@ from hierchat.chat.statistics import (
 from hierchat.chat.titles import TitleWriter
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
-from hierchat.engine.engine import ContinuesText, TellsTexts
+from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import ALL, REPLIES, Written
@@ -271,7 +271,7 @@ class ChatService:
         self, served: ServedModel, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
     ) -> list[SourceRun]:
         """Asked of the server once, while the reply is as it is."""
-        if not isinstance(served.engine, TellsTexts):
+        if not isinstance(served.engine, LearnsElsewhere):
             return []
         lengths = tuple(span.length for span in spans)
         asked = (served.model_key, tuple(tokens), lengths)

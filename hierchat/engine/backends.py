@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -139,17 +140,14 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
 
         fuse()
 
-    def static(recording: bool) -> Callable[[], Runner]:
-        def make() -> Runner:
-            from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
+    def static(recording: bool) -> Runner:
+        from hierchat.engine.cuda.cuda_runner import CudaRunner, Graphs, Out
 
-            graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
-            runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
-            if runner.refused:
-                raise NotRight(f"no graph could be recorded: {runner.refused}")
-            return runner
-
-        return make
+        graphs: Graphs[Out | None] | None = None if recording else Graphs(capture=None)
+        runner = CudaRunner(model, context_length=context, key=key, graphs=graphs)
+        if runner.refused:
+            raise NotRight(f"no graph could be recorded: {runner.refused}")
+        return runner
 
     def slots() -> Runner:
         from hierchat.engine.torch.torch_runner import TorchRunner
@@ -160,24 +158,23 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
             raise NotRight("drafts would change words here")
         return runner
 
-    def plain(attention: Any) -> Callable[[], Runner]:
-        def make() -> Runner:
-            from hierchat.engine.torch.plain import PlainRunner
+    def plain(attention: Any) -> Runner:
+        from hierchat.engine.torch.plain import PlainRunner
 
-            if model.config._attn_implementation != attention:
-                model.set_attn_implementation(attention)
-            return PlainRunner(model, context_length=context)
-
-        return make
+        if model.config._attn_implementation != attention:
+            model.set_attn_implementation(attention)
+        return PlainRunner(model, context_length=context)
 
     found = []
     if slotted(config, loaded.device):
-        if _has_graphs(loaded) and graphed(config, context):
-            found += [Implementation("graphs", static(True)), Implementation("rows", static(False))]
+        on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+        if on_cuda and find_spec("triton") is not None and graphed(config, context):
+            found.append(Implementation("graphs", partial(static, True)))
+            found.append(Implementation("rows", partial(static, False)))
         found.append(Implementation("slots", slots))
-    found.append(Implementation("plain", plain(usual), drafts=False))
+    found.append(Implementation("plain", partial(plain, usual), drafts=False))
     if usual != "eager" and not loaded.device.startswith("cpu"):
-        found.append(Implementation("eager", plain("eager"), drafts=False))
+        found.append(Implementation("eager", partial(plain, "eager"), drafts=False))
     return found
 
 
@@ -232,8 +229,3 @@ def _answers(device: torch.device) -> bool:
         return within(ANSWER_S, add)
     except Exception:
         return False
-
-
-def _has_graphs(loaded: LoadedModel) -> bool:
-    on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
-    return on_cuda and find_spec("triton") is not None

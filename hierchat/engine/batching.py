@@ -160,9 +160,6 @@ class ContinuousBatch:
         """The replies that are being written."""
         return [one.reply for one in self._running if not one.reply.left and one.reply.finish is None]
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     def _next(self, request: _Running) -> Step:
         while True:
             with self._changed:
@@ -217,27 +214,24 @@ class ContinuousBatch:
             self._write(writing, reader, chunk)
         else:
             for one in writing:
-                self._write_alone(one)
+                with self._alone(one):
+                    one.reply.propose()
+                    segment = one.reply.segment()
+                    rows = one.reply.sequence.forward(segment.tokens, segment.parents, padded=one.padded)
+                    one.put(one.reply.take(rows))
 
     def _read(self, request: _Running, most: int) -> None:
-        began = time.perf_counter()
-        with request.failing():
+        with self._alone(request):
             step = request.reply.read_chunk(most)
             request.put(step)
             self._prefill.note(step.width, step.forward_ms)
-        self._others_waited(request, began)
 
-    def _write_alone(self, request: _Running) -> None:
+    @contextmanager
+    def _alone(self, request: _Running) -> Iterator[None]:
+        """Take a step of this reply alone, for which the others wait."""
         began = time.perf_counter()
         with request.failing():
-            reply = request.reply
-            reply.propose()
-            segment = reply.segment()
-            rows = reply.sequence.forward(segment.tokens, segment.parents, padded=request.padded)
-            request.put(reply.take(rows))
-        self._others_waited(request, began)
-
-    def _others_waited(self, request: _Running, began: float) -> None:
+            yield
         ms = (time.perf_counter() - began) * 1e3
         for other in self._running:
             if other is not request:

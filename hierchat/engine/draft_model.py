@@ -93,7 +93,10 @@ class CachedDraftModel:
     def verify(self, drafts: DraftTree) -> Sequence[int]:
         """Verify drafts in one forward: returns those that are its own choices, and one choice more, with which the
         text goes on. Empty where it was stopped before it had read the text."""
-        self._take_over()
+        if self._original:  # but for the last token: it opens the segment
+            held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
+            if held < end and self._original.tokens[:end] == self._text[:end]:
+                self._sequence.adopt(self._original, self._text[held:end])
         new = self._text[len(self._sequence.tokens) :]
         if len(new) > NEW_AT_ONCE:
             if not self._read(new[:-1]):
@@ -123,14 +126,6 @@ class CachedDraftModel:
         self._text += tokens
         for token in tokens:
             self._counts.add(token)
-
-    def _take_over(self) -> None:
-        """Adopt what the original has read of the text, but for its last token."""
-        if not self._original:
-            return
-        held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
-        if held < end and self._original.tokens[:end] == self._text[:end]:
-            self._sequence.adopt(self._original, self._text[held:end])
 
     def _read(self, tokens: Sequence[int]) -> bool:
         """Read all of these tokens; False where the reply was stopped on the way."""
@@ -170,11 +165,7 @@ class FewerTokens(CachedSequence):
         self._numbers = np.full(vocabulary, len(known) if others is None else others, np.int64)
         self._numbers[known] = np.arange(len(known))
         self._segment: Sequence[int] = ()
-        self._vocabulary = vocabulary
-
-    @property
-    def vocabulary(self) -> int:
-        return self._vocabulary
+        self.vocabulary = vocabulary
 
     def rollback(self, length: int) -> None:
         del self.tokens[length:]
@@ -202,8 +193,6 @@ class FewerTokens(CachedSequence):
 
 
 class _AllTokens(Rows):
-    """Rows over all of the target's tokens, of a model that knows only some."""
-
     def __init__(self, rows: Rows, known: NDArray[np.int64], vocabulary: int) -> None:
         self._rows, self._known, self._vocabulary = rows, known, vocabulary
         self.recorded = rows.recorded

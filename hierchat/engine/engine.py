@@ -85,46 +85,32 @@ class Engine(Protocol):
     @property
     def context_length(self) -> int:
         """Tokens of a prompt and its reply together."""
-        ...
 
     @property
     def exact(self) -> bool | None:
         """Whether drafts cannot change a token; None: not known."""
-        ...
 
     @property
     def backend(self) -> str:
         """Name what computes it, for the reader of a report."""
-        ...
 
     @property
     def places(self) -> int:
         """Replies that may be in progress at once."""
-        ...
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of one reply; the last one has `finish`. Called from several threads, up to `places` at
         once."""
-        ...
-
-
-@runtime_checkable
-class MeasuresBaseline(Protocol):
-    """An engine that can time its own plain decoding."""
-
-    def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
-        """Measure a step of plain decoding now, in milliseconds: median of `forwards`. Nothing is committed."""
-        ...
 
 
 @runtime_checkable
 class LearnsElsewhere(Protocol):
-    """An engine that keeps the replies that it wrote, outside of our store, and drafts from them for the same user."""
+    """An engine that keeps the replies that it wrote, outside of our store, and drafts from them for the same user. It
+    tells the model's own tokens."""
 
     @property
     def place(self) -> str:
         """Where it keeps them."""
-        ...
 
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
@@ -132,12 +118,14 @@ class LearnsElsewhere(Protocol):
         """Make an engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
         or draft; whether anything may; whether it is kept. `anew`: its prompt is read as if nothing had been before, so
         that it can be compared with another reply to it."""
-        ...
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Delete what is kept of these replies, and draft from them no more. Raises ServerError where that is not
         certain."""
-        ...
+
+    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
+        """Decode each run of so many tokens; special tokens are text, and what is left of a character that two runs
+        share is U+FFFD. Raises ServerError where the server does not answer."""
 
 
 @runtime_checkable
@@ -147,17 +135,6 @@ class ContinuesText(Protocol):
     @property
     def continues(self) -> bool:
         """Whether it goes on with such a message."""
-        ...
-
-
-@runtime_checkable
-class TellsTexts(Protocol):
-    """A remote engine that tells the model's own tokens, and what they are in text."""
-
-    def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Decode each run of so many tokens; special tokens are text, and what is left of a character that two runs
-        share is U+FFFD. Raises ServerError where the server does not answer."""
-        ...
 
 
 @runtime_checkable
@@ -166,15 +143,15 @@ class Compares(Protocol):
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
         """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
-        ...
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
         """Hold no more than the first `kept` tokens of this prompt."""
-        ...
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Return the difference of two tokens' raw logits after `context`."""
-        ...
+
+    def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
+        """Measure a step of plain decoding now, in milliseconds: median of `forwards`. Nothing is committed."""
 
 
 _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed", "bad_alloc")

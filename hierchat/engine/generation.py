@@ -13,7 +13,7 @@ from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
 from hierchat.drafting.proposer import ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.latency import LatencyCurve
-from hierchat.engine.runner import CachedSequence, Runner, Segment
+from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, logprobs, verify
@@ -292,16 +292,6 @@ class Generation:
             prompt_tokens=len(self.prompt_ids),
             finish=self.finish,
         )
-
-
-def step_batch(runner: Runner, replies: Sequence[Generation]) -> list[Step]:
-    """Take one step of each of these replies, whose prompts are read, in one forward of the runner that holds their
-    sequences."""
-    for reply in replies:
-        reply.propose()
-    rows = runner.forward([reply.segment() for reply in replies])
-    alone = len(replies) == 1
-    return [reply.take(mine, alone=alone) for reply, mine in zip(replies, rows, strict=True)]
 
 
 def common_prefix(first: Sequence[object], second: Sequence[object]) -> int:

@@ -7,7 +7,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -58,9 +57,8 @@ class LatencyCurve:
 
     def __init__(self) -> None:
         rows = np.arange(WIDEST)
-        self._mean = np.concatenate(
-            [1.0 + ROW * rows, [0.0, 0.0]]
-        )  # per width; per context, per context and row
+        # per width; per context, per context and row
+        self._mean = np.concatenate([1.0 + ROW * rows, [0.0, 0.0]])
         prior = np.zeros((WIDEST + 2, WIDEST + 2))
         prior[:WIDEST, :WIDEST] = ROW_SD**2 * np.outer(rows, rows) + STEP_SD**2 * np.minimum.outer(rows, rows)
         prior[WIDEST, WIDEST] = CONTEXT_SD**2
@@ -96,10 +94,9 @@ class LatencyCurve:
     def state(self) -> bytes:
         """Return what was learned, in proportion to the cost of one position, since milliseconds differ from day to
         day."""
-        mean, covariance = self._mean / self._mean[0], self._covariance / self._mean[0] ** 2
-        return json.dumps(
-            {"mean": _rounded(mean), "covariance": _rounded((covariance + covariance.T) / 2)}
-        ).encode()
+        covariance = self._covariance / self._mean[0] ** 2
+        learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}
+        return json.dumps({name: np.round(part, 6).tolist() for name, part in learned.items()}).encode()
 
     def restore(self, state: bytes) -> None:
         """Begin where an earlier run ended. Raises ValueError if its state is damaged.
@@ -145,10 +142,6 @@ class LatencyCurve:
         return max(bisect_right(self.step_ms(context), ms), 1)
 
 
-def _rounded(values: NDArray[np.float64]) -> list[Any]:
-    return np.round(values, 6).tolist()
-
-
 def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
     """Fill the curve from forwards where the slots stand now; nothing is committed.
 
@@ -167,18 +160,13 @@ def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3)
             break
         for _ in range(2):
             began = time.perf_counter()
-            sequence.forward(tokens[:width], range(-1, width - 1))[
-                0
-            ]  # a row is there when the device is done
+            sequence.forward(tokens[:width], range(-1, width - 1))[0]  # there when the device is done
             ms = (time.perf_counter() - began) * 1e3
             fastest[width] = min(ms, fastest.get(width, ms))
     for width, ms in fastest.items():
         curve.note(width, context, ms)
 
 
-BYTES = 2**30
-"""Bytes to read: more than any cache holds. A forward of one position is bound by how fast memory is read."""
-PASSES = 9
 PIECES = 8
 """Pieces for each thread: one that is late leaves pieces to the others."""
 kernel = Kernels(__file__)
@@ -192,32 +180,22 @@ def _sum(words: Any) -> Any:
     return total
 
 
-def gigabytes_per_second(threads: int, size: int = BYTES, passes: int = PASSES) -> float:
-    """Measure the reading of `size` bytes with `threads` threads: median of `passes`, after one that is not counted.
-    Raises MemoryError."""
-    return median(_rates(threads, size, passes, threads * PIECES))
-
-
 def fastest_gigabytes_per_second(threads: int, size: int, passes: int) -> float:
     """Measure the reading of the fastest eighth: other programs that compute leave such moments, seldom a whole pass.
     Raises MemoryError."""
-    return max(_rates(threads, size, passes, threads))
+    return max(reading_rates(threads, size, passes, threads))
 
 
-def _rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
-    """Measure GB a second of each reading of so many pieces, all of them in turn."""
+def reading_rates(threads: int, size: int, passes: int, at_once: int) -> list[float]:
+    """Measure GB a second of each reading of so many pieces, all of them in turn, after one that is not counted. Raises
+    MemoryError."""
     pieces = np.array_split(np.ones(size // 8, np.int64), threads * PIECES)
     with ThreadPoolExecutor(threads) as pool:
-        add_up(pieces, pool)
+        sum(pool.map(_sum, pieces))
         rates = []
         for place in [*range(0, len(pieces), at_once)] * passes:
             read = pieces[place : place + at_once]
             began = time.perf_counter()
-            add_up(read, pool)
+            sum(pool.map(_sum, read))
             rates.append(sum(one.nbytes for one in read) / (time.perf_counter() - began) / 1e9)
     return rates
-
-
-def add_up(pieces: Sequence[NDArray[np.int64]], pool: ThreadPoolExecutor) -> int:
-    """Add up all numbers: each is read once."""
-    return sum(pool.map(_sum, pieces))

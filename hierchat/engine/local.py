@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 
+import numpy as np
+
 from hierchat.config import GenerationSettings
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
@@ -14,7 +16,7 @@ from hierchat.engine.generation import Detokenizer, Generation
 from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
-from hierchat.engine.sampling.sampler import prepare
+from hierchat.engine.sampling.sampler import top_tokens
 from hierchat.engine.verification import Rows, Sampler
 
 
@@ -34,6 +36,7 @@ class LocalEngine:
         grammars: Grammars | None = None,
     ) -> None:
         self.runner: Runner = sequence.runner
+        self.backend, self.context_length = self.runner.backend, self.runner.context_length
         self.grammars = grammars
         self.end_ids = frozenset(end_ids)
         self.decode = decode
@@ -41,7 +44,7 @@ class LocalEngine:
         self._detokenizer = Detokenizer(decode, self.end_ids)
         self._pool = SequencePool(sequence, places)
         self._batch = ContinuousBatch(self.runner, self.latency)
-        prepare()
+        top_tokens(np.zeros(1, np.float32), 1)  # compiled now: the first reply need not wait for it
 
     @property
     def sequence(self) -> CachedSequence:
@@ -50,23 +53,14 @@ class LocalEngine:
 
     @property
     def places(self) -> int:
-        """Replies that may be in progress at once."""
         return self._pool.most
-
-    @property
-    def context_length(self) -> int:
-        return self.sequence.context_length
 
     @property
     def exact(self) -> bool | None:
         return self.sequence.exact
 
-    @property
-    def backend(self) -> str:
-        return self.runner.backend
-
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
-        """Yield the steps of one reply; the last one has `finish`.
+        """Yield the steps of one reply.
 
         Without a drafter, unpadded, this is the baseline of every speed-up. Slots in which this user's texts hold a
         common prefix with the prompt are reused. From any thread; replies in progress share their forwards. Raises
@@ -98,11 +92,9 @@ class LocalEngine:
                 yield rows, reply.take(rows)
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
-        """Count the tokens of a prompt that need not be read, since slots of this user hold them."""
         return self._pool.shared(prompt_ids, user)
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Keep no more than the first `kept` tokens of this prompt in the slots."""
         self._pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
@@ -116,10 +108,7 @@ class LocalEngine:
     @clear_memory_errors()
     def measure_vanilla(self, settings: GenerationSettings, forwards: int = 3) -> float:
         """Measure a step of the fastest plain decoding where the slots stand now, in milliseconds: median of
-        `forwards`. While several replies are being written, of all of them together.
-
-        Nothing is committed: the next turn finds the slots as they were.
-        """
+        `forwards`. While several replies are being written, of all of them together. Nothing is committed."""
         times = []
         for _ in range(forwards + 1):
             with self._batch.paused():
@@ -139,7 +128,6 @@ class LocalEngine:
         return sorted(times or [took])[len(times) // 2]
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
-        """Return the difference of two tokens' raw logits after `context`."""
         with self._pool.sequence(context) as sequence:
             for _ in self._begin(sequence, GenerationRequest(context, GenerationSettings())).read():
                 pass

@@ -1,5 +1,4 @@
-"""Contracts of model runners (weights and kernels) and of their sequences, which hold the key-value slots of one text
-each."""
+"""Contracts of model runners (weights and kernels) and of their sequences: the key-value slots of one text each."""
 
 from __future__ import annotations
 
@@ -19,17 +18,9 @@ class CachedSequence(ABC):
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self.vocabulary, self.context_length = runner.vocabulary, runner.context_length
         self.tokens: list[int] = []
         """Committed tokens; do not change."""
-
-    @property
-    def vocabulary(self) -> int:
-        return self.runner.vocabulary
-
-    @property
-    def context_length(self) -> int:
-        """Positions that it can hold."""
-        return self.runner.context_length
 
     @property
     def exact(self) -> bool:

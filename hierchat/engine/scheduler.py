@@ -1,9 +1,7 @@
 """Queue requests before an engine: first come, first served.
 
 Up to `places` replies hold the engine together; what needs it for itself waits until they have ended, and holds off
-those behind it. A ticket that waits tells how many replies come before. It can step aside, or leave. Each wait is
-short, so that a caller can look between two of them whether its reply is still wanted.
-"""
+those behind it. Each wait is short, so that a caller can look between two of them whether its reply is still wanted."""
 
 from __future__ import annotations
 

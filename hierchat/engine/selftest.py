@@ -1,7 +1,6 @@
 """Test at start-up that a position gets the same bits whatever else is in its segment.
 
-Written against the contract of sequences: every backend takes the same test. What it found is kept in the cache folder
-under a key that names all that bits may depend on, so that the test runs once per model, backend and machine."""
+What it found is kept in the cache folder under a key that names all that bits may depend on: the test runs once."""
 
 from __future__ import annotations
 
@@ -167,7 +166,6 @@ def _path(node: int) -> list[int]:
 
 @cache
 def _processor() -> str:
-    """Name the processor and its instruction sets."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         wanted = ("model name", "flags", "Features")
@@ -186,7 +184,6 @@ def _version(package: str) -> str | None:
 
 @cache
 def _sources() -> str:
-    """Hash the engine's own code."""
     folder = Path(__file__).parent
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
@@ -196,7 +193,6 @@ def _sources() -> str:
 
 # A self-test compares a runner with itself, so kernels that are wrong in the same way everywhere pass it. So a
 # runner is also compared with transformers itself, and a GPU with the processor, on a few tokens.
-
 
 TEXT, LATEST = 24, 4
 """Tokens of the text, and how many of them are a segment behind the others."""
@@ -230,8 +226,7 @@ def require_agreement(runner: Runner, wanted: NDArray[np.float32] | None) -> Non
     try:
         text = text_of(runner.vocabulary)
         sequence.read(text[:-LATEST])
-        rows = sequence.forward(text[-LATEST:], range(-1, LATEST - 1))
-        found = np.array([rows[node] for node in range(LATEST)])
+        found = _rows(sequence, text[-LATEST:], range(-1, LATEST - 1))
     finally:
         sequence.close()
     if not np.isfinite(found).all():
@@ -259,9 +254,8 @@ def require_right_device(device: torch.device, dtype: torch.dtype) -> None:
     found = expected(model.to(device, dtype), 64)
     if found is None:
         raise NotRight("a small model cannot be computed there")
-    if wanted is not None and (off := difference(found, wanted)) > (
-        CLOSE if dtype == torch.float32 else ROUGHLY
-    ):
+    most = CLOSE if dtype == torch.float32 else ROUGHLY
+    if wanted is not None and (off := difference(found, wanted)) > most:
         raise NotRight(
             f"it computes a small model {off:.1f} standard deviations from what the processor does"
         )

@@ -106,21 +106,18 @@ class LateRows(Rows):
         return self._count
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
-        if self._rows is None:
-            self._require_fresh()
-            self._rows = self._fetch_rows()
         self._require_fresh()
+        if self._rows is None:
+            self._rows = self._fetch_rows()
         return self._rows[node]
 
     def best(self, node: int) -> int:
-        """Return the node's likeliest token, the first of equals; -1 where its logits are no numbers."""
         if self._best is None:
             self._require_fresh()
             self._best = self._fetch_best()
         return int(self._best[node])
 
     def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        """Return the likeliest tokens [nodes, count], as top_tokens does; whole rows stay where they are."""
         if self._fetch_top is None or self._rows is not None:
             return super().likeliest(nodes, count)
         self._require_fresh()
@@ -212,9 +209,6 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
             return Verified(tuple(path), tuple(chosen))
         at = following
         path.append(at + 1)
-
-
-# How likely the chosen tokens were, and which others would have been.
 
 
 class TokenLogprob(NamedTuple):

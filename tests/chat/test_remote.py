@@ -6,7 +6,7 @@ import pytest
 
 from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
-from hierchat.engine.engine import TARGET, Compares, MeasuresBaseline
+from hierchat.engine.engine import TARGET, Compares
 from hierchat.store import Store
 from tests.testing.scripted_engine import WORDS, ScriptedEngine, load
 from tests.testing.tiny_chat import ready_slot
@@ -20,7 +20,6 @@ def talk(store: Store) -> Talk:
 
 
 def test_it_has_none_of_the_optional_abilities() -> None:
-    assert not isinstance(ScriptedEngine(), MeasuresBaseline)
     assert not isinstance(ScriptedEngine(), Compares)
 
 

@@ -26,8 +26,7 @@ from hierchat.engine.torch.slots import SlottedSequence
 from hierchat.engine.torch.torch_runner import gpu, precision
 from hierchat.engine.verification import LateRows, Rows
 
-# CUDA graphs, captured when first needed; those unused the longest go where all together take too much
-# memory.
+# CUDA graphs, captured when first needed; those unused the longest go where all together take too much memory.
 
 
 log = logging.getLogger(__name__)
@@ -105,19 +104,15 @@ class Graphs(Generic[T]):
                 self.clear()
                 self._capture = None
                 return body()
-            self._make_room(graph.size)
+            while self._held and sum(one.size for one in self._held.values()) + graph.size > self._cap:
+                self._held.popitem(last=False)
             self._held[key] = graph
         self._held.move_to_end(key)
         self._held[key].replay()
         return self._held[key].out
 
     def clear(self) -> None:
-        """Drop all."""
         self._held.clear()
-
-    def _make_room(self, size: int) -> None:
-        while self._held and sum(graph.size for graph in self._held.values()) + size > self._cap:
-            self._held.popitem(last=False)
 
 
 REGIMES = ((16, DEPTH), (32, 32), (16, 16))
@@ -145,7 +140,6 @@ class CudaRunner(Runner):
         key: str | None = None,
         regime: tuple[int, int] | None = None,
         graphs: Graphs[Out | None] | None = None,
-        sequences: int = 1,
     ) -> None:
         """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
         self.context_length: int = context_length or model.config.max_position_embeddings
@@ -156,8 +150,10 @@ class CudaRunner(Runner):
         model.set_attn_implementation(NAME)
         self._graphs = graphs or Graphs(capture=capture if self.device.type == "cuda" else None)
         self._segments: dict[int, StaticSegment] = {}
-        self._free = [self._slots() for _ in range(sequences)]
-        self.most_sequences = sequences
+        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
+        room = self.context_length + 3 * DEPTH
+        self._free = [StaticSlots(model.config, room, model.dtype, self.device)]
+        self.most_sequences = 1
         self._rows: LateRows | None = None
         self._flying = False
         self._pinned = torch.empty(0)
@@ -171,11 +167,8 @@ class CudaRunner(Runner):
             sequence.read([0])
             sequence.forward([0], [-1])  # so that the first reply finds its graphs
             sequence.close()
-
-    @property
-    def refused(self) -> str:
+        self.refused = self._graphs.refused
         """Why it runs without graphs though they were wanted; empty where it does not."""
-        return self._graphs.refused
 
     def open(self) -> CudaSequence:
         if not self._free:
@@ -183,7 +176,6 @@ class CudaRunner(Runner):
         return CudaSequence(self, self._free.pop())
 
     def release(self, slots: StaticSlots) -> None:
-        """A sequence's slots are free."""
         slots.rollback(0)
         self._free.append(slots)
 
@@ -218,7 +210,7 @@ class CudaRunner(Runner):
             segment = self._segments[width]
             self.land()
             segment.fill(tokens, parents, slots.length, begin)
-            segment.view = _view(slots.length + begin + width)
+            segment.view = max(FIRST_VIEW, 1 << (slots.length + begin + width - 1).bit_length())
             self._flying = True
             out = self._graphs.run(
                 (id(slots), width, segment.view, logits), partial(self._compute, slots, segment, logits)
@@ -227,12 +219,9 @@ class CudaRunner(Runner):
                 parts.append((out[0][:count], out[1][:count]))
                 if len(tokens) > most:  # the next part's graph may use the same memory
                     parts[-1] = (parts[-1][0].clone(), parts[-1][1].clone())
-        if len(parts) == 1:
-            return parts[0]
-        empty = torch.empty(0, device=self.device)
-        return (
-            (torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])) if parts else (empty, empty)
-        )
+        if len(parts) < 2:
+            return parts[0] if parts else (torch.empty(0), torch.empty(0))
+        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
         """What a graph records: nothing but tensors at fixed addresses decides what it does."""
@@ -286,10 +275,6 @@ class CudaRunner(Runner):
         found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
         return self._fetch(found)
 
-    def _slots(self) -> StaticSlots:
-        # Behind the context there is room for a segment and its padding, and for the self-test of a short context.
-        return StaticSlots(self.model.config, self.context_length + 3 * DEPTH, self.model.dtype, self.device)
-
     def _prove(self) -> Proof:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
         sequence = self.open()
@@ -318,7 +303,6 @@ class CudaSequence(SlottedSequence):
         self.runner.land()
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Returns while the device still computes."""
         part = self.segment = list(tokens)
         return self.runner.rows(self.slots, part, parents, padded)
 
@@ -327,19 +311,10 @@ class CudaSequence(SlottedSequence):
         self.runner.release(self.slots)
 
 
-def _view(positions: int) -> int:
-    view = FIRST_VIEW
-    while view < positions:
-        view *= 2
-    return view
-
-
-# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards
-# have. bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks
-# the whole matrix instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A
-# row's bits depend on which of the two was taken, so on the number of rows, and such a forward writes the
-# unpacked matrix to memory first.
-
+# 4-bit products of bitsandbytes as one kernel over the quantised blocks, for as many rows as our forwards have.
+# bitsandbytes 0.50 has such a kernel for up to 1,536 rows, and by rules of thumb for each GPU unpacks the whole matrix
+# instead: one of 4096 x 4096 from 8 rows on with an H100, one of 1536 x 1536 from 33. A row's bits depend on which of
+# the two was taken, so on the number of rows, and such a forward writes the unpacked matrix to memory first.
 
 _CHOICE = "_gemm_4bit_use_custom_fn"
 """Function of bitsandbytes.backends.cuda.ops: (device, dtype, rows, out, in) -> whether the kernel takes it."""
@@ -362,8 +337,7 @@ def fuse() -> bool:
 
 
 def fused_choice(
-    choice: Choice,
-    capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability,
+    choice: Choice, capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability
 ) -> Choice:
     """`choice`, and the kernel in any case for 2 to DEPTH rows on what has tensor cores for this dtype."""
 

@@ -15,15 +15,12 @@ from transformers.cache_utils import Cache
 
 from hierchat.engine.torch.slots import SlotLayer, TorchSlots
 
-# A segment at fixed addresses: what a CUDA graph reads in place of arguments.
-
-
 DEPTH = 128
 """Most nodes of a segment."""
 
 
 class StaticSegment:
-    """The rows of one forward on the device, filled from the host in one copy.
+    """The rows of one forward at fixed addresses on the device, filled from the host in one copy.
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
@@ -111,9 +108,6 @@ def attend_plainly(
 AttentionInterface.register(NAME, row_attention)
 
 
-# Key-value slots at fixed addresses, for CUDA graphs.
-
-
 class StaticLayer(SlotLayer):
     """One layer's part of StaticSlots: keys and values [1, kv, slots, d]."""
 
@@ -128,15 +122,13 @@ class StaticLayer(SlotLayer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write a segment where `slots.writing` says; returns all slots."""
-        assert self.keys is not None
-        assert self.values is not None
         self.keys.index_copy_(2, self.slots.writing, key_states.to(self.keys.dtype))
         self.values.index_copy_(2, self.slots.writing, value_states.to(self.values.dtype))
         return self.keys, self.values
 
 
 class StaticSlots(TorchSlots):
-    """All layers' slots in one tensor, zeroed so that unseen ones hold finite numbers."""
+    """All layers' slots in one tensor for CUDA graphs, zeroed so that unseen ones hold finite numbers."""
 
     writing: torch.Tensor
     """[rows] slots that the present forward fills."""

@@ -1,9 +1,7 @@
 """Attention of a segment's rows on CUDA: every row alone, over its own text in order of position.
 
 One program takes one row, one key-value head and one SPLIT of positions, BLOCK by BLOCK; a second kernel adds the
-splits in order. No tile holds two rows, so that a row's bits depend on its own text alone: not on the other rows, the
-segment's width, the tree or the length of the view.
-"""
+splits in order. No tile holds two rows, so that a row's bits depend on its own text alone."""
 
 from __future__ import annotations
 

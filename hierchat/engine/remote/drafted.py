@@ -19,8 +19,7 @@ from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
 from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
 
-# The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line
-# each way.
+# The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line each way.
 
 
 PROTOCOL = 1
@@ -82,8 +81,14 @@ class DrafterChannel:
         with self._lock:
             for _ in range(1 if self._socket is None else 2):  # it closes what was silent for long
                 try:
-                    answer = self._exchange(line)
-                    break
+                    if self._socket is None:
+                        self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
+                        self._lines = self._socket.makefile("rb")
+                    self._socket.sendall(line)
+                    answer = json.loads(self._lines.readline() or b"-")
+                    if isinstance(answer, dict):
+                        break
+                    raise ValueError("no object")
                 except (OSError, ValueError):
                     self.close()
             else:
@@ -95,17 +100,6 @@ class DrafterChannel:
             raise DrafterError(f"The drafter in vLLM refused. {answer.get('message', '')}".strip())
         return answer
 
-    def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Send one line, and return the answer. Raises OSError, and ValueError where what comes is none."""
-        if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), _SECONDS)
-            self._lines = self._socket.makefile("rb")
-        self._socket.sendall(line)
-        answer = json.loads(self._lines.readline() or b"-")
-        if not isinstance(answer, dict):
-            raise ValueError("no object")
-        return answer
-
 
 ASK_SECONDS = 0.08
 """Between two requests for a reply's steps: as often as the page is drawn."""
@@ -115,42 +109,32 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Asks vLLM, whose drafter learns there (LearnsElsewhere) and which tells texts of tokens (TellsTexts)."""
+    """Asks vLLM, whose drafter learns there, and which tells texts of tokens (LearnsElsewhere)."""
 
     def __init__(
         self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
     ) -> None:
         super().__init__(server, model, context_length)
+        self.backend = f"vLLM at {server.url}, drafted by hierchat"
+        self.place = f"{server.host} {model.name}"  # the same after vLLM was started again on another port
         self._channel = channel
         self._user = self._reply = ""
         self._drafts = self._learns = True
         self._anew = False
         self._salt = secrets.token_hex(8)
 
-    @property
-    def backend(self) -> str:
-        return f"vLLM at {self._server.url}, drafted by hierchat"
-
-    @property
-    def place(self) -> str:
-        """Where the drafter keeps what it learns: the same after vLLM was started again on another port."""
-        return f"{self._server.host} {self._model.name}"
-
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> DraftedEngine:
-        """Return an engine that tells the drafter whose reply it writes (LearnsElsewhere)."""
         engine = copy.copy(self)
         engine._user, engine._reply, engine._drafts = user, reply, drafts
         engine._learns, engine._anew = learns, anew
         return engine
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Have the drafter forget these replies of a user (LearnsElsewhere). Raises DrafterError."""
         self._channel.forget(user, replies)
 
     def texts(self, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens (TellsTexts)."""
         return self._server.texts(self._model.name, tokens, lengths)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
@@ -221,24 +205,20 @@ class _DrafterSteps(Counted):
             room = len(step.tokens) if self._sent is None else self._sent - self._given
             if room < len(step.tokens) and not (last and ended and room > 0):
                 break
-            taken.append(_first(step, room))
+            parts = ("tokens", "sources", "matches", "chances")
+            taken.append(replace(step, **{name: getattr(step, name)[:room] for name in parts}))
             self._steps += 1
             self._given += len(taken[-1].tokens)
-        yield from self._timed(taken)
-        return ended
-
-    def _timed(self, steps: list[Step]) -> Iterator[Step]:
-        """Add the text, and the time that the drafter does not know of."""
-        if not steps:
-            return
-        known = sum(step.draft_ms + step.forward_ms for step in steps)
-        for number, step in enumerate(steps):
+        known = sum(step.draft_ms + step.forward_ms for step in taken)
+        for number, step in enumerate(taken):
             yield replace(
                 step,
                 waited_ms=max(self._spent - known, 0.0) if number == 0 else 0.0,
-                text=self._text if number == len(steps) - 1 else "",
+                text=self._text if number == len(taken) - 1 else "",
             )
-        self._text, self._spent = "", 0.0
+        if taken:
+            self._text, self._spent = "", 0.0
+        return ended
 
     def _without(self) -> Iterator[Step]:
         """Yield what the drafter reported nothing of."""
@@ -269,15 +249,4 @@ def _step(data: Mapping[str, Any]) -> Step:
         draft_ms=float(data["draft_ms"]),
         forward_ms=float(data["forward_ms"]),
         batch_size=int(data["together"]),
-    )
-
-
-def _first(step: Step, tokens: int) -> Step:
-    """Cut a step to its first tokens."""
-    return replace(
-        step,
-        tokens=step.tokens[:tokens],
-        sources=step.sources[:tokens],
-        matches=step.matches[:tokens],
-        chances=step.chances[:tokens],
     )

@@ -107,15 +107,10 @@ class OpenAIClient:
         """Make the client of a server that stands in models.yaml."""
         return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the server runs on this machine: then no proxy stands between."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
-
     def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
         """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
-            answer = runner.run(self._request("GET", "/v1/models", seconds))
+            answer = runner.run(self._request("/v1/models", seconds))
             return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> RemoteModel:
@@ -165,14 +160,14 @@ class OpenAIClient:
         tokens' probabilities, with which a stream would bring their texts."""
         with self._errors(model), asyncio.Runner() as runner:
             asked = {"model": model, "prompt": _MARK, "add_special_tokens": False}
-            answer = runner.run(self._request("POST", "/tokenize", _TEXTS_SECONDS, asked))
+            answer = runner.run(self._request("/tokenize", _TEXTS_SECONDS, asked))
             marked: list[int] = []
             at = 0
             for length in lengths:
                 marked += [*(answer["tokens"] if at else ()), *tokens[at : at + length]]
                 at += length
             asked = {"model": model, "tokens": marked}
-            answer = runner.run(self._request("POST", "/detokenize", _TEXTS_SECONDS, asked))
+            answer = runner.run(self._request("/detokenize", _TEXTS_SECONDS, asked))
             found = str(answer["prompt"]).split(_MARK)
             if len(found) != len(lengths):
                 raise ValueError("a run of tokens without a text")
@@ -182,7 +177,7 @@ class OpenAIClient:
         """Return the context that llama.cpp's server tells elsewhere; 0 where it is another server."""
         try:
             with self._errors(), asyncio.Runner() as runner:
-                answer = runner.run(self._request("GET", "/props", _LIST_SECONDS))
+                answer = runner.run(self._request("/props", _LIST_SECONDS))
                 context = answer["default_generation_settings"]["n_ctx"]
         except ServerError:
             return 0
@@ -202,7 +197,7 @@ class OpenAIClient:
         timeout = httpx2.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds or _CONNECT_SECONDS))
         http = httpx2.AsyncClient(
             timeout=timeout,
-            trust_env=not self.is_here,
+            trust_env=self.host not in ("127.0.0.1", "localhost", "::1"),  # no proxy to this machine
             follow_redirects=False,
             event_hooks={"request": [private]},
         )
@@ -215,12 +210,10 @@ class OpenAIClient:
         ) as client:
             yield client
 
-    async def _request(
-        self, method: Literal["GET", "POST"], path: str, seconds: float, body: object = None
-    ) -> Any:
+    async def _request(self, path: str, seconds: float, body: object = None) -> Any:
         """Return the JSON of one answer. `path`: behind the server's address."""
         async with self._open(seconds) as client:
-            if method == "GET":
+            if body is None:
                 return await client.get(f"{self.url}{path}", cast_to=object)
             return await client.post(f"{self.url}{path}", cast_to=object, body=body)
 
@@ -330,9 +323,6 @@ def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
             )
     said = failure.said or f"It answered with the status {failure.status}."
     return f"The server at {entry.url} could not do it. {said}"
-
-
-# What settings of a reply are called in OpenAI's protocol
 
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "logit_bias", "seed", "stop")

@@ -15,8 +15,7 @@ from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
-# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes
-# back.
+# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes back.
 
 
 NOT_TAKEN = (400, 422)
@@ -35,28 +34,25 @@ def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
     """Return how much a model can be asked to think, from the least on. Whether it thinks at all, no server tells.
 
     `owner`: by what a server's kind is known."""
-    return tuple(_SWITCH if _by_switch(owner, model) else _efforts(owner, model))
+    return tuple(_values(owner, model))
 
 
 def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
     """Return the fields of a request for what was chosen, or the nearest to it; none where nothing was."""
     if not chosen:
         return {}
-    if _by_switch(owner, model):
-        on = _SWITCH[nearest_effort(chosen, tuple(_SWITCH))]
-        return {"chat_template_kwargs": {"enable_thinking": on, "thinking": on}}
-    efforts = _efforts(owner, model)
-    effort = efforts[nearest_effort(chosen, tuple(efforts))]
+    values = _values(owner, model)
+    value = values[nearest_effort(chosen, tuple(values))]
+    if values is _SWITCH:
+        return {"chat_template_kwargs": {"enable_thinking": value, "thinking": value}}
     if owner == "llamacpp":
-        return {"chat_template_kwargs": {"reasoning_effort": effort}}
-    return {"reasoning_effort": effort}
+        return {"chat_template_kwargs": {"reasoning_effort": value}}
+    return {"reasoning_effort": value}
 
 
-def _by_switch(owner: str, model: str) -> bool:
-    return owner in _TEMPLATE and not _ALWAYS_THINKS.search(model)
-
-
-def _efforts(owner: str, model: str) -> Mapping[Reasoning, str]:
+def _values(owner: str, model: str) -> Mapping[Reasoning, Any]:
+    if owner in _TEMPLATE and not _ALWAYS_THINKS.search(model):
+        return _SWITCH
     return _OF_HIERCHAT if owner == "hierchat" else _EFFORTS
 
 
@@ -85,9 +81,7 @@ class Thoughts:
         return f"\n{CLOSES}\n\n" if was else ""
 
 
-# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their
-# tokens.
-
+# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their tokens.
 
 BYTES = 3
 """Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
@@ -100,6 +94,8 @@ class TextTokens:
     """Turns a text into numbers of three bytes each, and back: what prompts need of a tokenizer."""
 
     chat_template = ""
+    added_tokens_decoder: Mapping[int, Any] = {}
+    """Empty: no control token is known here."""
 
     def __call__(
         self, text: str, add_special_tokens: bool = False, verbose: bool = True
@@ -117,11 +113,6 @@ class TextTokens:
         raw = b"".join(number.to_bytes((number.bit_length() + 7) // 8)[1:] for number in ids)
         return raw.decode("utf-8", "replace")
 
-    @property
-    def added_tokens_decoder(self) -> dict[int, Any]:
-        """Return nothing: no control token is known here."""
-        return {}
-
     def get_vocab(self) -> dict[str, int]:
         """Return nothing: no token has a name here."""
         return {}
@@ -132,12 +123,6 @@ class TextTokens:
         """Return the messages themselves, as JSON: the server has the template. Tools are left out."""
         said = json.dumps(list(chat), ensure_ascii=False)
         return self(said) if tokenize else said
-
-
-def messages(ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the messages of a prompt."""
-    said: list[dict[str, Any]] = json.loads(TextTokens().decode(ids))
-    return said
 
 
 PLACES = 32
@@ -163,10 +148,9 @@ class RemoteEngine:
         self._server = server
         self._model = model
         self.context_length = context_length
-
-    @property
-    def backend(self) -> str:
-        return f"the server at {self._server.url}"
+        self.backend = f"the server at {server.url}"
+        self.continues = model.owner in _CONTINUES
+        """Whether the server goes on with a reply (ContinuesText)."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of a reply to a prompt of TextTokens; one that was begun is its last message (ContinuesText).
@@ -204,11 +188,6 @@ class RemoteEngine:
         """Return further fields of the request, and what makes steps of the answer."""
         return {}, Counted()
 
-    @property
-    def continues(self) -> bool:
-        """Tell whether the server goes on with a reply (ContinuesText)."""
-        return self._model.owner in _CONTINUES
-
     def _chunks(
         self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event, begun: int
     ) -> Iterator[Chunk]:
@@ -218,22 +197,16 @@ class RemoteEngine:
         except ServerError as error:
             status = error.failure.status
             if thinking and status in NOT_TAKEN:
-                yield from self._unthinking(body, stop, begun)
+                for number, chunk in enumerate(self._chunks(body, {}, stop, begun)):
+                    if not number:  # that is why the first request was refused
+                        yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
+                    yield chunk
                 return
             if begun and status == _BAD_REQUEST:
                 raise ServerError(
                     f"It does not go on with this reply: ask for the rest in a message. {error}"
                 ) from error
             raise
-
-    def _unthinking(self, body: dict[str, Any], stop: threading.Event, begun: int) -> Iterator[Chunk]:
-        """Ask without how much to think, and say so if that is why the first request was refused."""
-        said = False
-        for chunk in self._chunks(body, {}, stop, begun):
-            if not said:
-                yield Chunk(notice=LEFT_OUT.format(url=self._server.url))
-                said = True
-            yield chunk
 
     def _body(self, prompt_ids: Sequence[int], settings: GenerationSettings, begun: int) -> dict[str, Any]:
         asked = request_fields(settings.model_dump(mode="json"))
@@ -249,7 +222,7 @@ class RemoteEngine:
             usage["continuous_usage_stats"] = True
         return {
             "model": self._model.name,
-            "messages": messages(prompt_ids),
+            "messages": json.loads(TextTokens().decode(prompt_ids)),
             "stream": True,
             "stream_options": usage,
             **asked,
@@ -271,9 +244,7 @@ class Counted:
         # A piece is a token, unless the server tells.
         new = max(tokens - self._count, 0) if tokens is not None else 1
         if self._pieces == 2 and text:
-            spent *= (
-                2  # nothing tells the first token's time from that of reading; it is taken to be the second's
-            )
+            spent *= 2  # nothing tells the first token's time from reading: it is taken to be the second's
         self._count += new
         self._late += spent
         if new:

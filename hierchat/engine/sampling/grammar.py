@@ -3,10 +3,7 @@
 A mask is part of the processed logits: it stands before penalties and temperature, and is a function of the reply's
 tokens alone. Verification walks along the target's own choices, so it needs the mask of each node of that path and of
 no other. Drafts that break the grammar are no choice, and fall like any wrong draft. The reply stays the same token
-for token with drafts or without.
-
-llguidance parses: an Earley parser over the bytes of all tokens at once.
-"""
+for token with drafts or without."""
 
 from __future__ import annotations
 

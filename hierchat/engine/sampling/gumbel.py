@@ -7,8 +7,7 @@ tells the largest noise of 64 tokens, and the race (sampler.py) looks only into 
 construction of Maddison, Tarlow and Minka, "A* Sampling", NeurIPS 2014).
 
 Bits are SplitMix64's (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): its output
-function over counters that start where seed and position say.
-"""
+function over counters that start where seed and position say."""
 
 from __future__ import annotations
 

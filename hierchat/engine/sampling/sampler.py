@@ -80,7 +80,8 @@ class Counts:
 def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> FloatArray:
     """Apply penalties and bias: floats of the same size; the logits themselves where nothing changes them."""
     row = logits
-    if counts is not None and len(counts.tokens) and _penalised(settings):
+    penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
+    if counts is not None and len(counts.tokens) and penalties != (1.0, 0.0, 0.0):
         values = row[counts.tokens].astype(np.float64)
         if (divisor := settings.repetition_penalty) != 1.0:
             values = np.where(values > 0, values / divisor, values * divisor)
@@ -94,14 +95,6 @@ def adjusted(logits: FloatArray, settings: GenerationSettings, counts: Counts | 
             )
         row = _replaced(row, tokens, row[tokens] + np.fromiter(settings.logit_bias.values(), np.float64))
     return row
-
-
-def _penalised(settings: GenerationSettings) -> bool:
-    return (
-        settings.repetition_penalty != 1.0
-        or settings.presence_penalty != 0.0
-        or settings.frequency_penalty != 0.0
-    )
 
 
 def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) -> FloatArray:
@@ -127,28 +120,21 @@ def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts |
     if 0 < settings.top_k < len(row):
         row[raw < np.partition(raw, -settings.top_k)[-settings.top_k]] = -np.inf
     if settings.top_p < 1.0:
-        _keep_top_p(row, raw, settings.top_p)
+        order = np.argsort(-raw, kind="stable")  # ties keep vocabulary order
+        probabilities = np.exp(row[order])
+        probabilities /= probabilities.sum()
+        before = np.cumsum(probabilities) - probabilities
+        row[order[before >= settings.top_p]] = -np.inf
     if settings.min_p > 0.0:
         row[row < np.log(settings.min_p)] = -np.inf
     return row
 
 
-def _keep_top_p(row: Float64s, raw: Float64s, top_p: float) -> None:
-    """Keep the smallest set of most probable tokens whose probability reaches top_p; ties keep vocabulary order."""
-    order = np.argsort(-raw, kind="stable")
-    probabilities = np.exp(row[order])
-    probabilities /= probabilities.sum()
-    before = np.cumsum(probabilities) - probabilities
-    row[order[before >= top_p]] = -np.inf
-
-
-# The sampler's choice over a large vocabulary without going through all of it: the same token as the
-# definition's. Three things make it quick. Noise comes by blocks whose largest is known (gumbel.py), so that
-# of 152,000 tokens some dozens need noise of their own. Top-k, top-p and min-p all keep what is above some
-# logit, so that excluding is a comparison. And top-p needs no sorted vocabulary: the winner is asked
-# whether it is in the nucleus, and where it is not, neither is what is less likely, and the race is run
-# again above it.
-
+# The sampler's choice over a large vocabulary without going through all of it: the same token as the definition's.
+# Three things make it quick. Noise comes by blocks whose largest is known (gumbel.py), so that of 152,000 tokens some
+# dozens need noise of their own. Top-k, top-p and min-p all keep what is above some logit, so that excluding is a
+# comparison. And top-p needs no sorted vocabulary: the winner is asked whether it is in the nucleus, and where it is
+# not, neither is what is less likely, and the race is run again above it.
 
 UNSURE = 1e-4
 """Shares of probability are summed in float32; nearer to top_p than this, the definition decides. Float32 puts a weight
@@ -331,11 +317,6 @@ def top_tokens(row: NDArray[np.float32], count: int) -> NDArray[np.int32]:
     found = np.full(count, -1, np.int32)
     _top(row, found, np.empty(count, np.float32))
     return found
-
-
-def prepare() -> None:
-    """Compile, or read what was compiled, so that the first reply need not wait for it."""
-    top_tokens(np.zeros(1, np.float32), 1)
 
 
 @kernel

@@ -106,12 +106,8 @@ def can_pack(model: nn.Module) -> bool:
     if "fbgemm" not in torch.backends.quantized.supported_engines:
         return False
     limit = torch.finfo(torch.float16).max
-    linears = [module for module in model.modules() if type(module) is nn.Linear]
-    for linear in linears:
-        low, high = linear.weight.detach().aminmax()
-        if not (-limit < low and high < limit):
-            return False
-    return bool(linears)
+    ranges = [one.weight.detach().aminmax() for one in model.modules() if type(one) is nn.Linear]
+    return bool(ranges) and all(-limit < low and high < limit for low, high in ranges)
 
 
 def pack(model: nn.Module) -> None:
@@ -130,7 +126,6 @@ def pack(model: nn.Module) -> None:
 # expert's weights all tiles take the same part before the next one, so that it is read once and then lies in the
 # processor's cache. Weights in blocks need no tiles. What chooses among the experts is asked for one row at a time: the
 # last numbers of a tensor are computed in another way than those before them.
-
 
 TILE = 8
 """Rows of a product, filled up with others: the smallest number for which two cores compute as long as they read."""
@@ -182,16 +177,10 @@ class Experts:
         found += [found[-1]] * (len(rows) - self._nodes)
         return tuple(torch.cat(parts, dim=parts[0].dim() - 2) for parts in zip(*found, strict=True))
 
-    def _bring(
-        self,
-        module: Any,
-        usual: Callable[..., torch.Tensor],
-        rows: torch.Tensor,
-        chosen: torch.Tensor,
-        shares: torch.Tensor,
-    ) -> torch.Tensor:
+    def _bring(self, module: Any, usual: Callable[..., torch.Tensor], *given: torch.Tensor) -> torch.Tensor:
         if self._nodes is None:
-            return usual(rows, chosen, shares)
+            return usual(*given)
+        rows, chosen, shares = given
         return by_expert(module, rows, chosen[: self._nodes], shares[: self._nodes])
 
 
@@ -205,7 +194,8 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
     groups: list[Group] = []
     pieces: list[torch.Tensor] = []
     begin = at = 0
-    in_tiles = not all(isinstance(getattr(module, name), BlockLinear) for name in _matrices(module))
+    first, last = "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
+    in_tiles = not all(isinstance(getattr(module, name), BlockLinear) for name in (first, last))
     for expert, count in enumerate(torch.bincount(experts).tolist()):
         if count:
             pairs = order[begin : begin + count]
@@ -214,25 +204,16 @@ def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: tor
             place[pairs] = torch.arange(at, at + count)
             groups.append(Group(expert, at, count, height))
             begin, at = begin + count, at + height
-    together = _through(module, groups, rows[torch.cat(pieces)])
+    inner = _product(module, first, groups, rows[torch.cat(pieces)])
+    activated = module._apply_gate if module.has_gate else module.act_fn
+    together = _product(module, last, groups, torch.cat([activated(tile) for tile in inner.split(TILE)]))
+    if module.has_post_expert_norm:
+        together = module.post_expert_norm(together)
     out = torch.zeros_like(rows)
     total = out[: len(chosen)]
     for rank, places in enumerate(place.view(chosen.shape).unbind(1)):
         total += together[places] * shares[:, rank, None].to(rows.dtype)
     return out
-
-
-def _matrices(module: Any) -> tuple[str, str]:
-    return "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
-
-
-def _through(module: Any, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
-    """All experts that rows wake, as transformers.integrations.moe has it."""
-    first, last = _matrices(module)
-    inner = _product(module, first, groups, rows)
-    activated = module._apply_gate if module.has_gate else module.act_fn
-    out = _product(module, last, groups, torch.cat([activated(tile) for tile in inner.split(TILE)]))
-    return module.post_expert_norm(out) if module.has_post_expert_norm else out
 
 
 def _product(module: Any, name: str, groups: list[Group], rows: torch.Tensor) -> torch.Tensor:
@@ -278,9 +259,6 @@ def _in_one_form(module: torch.nn.Module) -> bool:
         return False
     down = module.down_proj
     return isinstance(down, BlockLinear) or (isinstance(down, torch.Tensor) and down.dtype in FLOATS)
-
-
-# Puts the blocks of a file into transformers' module.
 
 
 def over_blocks(loaded: BlockModule, threads: int | None = None) -> Any:

@@ -2,13 +2,13 @@
 
 What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
 back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
-node is a forward of its own, so drafts would bring nothing.
-"""
+node is a forward of its own, so drafts would bring nothing."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -81,7 +81,11 @@ class PlainRunner(Runner):
         if self.way == "anew":
             state = TextState()
         ids = torch.tensor([list(text)], device=self.device)
-        arguments = {"use_cache": self.way != "anew", **(_copied(state) or self._empty())}
+        kept = _copied(state)
+        if not kept and self.way != "anew" and self.model._supports_default_dynamic_cache():
+            name = "cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values"
+            kept = {name: DynamicCache(config=self.model.config.get_text_config(decoder=True))}
+        arguments = {"use_cache": self.way != "anew", **kept}
         if self._positions:
             arguments["position_ids"] = torch.arange(len(text), device=self.device)[None]
         given = self.model.prepare_inputs_for_generation(
@@ -98,13 +102,6 @@ class PlainRunner(Runner):
             kept = {"past_key_values": next(iter(kept.values()))}
         return TextState(len(text), kept), out.logits[0, -1].float().numpy(force=True)
 
-    def _empty(self) -> dict[str, Any]:
-        """What a model is given before its first token."""
-        if self.way == "anew" or not self.model._supports_default_dynamic_cache():
-            return {}
-        name = "cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values"
-        return {name: DynamicCache(config=self.model.config.get_text_config(decoder=True))}
-
     def _find_way(self) -> Way:
         """The first way whose logits are those of the text at once."""
         text = np.random.default_rng(0).integers(0, self.vocabulary, PROBE).tolist()
@@ -113,7 +110,8 @@ class PlainRunner(Runner):
             try:
                 expected = self._forward(text, TextState())[1]
             except Exception as error:
-                raise UnsupportedModel(f"transformers cannot compute this model: {_said(error)}") from error
+                said = f"{type(error).__name__}: {(str(error) or 'no reason given').strip().splitlines()[0]}"
+                raise UnsupportedModel(f"transformers cannot compute this model: {said}") from error
         if not np.isfinite(expected).all():
             raise UnsupportedModel(
                 "This model computes no numbers. Its files may be damaged: fetch them again."
@@ -121,15 +119,12 @@ class PlainRunner(Runner):
         self.vocabulary = len(expected)
         most = (TOLERANCE if self.backend == "float32" else ROUGHLY) * float(expected.std())
         for self.way in WAYS[:2]:
-            if _agrees(lambda: self._in_two(text), expected, most):
-                return self.way
+            with suppress(Exception):  # read in two, and again after others; a way that raises is none
+                begun, _ = self.read(text[: PROBE // 2], TextState())
+                self.read([*text[: PROBE // 2], *text[:3]], begun)
+                if np.abs(self.read(text, begun)[1] - expected).max() <= most:
+                    return self.way
         return "anew"
-
-    def _in_two(self, text: Sequence[int]) -> NDArray[np.float32]:
-        """Logits behind a text of which the first tokens were read before, and read again after others."""
-        begun, _ = self.read(text[: PROBE // 2], TextState())
-        self.read([*text[: PROBE // 2], *text[:3]], begun)
-        return self.read(text, begun)[1]
 
 
 class PlainSequence(CachedSequence):
@@ -173,7 +168,9 @@ class PlainSequence(CachedSequence):
         del self.tokens[length:]
         self._ends = [end for end in self._ends if end.length <= length]
         if self._state.length > length:
-            self._state = _cropped(self._state, length) or max(self._ends, key=_length, default=TextState())
+            self._state = _cropped(self._state, length) or max(
+                self._ends, key=lambda end: end.length, default=TextState()
+            )
 
     def close(self) -> None:
         super().close()
@@ -184,14 +181,9 @@ class PlainSequence(CachedSequence):
         if self._state.length < len(self.tokens):
             self._state, _ = self.runner.read(self.tokens, self._state)
         if not self._nodes or self._state not in self._nodes:
-            self._ends = [*(end for end in self._ends if end.length != self._state.length), self._state][
-                -KEPT:
-            ]
+            others = [end for end in self._ends if end.length != self._state.length]
+            self._ends = [*others, self._state][-KEPT:]
         return self._state
-
-
-def _length(state: TextState) -> int:
-    return state.length
 
 
 def _copied(state: TextState) -> dict[str, Any]:
@@ -217,15 +209,3 @@ def _cropped(state: TextState, length: int) -> TextState | None:
     except (AttributeError, RuntimeError):  # a cache of an older kind, or a window that has moved on
         return None
     return TextState(length, kept)
-
-
-def _agrees(compute: Callable[[], NDArray[np.float32]], expected: NDArray[np.float32], most: float) -> bool:
-    """Whether a way finds the same logits; one that raises does not."""
-    try:
-        return bool(np.abs(compute() - expected).max() <= most)
-    except Exception:
-        return False
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error) or 'no reason given').strip().splitlines()[0]}"

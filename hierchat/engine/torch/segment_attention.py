@@ -15,10 +15,9 @@ from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function
 
-# Where each node of a segment stands: rows, branches and positions of one forward. A row's attention is
-# summed in order of position over chunks of fixed size, whatever else is in the segment. TorchSlots of a chain
-# are in order of position as they lie; for a tree this module says how to reorder them branch by branch
-# (docs/architecture.md: exact trees).
+# Where each node of a segment stands: rows, branches and positions of one forward. A row's attention is summed in order
+# of position over chunks of fixed size, whatever else is in the segment. TorchSlots of a chain are in order of position
+# as they lie; for a tree this module says how to reorder them branch by branch (docs/architecture.md: exact trees).
 
 
 CHUNK = 128
@@ -122,8 +121,8 @@ def lay_out(
         members.append([node for node in branch if node not in taken])
         taken.update(branch)
 
-    height = _multiple(max(len(own) for own in members), ROWS)
-    view = _multiple(start + len(parents), bucket)
+    height = -(-max(len(own) for own in members) // ROWS) * ROWS
+    view = -(-(start + len(parents)) // bucket) * bucket
     rows = torch.zeros(len(branches) * height, dtype=torch.long)
     place = torch.zeros(len(parents), dtype=torch.long)
     for index, own in enumerate(members):
@@ -164,10 +163,6 @@ def _branches(
         order[index, start - shared + len(branch) :] = start + torch.tensor(rest, dtype=torch.long)
     columns = (order - shared).repeat_interleave(height, dim=0)
     return Branches(shared, columns.to(device), order.view(-1).to(device), len(branches))
-
-
-def _multiple(number: int, of: int) -> int:
-    return -(-number // of) * of
 
 
 NAME = "hierchat_segment"
@@ -281,10 +276,5 @@ class Sight:
         return self
 
 
-def sight(*, mask_function: Rule, **unused: Any) -> Sight:
-    """See Sight."""
-    return Sight(mask_function)
-
-
 AttentionInterface.register(NAME, block_attention)
-AttentionMaskInterface.register(NAME, sight)
+AttentionMaskInterface.register(NAME, lambda *, mask_function, **unused: Sight(mask_function))

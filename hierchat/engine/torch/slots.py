@@ -16,6 +16,8 @@ class SlotLayer(CacheLayerMixin):
 
     is_sliding = False
     is_croppable = True
+    keys: torch.Tensor
+    values: torch.Tensor
 
     def __init__(self, slots: TorchSlots) -> None:
         super().__init__()
@@ -34,16 +36,12 @@ class SlotLayer(CacheLayerMixin):
         """Write the segment behind the committed slots; returns all slots."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
         begin, end = self.slots.length, self.slots.length + key_states.shape[2]
         self.keys[:, :, begin:end] = key_states
         self.values[:, :, begin:end] = value_states
         return self.keys, self.values
 
     def grow(self, capacity: int) -> None:
-        if not self.is_initialized:
-            return
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = old.new_zeros((1, old.shape[1], capacity, old.shape[3]))
@@ -52,10 +50,6 @@ class SlotLayer(CacheLayerMixin):
 
     def keep(self, sources: torch.Tensor, begin: int) -> None:
         """Move `sources` slots to begin, begin + 1, ... (the accepted branch of a tree)."""
-        if not self.is_initialized:  # it uses those of another layer
-            return
-        assert self.keys is not None
-        assert self.values is not None
         end = begin + len(sources)
         self.keys[:, :, begin:end] = self.keys[:, :, sources]
         self.values[:, :, begin:end] = self.values[:, :, sources]
@@ -107,7 +101,8 @@ class TorchSlots(Cache):
         self.length = length
 
     def _keyed(self) -> list[SlotLayer]:
-        return [layer for layer in self.layers if isinstance(layer, SlotLayer)]
+        """List the layers that have keys; others keep states, or use those of another layer."""
+        return [layer for layer in self.layers if isinstance(layer, SlotLayer) and layer.is_initialized]
 
     def _rounded(self, slots: int) -> int:
         """Whole buckets, and one more: a segment's view may reach past its last slot."""

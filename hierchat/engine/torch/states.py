@@ -1,7 +1,7 @@
 """Layers that keep a running state beside those that keep keys and values: short convolutions, Gated DeltaNet, Mamba 2.
 
 A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
-follows, and what is committed is the state behind a node. by_node.py has transformers' modules compute it so."""
+follows, and what is committed is the state behind a node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ Share: TypeAlias = Callable[[Callable[[int], Any]], None]
 
 
 def alone(job: Callable[[int], Any]) -> None:
-    """In this thread."""
     job(0)
 
 
@@ -88,7 +87,9 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         before = self.state.inputs
         if before is None:
             before = inputs.new_zeros(conv_kernel_size - 1, inputs.shape[1])
-        self._windows = _gathered(torch.cat((before, inputs)), self.slots.windows(conv_kernel_size))
+        rows, places = torch.cat((before, inputs)), self.slots.windows(conv_kernel_size)
+        # rows[places], which torch copies number by number
+        self._windows = rows.index_select(0, places.view(-1)).view(*places.shape, -1)
         return self._windows.transpose(1, 2).as_subclass(Windows)
 
     def update_recurrent_state(
@@ -136,10 +137,8 @@ class StateSlots(TorchSlots):
         self._windows: dict[int, torch.Tensor] = {}
         self._marks: list[StateMark] = []
         self._recent: deque[StateMark] = deque(maxlen=0)
-        layers = iter(self._states)
-        for at, kept in enumerate(keeps):
-            if kept:
-                self.layers[at] = next(layers)
+        for at, layer in zip(np.flatnonzero(keeps), self._states, strict=True):
+            self.layers[at] = layer
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
         if self.reading and reading and self._marks:
@@ -193,11 +192,6 @@ class StateSlots(TorchSlots):
         return StateMark(self.length, tuple(layer.state for layer in self._states))
 
 
-def _gathered(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """rows[places], which torch copies number by number."""
-    return rows.index_select(0, places.view(-1)).view(*places.shape, -1)
-
-
 def keeps_states(config: Any) -> list[bool]:
     """By layer, whether it keeps a running state."""
     kinds = getattr(config, "layer_types", None) or []
@@ -210,7 +204,6 @@ def keeps_states(config: Any) -> list[bool]:
 # over `size` in order, so a node's bits are the same in any tree. torch would take ten passes over a state,
 # and wait for its threads in each. States of one head stay in the cache, and are forgotten. Of a tree what
 # is kept is each node's change: the state behind what is committed is made once more from these.
-
 
 Floats = NDArray[np.float32]
 
@@ -235,7 +228,9 @@ def scan(
     last = np.empty(shape if ends else (0, *shape[1:]), np.float32)
     out = np.zeros((len(values), heads, width), np.float32)
     changes = np.empty_like(out)
-    query, key, value, fade, rate = (_floats(tensor) for tensor in (queries, keys, values, fades, rates))
+    query, key, value, fade, rate = (
+        tensor.float().contiguous().numpy() for tensor in (queries, keys, values, fades, rates)
+    )
 
     def job(run: Run) -> None:
         advance(run, query, key, value, fade, rate, parents, first, changes, last, out, corrects)
@@ -268,10 +263,6 @@ def _behind(
 def _shared(share: Share, job: Callable[[Run], None]) -> None:
     counters = np.zeros(COUNTER, np.int64)
     share(lambda rank: job(Run(counters.ctypes.data, 1, rank, NO_CYCLES)))
-
-
-def _floats(tensor: torch.Tensor) -> Floats:
-    return tensor.float().contiguous().numpy()
 
 
 @kernel
@@ -330,7 +321,6 @@ def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-un
 # such a module as if every row were a text of one token. Its projections go over all rows at once. The
 # state is brought up to date node by node: on a processor by a kernel of ours, else by the module's own
 # rule for a single token. So a node gets the same bits in any segment.
-
 
 PROCESSOR = "cpu"
 """The kind of device that has a kernel of ours."""
@@ -392,7 +382,9 @@ def _delta_rule(
     if value.device.type == PROCESSOR:
         query, key = query[:, 0].float(), key[:, 0].float()
         if use_qk_l2norm_in_kernel:
-            query, key = _normed(query), _normed(key)
+            query, key = (
+                rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6) for rows in (query, key)
+            )
         query = query * query.shape[-1] ** -0.5
         fades = g[:, 0].float().exp()
         out = scan(initial_state, query, key, value[:, 0], fades, beta[:, 0], corrects=True)
@@ -405,10 +397,6 @@ def _delta_rule(
         )
         initial_state.put(node, state)
     return out, None
-
-
-def _normed(rows: torch.Tensor) -> torch.Tensor:
-    return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
 
 
 def _selective_update(

@@ -19,11 +19,10 @@ from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
 from hierchat.engine.verification import ArrayRows, Rows
 
-# How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A
-# forward is some hundred short parallel regions, each as slow as its slowest thread. Where a browser or
-# another program holds a core, waiting for the thread that lost it costs up to ten times the forward; one
-# thread alone is then faster (docs/benchmarks.md). The number of threads changes no bit: the target's
-# self-test compares them.
+# How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A forward is some
+# hundred short parallel regions, each as slow as its slowest thread. Where a browser or another program holds a core,
+# waiting for the thread that lost it costs up to ten times the forward; one thread alone is then faster
+# (docs/benchmarks.md). The number of threads changes no bit: the target's self-test compares them.
 
 
 SLOW = 2.5
@@ -161,11 +160,7 @@ class TorchRunner(Runner):
         slots.reserve(slots.length + len(ids))
         slots.begin(parents, follows, reading=not logits)
         layout = lay_out(
-            slots.length,
-            follows,
-            bucket=self._bucket,
-            dtype=self.model.dtype,
-            device=self.device,
+            slots.length, follows, bucket=self._bucket, dtype=self.model.dtype, device=self.device
         )
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)

@@ -9,7 +9,7 @@ import pytest
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import NO_MATCH, Match
-from hierchat.engine.engine import GenerationRequest, LearnsElsewhere, Step, TellsTexts
+from hierchat.engine.engine import GenerationRequest, LearnsElsewhere, Step
 from hierchat.engine.remote import drafted
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel, DrafterError
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
@@ -84,7 +84,6 @@ def test_a_step_of_another_form_is_not_taken(
 
 
 def test_texts_of_tokens_are_asked_for_at_once(engine: DraftedEngine, script: Script) -> None:
-    assert isinstance(engine, TellsTexts)
     script.vocabulary = {11: "Hello", 12: " there", 13: "."}
     assert engine.texts([11, 12, 13], [1, 2]) == ["Hello", " there."]
     assert script.texts_asked == ["/tokenize", "/detokenize"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hierchat.config import GenerationSettings, Reasoning
-from hierchat.engine.engine import Compares, GenerationRequest, MeasuresBaseline, Step
+from hierchat.engine.engine import Compares, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
@@ -60,7 +60,7 @@ def test_text_comes_as_it_is_told_and_nothing_is_claimed_of_forwards(url: str, s
     assert sum(len(step.tokens) for step in made) == 2
     assert made[-1].prompt_tokens == 7
     assert {step.width for step in made} == {0}
-    assert not isinstance(engine(url), MeasuresBaseline | Compares)
+    assert not isinstance(engine(url), Compares)
 
 
 def test_what_is_asked(url: str, script: Script) -> None:
