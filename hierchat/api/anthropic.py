@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Finished, all_blocks, changes
+from hierchat.api.chat_completions import Block, all_blocks, changes
 from hierchat.api.chat_request import ChatRequest, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import ApiError, as_api_error
@@ -203,8 +203,9 @@ def _usage(running: ReplyStreams) -> dict[str, Any]:
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
-def _reason(running: ReplyStreams, finish: str) -> tuple[str, str | None]:
-    """Return why the reply ended, and the stop string, if it was one."""
+def _reason(
+    running: ReplyStreams, finish: str
+) -> tuple[str, str | None]:  # and the stop string, if it was one
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.replies[0].reply
@@ -237,8 +238,8 @@ async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -
                     begun = True
                     usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
                     yield event("message_start", message=_message(running, [], None, None) | {"usage": usage})
-                elif isinstance(change, Finished):
-                    reason, mark = _reason(running, change.finish)
+                elif isinstance(change, str):
+                    reason, mark = _reason(running, change)
                     delta = {"stop_reason": reason, "stop_sequence": mark}
                     yield event("message_delta", delta=delta, usage=_usage(running))
                     yield event("message_stop")

@@ -37,18 +37,13 @@ async def chat(request: Request, serving: Serving) -> Response:
         return await event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
-    choices = [
-        _choice(params, number, one, last[number])
-        for number, one in enumerate(running.replies)
-        if number in last
-    ]
+    choices = []
+    for number, frame in sorted(last.items()):
+        message, logprobs, finish = whole(params, frame, running.replies[number])
+        choice = {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
+        choices.append(choice)
     body = head | {"object": "chat.completion", "model": running.model, "choices": choices}
     return JSONResponse(body | {"usage": running.usage()})
-
-
-def _choice(params: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
-    message, logprobs, finish = whole(params, frame, one)
-    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
 def whole(
@@ -170,19 +165,11 @@ class BlockEvent:
     more: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Says that the reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
-
-    finish: str
-
-
 async def changes(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
-) -> AsyncGenerator[BlockEvent | Finished | None, None]:
-    """Yield what happens in a reply that is streamed; first None, once it began. Raises as ReplyStreams.frames.
-
-    `thoughts`: also what was thought."""
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
+) -> AsyncGenerator[BlockEvent | str | None, None]:
+    """Yield what happens in a reply that is streamed; first None, once it began, and last why it ended, as OpenAI's
+    chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also what was thought."""
     deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
@@ -195,11 +182,11 @@ async def changes(
             if frame.phase == "done":
                 for change in blocks.end():
                     yield change
-                yield Finished(deltas.finish(frame))
+                yield deltas.finish(frame)
 
 
 async def all_blocks(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
 ) -> tuple[list[Block], str]:
     """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:
