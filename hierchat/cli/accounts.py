@@ -36,13 +36,11 @@ keys_command = Group("keys")
 def add_account(store: Store, name: str, owner: bool) -> None:
     name = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
-        raise AccountError(
-            f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
-        )
+        form = f"take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
+        raise AccountError(f"{name!r} cannot be a name: {form}")
     if store.accounts.find(name):  # before a password is typed for nothing
-        raise AccountError(
-            f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
-        )
+        change = f"`hierchat users passwd {name}` changes its password."
+        raise AccountError(f"There is an account {name!r} already. {change}")
     store.accounts.require_free(name)
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
@@ -59,9 +57,8 @@ def add_account(store: Store, name: str, owner: bool) -> None:
 def list_accounts(store: Store) -> None:
     accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
-        print(
-            "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
-        )
+        makes = "`hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
+        print(f"There are no accounts: {makes}")
         return
     rows = []
     for account in accounts:
