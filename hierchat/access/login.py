@@ -212,16 +212,13 @@ class LoginMiddleware:
         if not name or not password:
             return await self._page(_("Type the name and the password."), name, 400)
         try:
-            return await self._answer(request, name, password)
+            member = await self._guess(request, name, password)
         except LoginRefused as refused:
             answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
             answer.headers.update(refused.headers)
             return answer
         except StoreError as error:
             return await self._page(str(error), name, 503)
-
-    async def _answer(self, request: Request, name: str, password: str) -> Response:
-        member = await self._guess(request, name, password)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})

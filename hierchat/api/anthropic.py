@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import Block, all_blocks, changes
-from hierchat.api.chat_request import ChatRequest, reply_request
+from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import ApiError, as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
@@ -129,7 +129,7 @@ class MessagesRequest(Strict):
                 "messages": _messages(self),
                 "stop": self.stop_sequences,
                 "chat_template_kwargs": thinking,
-                "tools": [_tool(tool) for tool in self.tools],
+                "tools": [function_tool(one.name, one.description, one.input_schema) for one in self.tools],
                 "tool_choice": choices.get(self.tool_choice.type, named),
                 "parallel_tool_calls": False if self.tool_choice.disable_parallel_tool_use else None,
             }
@@ -163,11 +163,6 @@ def _messages(params: MessagesRequest) -> list[dict[str, Any]]:
             message = {"role": turn.role, "content": text} | ({"tool_calls": calls} if calls else {})
             found.append(message | ({"reasoning_content": thought} if thought else {}))
     return found
-
-
-def _tool(tool: ToolDescription) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": function}
 
 
 async def messages(request: Request, serving: Serving) -> Response:

@@ -77,7 +77,8 @@ class Deltas:
 
     def __init__(self, params: ChatRequest) -> None:
         self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(params.stops)
-        self._reader = CallReader(params.names) if params.callable_tools else None
+        names = [tool["function"]["name"] for tool in params.callable_tools]
+        self._reader = CallReader(names) if names else None
         self._params = params
         self._logprobs: Logprobs | None = None
         self._text = ""
@@ -90,20 +91,16 @@ class Deltas:
         parts = split_reasoning(frame.text)
         thought = self._thought.more(parts.thought, done=done or not parts.thinking)
         thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
-        return thoughts + self._answer(parts.answer, frame.text, one, done=done)
-
-    def _answer(self, answer: str, text: str, one: ApiReply, *, done: bool) -> list[_Delta]:
-        """`text`: with the thought before it, as far as it is known."""
-        new = self._growing.more(answer, done=done)
+        new = self._growing.more(parts.answer, done=done)
         if self._reader is not None:
             pieces = self._reader.read(self._growing.sent, done=done)
-            return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
+            return thoughts + [(delta, None) for piece in pieces if (delta := self._piece(piece))]
         if not new:
-            return []
+            return thoughts
         if self._params.logprobs and self._logprobs is None and one.reply is not None:
             self._logprobs = Logprobs(one.reply)
-        sent = text[: len(text) - len(answer) + len(self._growing.sent)]
-        return [({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
+        sent = frame.text[: len(frame.text) - len(parts.answer) + len(self._growing.sent)]
+        return [*thoughts, ({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
 
     def finish(self, frame: Frame) -> str:
         finish = FINISH.get(frame.finish or "", "stop")

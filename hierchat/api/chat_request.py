@@ -197,10 +197,6 @@ class ChatRequest(Sampled):
         several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
 
-    @property
-    def names(self) -> list[str]:
-        return [tool["function"]["name"] for tool in self.callable_tools]
-
 
 def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     """Return what the fields ask of the model."""
@@ -224,6 +220,12 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
 
     asked = [message.text for message in messages if message.role == "user"] or [messages[-1].text]
     return ReplyRequest(params.model, prompt, settings, asked[-1])
+
+
+def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Describe a tool in the form of a chat completion."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
 
 
 def _require_tools(served: ServedModel) -> None:

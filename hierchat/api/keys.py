@@ -172,23 +172,20 @@ class KeyLimits:
             raise _refused(key, f"{key.tokens_per_day:,} tokens a day", used_up, 3600)
         if key.at_once is not None and self._writing[key.id] + replies > key.at_once:
             raise _refused(key, f"{key.at_once} replies at once", "Wait for one to end.", 5)
-        if key.per_minute is not None:
-            self._count(key, key.per_minute)
+        if (most := key.per_minute) is not None:
+            times, now = self._times[key.id], self._clock()
+            while times and times[0] <= now - MINUTE:
+                times.popleft()
+            if len(times) >= most:
+                wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
+                raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
+            times.append(now)
         self._writing[key.id] += replies
 
         def leave() -> None:
             self._writing[key.id] -= replies
 
         return leave
-
-    def _count(self, key: Key, most: int) -> None:
-        times, now = self._times[key.id], self._clock()
-        while times and times[0] <= now - MINUTE:
-            times.popleft()
-        if len(times) >= most:
-            wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
-            raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
-        times.append(now)
 
 
 def _refused(key: Key, limit: str, advice: str, seconds: int) -> ApiError:

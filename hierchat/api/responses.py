@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hierchat.api.chat_completions import Block, BlockEvent, all_blocks, changes
-from hierchat.api.chat_request import ChatRequest, reply_request
+from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
@@ -23,10 +23,6 @@ from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
 _GROWS = {"reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments"}
 """What the events of their growth are called."""
-
-
-def _kind(block: Block) -> str:
-    return "function_call" if block.id else "reasoning" if block.thought else "message"
 
 
 def _part(block: Block, text: str) -> dict[str, Any]:
@@ -163,7 +159,8 @@ class ResponseRequest(Strict):
                 "max_completion_tokens": self.max_output_tokens,
                 "reasoning_effort": self.reasoning.effort,
                 "response_format": {"type": form.type, "json_schema": schema},
-                "tools": [_tool(tool) for tool in self.tools],
+                # Clients of this form say `strict` by themselves; a call of one's own accord cannot be held to it.
+                "tools": [function_tool(one.name, one.description, one.parameters) for one in self.tools],
                 "tool_choice": choice,
             }
         )
@@ -196,12 +193,6 @@ def _messages(params: ResponseRequest) -> list[dict[str, Any]]:
                 found.append({"role": "tool", "content": item.output, "tool_call_id": item.call_id})
         thought = {}
     return found
-
-
-def _tool(tool: FlatTool) -> dict[str, Any]:
-    # Clients of this form say `strict` by themselves; a call of one's own accord cannot be held to it, a forced one is.
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
 
 
 async def respond(request: Request, serving: Serving) -> Response:
@@ -262,7 +253,7 @@ class _ResponseBody:
 
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
         """Return one of its outputs; without its text while that is in progress."""
-        kind = _kind(block)
+        kind = "function_call" if block.id else "reasoning" if block.thought else "message"
         id = f"{_IDS[kind]}_{self._mark}{block.number}"
         head: dict[str, Any] = {"id": id, "type": kind, "status": status}
         if block.id:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hierchat.access.members import AccountError, hashed
 from hierchat.cli.options import Group, chats, limit, table, with_store
-from hierchat.store import LOCAL_USER, Key, Store
+from hierchat.store import LOCAL_USER, Store
 from hierchat.store.users import skeleton
 
 _GUEST = "guest"
@@ -125,7 +125,13 @@ def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **
 def list_keys(store: Store) -> None:
     rows = []
     for key in store.keys.all():
-        cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
+        limits = (
+            (key.at_once, "at once"),
+            (key.per_minute, "a minute"),
+            (key.tokens_per_day, "tokens a day"),
+        )
+        most = ", ".join(f"{number:,} {what}" for number, what in limits if number is not None) or "none"
+        cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", most]
         rows.append([*map(Text, cells), "kept" if key.user_id else "none"])
     columns = ("name", "made", "last used", "tokens today", "limits", "history")
     Console().print(table(columns, rows, ()) if rows else "No keys yet. `hierchat keys add NAME` makes one.")
@@ -143,8 +149,3 @@ def remove_key(store: Store, name: str) -> None:
 
 def _date(at: float | None) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at)) if at else "never"
-
-
-def _limits(key: Key) -> str:
-    limits = ((key.at_once, "at once"), (key.per_minute, "a minute"), (key.tokens_per_day, "tokens a day"))
-    return ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or "none"

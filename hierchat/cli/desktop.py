@@ -130,7 +130,6 @@ def remove_entry(system: str, variables: Mapping[str, str]) -> Path | None:
 
 
 def _places(system: str, variables: Mapping[str, str]) -> tuple[Path, Path]:
-    """Return where the entry and its icon lie."""
     name = "APPDATA" if system == "win32" else "HOME"
     if not variables.get(name):
         raise CommandError(f"There is no home folder to put the entry in: {name} is not set.")

@@ -183,10 +183,16 @@ class Interactive:
     def run(self, lines: Lines) -> None:
         """Read and answer until the user leaves. Raises BrokenPipeError where nobody reads any more."""
         while self._goes_on and (text := lines.read()) is not None:
-            if not text.strip():
+            word, _, rest = text.strip().partition(" ")
+            if not word:
                 continue
             try:
-                self._do(text)
+                if word in self._commands:
+                    self._commands[word][0](rest.strip())
+                elif word.startswith("/") and word[1:].isalpha():
+                    self._say(f"{word} is no command. /help lists them.")
+                else:
+                    self._ask(text)
                 self._notes.print()
             except BrokenPipeError:
                 raise
@@ -204,15 +210,6 @@ class Interactive:
             except CommandError:
                 return []
         return [line for line in found if line.startswith(typed)]
-
-    def _do(self, text: str) -> None:
-        word, _, rest = text.strip().partition(" ")
-        if word in self._commands:
-            self._commands[word][0](rest.strip())
-        elif word.startswith("/") and word[1:].isalpha():
-            self._say(f"{word} is no command. /help lists them.")
-        else:
-            self._ask(text)
 
     def _ask(self, text: str) -> None:
         last = answer(self._talk, text, (), self._screen)

@@ -44,9 +44,8 @@ class Model(Protocol):
     def name(self) -> str:
         """Return the model that answers now."""
 
-    @property
-    def place(self) -> str:
-        """Return where it answers, to stand behind its name; empty: in this process."""
+    place: str
+    """Where it answers, to stand behind its name; empty: in this process."""
 
     def names(self) -> list[str]:
         """Return those that can be chosen. Raises CommandError."""
