@@ -164,23 +164,17 @@ async def give_out(request: Request) -> Response:
         path = files.take(request.path_params["ticket"], _owner(request))
     except TicketExpired as gone:
         return PlainTextResponse(f"{gone}\n", 404, {"Cache-Control": "no-store"})
-    return FileResponse(
-        path,
-        media_type="application/octet-stream",
-        headers={
-            "Cache-Control": "no-store",
-            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}",
-        },
-        background=BackgroundTask(files.remove, path),
-    )
+    attached = f"attachment; filename*=UTF-8''{quote(path.name)}"
+    headers = {"Cache-Control": "no-store", "Content-Disposition": attached}
+    done = BackgroundTask(files.remove, path)
+    return FileResponse(path, media_type="application/octet-stream", headers=headers, background=done)
 
 
 def _owner(request: Request) -> str:
     return str(request.scope.get(USER) or LOCAL_USER)
 
 
-# Takes GGUF files that were dropped on the page into the models' folder: piece by piece, never whole into
-# memory.
+# GGUF files that were dropped on the page go into the models' folder: piece by piece, never whole into memory.
 _MODEL_NAME = re.compile(r"[\w][\w .()+-]{0,200}\.gguf", re.IGNORECASE)
 _MAGIC = b"GGUF"
 _SPARE = 2**28
@@ -211,10 +205,8 @@ async def take_model(request: Request) -> Response:
     except ClientDisconnect:
         return PlainTextResponse("", 400)
     except OSError as error:
-        sentence = _("The file could not be written into {folder} ({why}).").format(
-            folder=models_dir(), why=error.strerror
-        )
-        return PlainTextResponse(sentence, 507)
+        sentence = _("The file could not be written into {folder} ({why}).")
+        return PlainTextResponse(sentence.format(folder=models_dir(), why=error.strerror), 507)
 
 
 def sweep() -> None:
@@ -230,12 +222,8 @@ async def _take(request: Request, name: str) -> str:
         raise UploadRefused(400, _("Only GGUF files with plain names are taken. Rename the file."))
     target = models_dir() / name
     if target.exists():
-        raise UploadRefused(
-            409,
-            _("There is a file {name} in {folder} already. Add it by its path, or rename this.").format(
-                name=name, folder=models_dir()
-            ),
-        )
+        there = _("There is a file {name} in {folder} already. Add it by its path, or rename this.")
+        raise UploadRefused(409, there.format(name=name, folder=models_dir()))
     target.parent.mkdir(parents=True, exist_ok=True)
     length = request.headers.get("content-length", "0")
     _require_room(target, int(length) if length.isdecimal() else 0)
@@ -252,12 +240,8 @@ async def _take(request: Request, name: str) -> str:
 def _require_room(target: Path, size: int) -> None:
     """Raise UploadRefused where the disk cannot take so many bytes more."""
     if size + _SPARE > shutil.disk_usage(target.parent).free:
-        raise UploadRefused(
-            507,
-            _("The disk that holds {folder} has too little room for {name}.").format(
-                folder=models_dir(), name=target.name
-            ),
-        )
+        full = _("The disk that holds {folder} has too little room for {name}.")
+        raise UploadRefused(507, full.format(folder=models_dir(), name=target.name))
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:

@@ -31,10 +31,6 @@ class FormField:
     autocomplete: str
     value: str = ""
 
-    @property
-    def secret(self) -> bool:
-        return self.autocomplete.endswith("password")
-
 
 async def form_values(request: Request, *names: str) -> list[str]:
     """Read these fields of a form, without blanks around them; empty where nothing was sent. Raises FormTooLong."""
@@ -84,7 +80,7 @@ def form_page(
 def _line(field: FormField, *, focus: bool, described: bool) -> str:
     kind = (
         'type="password"'
-        if field.secret
+        if field.autocomplete.endswith("password")
         else f'value="{html.escape(field.value)}" autocapitalize="none" spellcheck="false"'
     )
     more = (' aria-describedby="said"' if described else "") + (" autofocus" if focus else "")

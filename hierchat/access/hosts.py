@@ -60,7 +60,9 @@ class AllowedHosts:
         self._everywhere = address is not None and address.is_unspecified
         self._names = {*LOOPBACK, str(address) if address else host.lower().removesuffix(".")}
         if self._everywhere:
-            self._names |= _machine_names()
+            name = socket.gethostname().lower()
+            short = name.partition(".")[0]
+            self._names |= {name, short, f"{short}.local", socket.getfqdn().lower()}
         self._names.discard("")
 
     def refusal(self, scope: Scope) -> str | None:
@@ -73,11 +75,8 @@ class AllowedHosts:
             return WRONG_PAGE
         # For requests that carry no Origin, such as those for images. Another port of this machine is "same-site".
         if not set(_headers(scope, b"sec-fetch-site")) <= {"same-origin", "none"}:
-            followed_link = _headers(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in (
-                "GET",
-                "HEAD",
-            )
-            return None if followed_link else WRONG_PAGE
+            navigates = _headers(scope, b"sec-fetch-mode") == ["navigate"]
+            return None if navigates and scope["method"] in ("GET", "HEAD") else WRONG_PAGE
         return None
 
     def served(self, scope: Scope) -> Authority | None:
@@ -144,10 +143,3 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return None
-
-
-def _machine_names() -> set[str]:
-    """Return the names that others in the same network may have for this machine."""
-    name = socket.gethostname().lower()
-    short = name.partition(".")[0]
-    return {name, short, f"{short}.local", socket.getfqdn().lower()}

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
@@ -24,7 +25,6 @@ from hierchat.language import _
 
 if TYPE_CHECKING:
     from uvicorn import Config
-
 
 DEEPEST = 100
 """Levels of arrays and objects within each other. Parsers, templates and grammars recurse over them."""
@@ -166,15 +166,13 @@ class JsonMiddleware:
             return
         try:
             mended_body, said = await to_thread.run_sync(_checked, body, limiter=self._threads)
-            if _CALLS.match(scope["path"]) and not self._calls(said):
-                raise InvalidJson("The page has no such function. Load it again.")
+            if _CALLS.match(scope["path"]):
+                number = said.get("fn_index") if isinstance(said, dict) else None
+                if not isinstance(number, int) or number not in self._functions():
+                    raise InvalidJson("The page has no such function. Load it again.")
         except InvalidJson as error:
             return await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
         await self._app(scope, again(mended_body, receive), send)
-
-    def _calls(self, said: Any) -> bool:
-        number = said.get("fn_index") if isinstance(said, dict) else None
-        return isinstance(number, int) and number in self._functions()
 
 
 class ConcurrencyMiddleware:
@@ -189,17 +187,15 @@ class ConcurrencyMiddleware:
             return await self._app(scope, receive, send)
         client = scope.get("client") or ("",)
         turns = self._turns.setdefault(scope.get(USER) or network(client[0]), asyncio.Semaphore(AT_ONCE))
-        ended = _once(turns.release)
-
-        async def until_answered(message: Message) -> None:
-            ended()  # what is sent from here on costs the client's time alone
-            await send(message)
-
         await turns.acquire()
-        try:
+        with ExitStack() as turn:
+            turn.callback(turns.release)
+
+            async def until_answered(message: Message) -> None:
+                turn.close()  # what is sent from here on costs the client's time alone
+                await send(message)
+
             await self._app(scope, receive, until_answered)
-        finally:
-            ended()
 
 
 async def whole(receive: Receive) -> bytes | None:
@@ -233,18 +229,6 @@ def _checked(body: bytes) -> tuple[bytes, Any]:
     return body, parse_json(body) if body else None
 
 
-def _once(what: Callable[[], None]) -> Callable[[], None]:
-    done = False
-
-    def first() -> None:
-        nonlocal done
-        if not done:
-            done = True
-            what()
-
-    return first
-
-
 # How many connections one client may hold, and for how long without doing anything with them. uvicorn
 # limits neither. A connection that sends nothing, or does not read its answer, costs a descriptor and what
 # waits to be sent: where they run out, nobody else is let in.
@@ -272,8 +256,6 @@ def limit_connections(config: Config) -> None:
 
 
 class _LimitedConnection(asyncio.Protocol):
-    """Stands in front of uvicorn's protocol for one connection."""
-
     held: Counter[str]
     """Connections by address; under "" those from elsewhere together."""
     _counted: tuple[str, ...] = ()
@@ -372,7 +354,8 @@ class PageOwnerMiddleware:
         route = path.removeprefix(_GRADIO)
         if not _OPEN.fullmatch(route):
             return await PlainTextResponse(_CLOSED, 404)(scope, receive, send)
-        hashes = [*_HEARTBEAT.findall(route), *_in_query(scope)]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        hashes = [*_HEARTBEAT.findall(route), *query.get("session_hash", [])]
         if _IN_BODY.fullmatch(route):
             body = await whole(receive)
             if body is None:
@@ -391,11 +374,6 @@ class PageOwnerMiddleware:
         while len(self._owners) > MOST_PAGES:
             self._owners.popitem(last=False)
         return owner == user
-
-
-def _in_query(scope: Scope) -> list[str]:
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-    return query.get("session_hash", [])
 
 
 def _in_body(body: bytes) -> str:

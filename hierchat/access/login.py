@@ -6,6 +6,7 @@ import html
 import ipaddress
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from anyio import CapacityLimiter, Lock, to_thread
@@ -92,8 +93,6 @@ def of_account(name: str, here: bool) -> AttemptGroup:
 
 
 class Throttle:
-    """Counts wrong attempts by group."""
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._wrong: dict[str, tuple[int, float]] = {}
@@ -101,7 +100,13 @@ class Throttle:
 
     def wait(self, lanes: list[AttemptGroup]) -> float:
         """Return the seconds until the next attempt counts; 0 if it does now."""
-        return max(self._wait(lane) for lane in lanes)
+        waits = [0.0]
+        for lane in lanes:
+            count, last = self._wrong.get(lane.name, (0, 0.0))
+            if count >= lane.free:
+                seconds = min(2.0 ** min(count - lane.free, 16), lane.longest_seconds)
+                waits.append(last + seconds - self._clock())
+        return max(waits)
 
     def failed(self, lanes: list[AttemptGroup]) -> None:
         now = self._clock()
@@ -115,13 +120,6 @@ class Throttle:
         for lane in lanes:
             if lane is not ELSEWHERE:
                 self._wrong.pop(lane.name, None)
-
-    def _wait(self, lane: AttemptGroup) -> float:
-        count, last = self._wrong.get(lane.name, (0, 0.0))
-        if count < lane.free:
-            return 0.0
-        seconds = min(2.0 ** min(count - lane.free, 16), lane.longest_seconds)
-        return max(last + seconds - self._clock(), 0.0)
 
 
 def network(client: str) -> str:
@@ -184,9 +182,8 @@ class LoginMiddleware:
         path = scope["path"]
         if scope["type"] == "http" and path in ("/login", "/logout"):
             request = Request(scope, receive)
-            answer = (
-                await self._login(request, session) if path == "/login" else self._log_out(request, token)
-            )
+            login = path == "/login"
+            answer = await self._login(request, session) if login else self._log_out(request, token)
             await answer(scope, receive, send)
         elif scope["type"] == "http" and path == "/password" and session is not None:
             answer = await self._password(Request(scope, receive), session)
@@ -215,17 +212,13 @@ class LoginMiddleware:
         if not name or not password:
             return await self._page(_("Type the name and the password."), name, 400)
         try:
-            return await self._answer(request, name, password)
+            member = await self._guess(request, name, password)
         except LoginRefused as refused:
             answer = await self._page(refused.sentence(_(WRONG)), name, refused.status)
             answer.headers.update(refused.headers)
             return answer
         except StoreError as error:
             return await self._page(str(error), name, 503)
-
-    async def _answer(self, request: Request, name: str, password: str) -> Response:
-        """Answer a name and a password. Raises LoginRefused and StoreError."""
-        member = await self._guess(request, name, password)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
@@ -307,12 +300,9 @@ class LoginMiddleware:
         return request.client.host if request.client else later("unknown")
 
     async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
-        try:
-            guests = await to_thread.run_sync(
-                lambda: self._log_ins.members.guests_come, limiter=self._threads
-            )
-        except StoreError:
-            guests = False
+        members, guests = self._log_ins.members, False
+        with suppress(StoreError):
+            guests = await to_thread.run_sync(lambda: members.guests_come, limiter=self._threads)
         about = _(_GUESTS).format(name=GUEST_LOGIN) if guests else _(_ACCOUNTS)
         fields = [
             FormField("username", _("Name"), "username", name),
@@ -327,9 +317,8 @@ def _cookie(scope: Scope) -> str:
 
 
 def _is_page_load(request: Request) -> bool:
-    return request.headers.get("sec-fetch-mode") == "navigate" or "text/html" in request.headers.get(
-        "accept", ""
-    )
+    headers = request.headers
+    return headers.get("sec-fetch-mode") == "navigate" or "text/html" in headers.get("accept", "")
 
 
 def _to_page(request: Request) -> Response:

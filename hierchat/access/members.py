@@ -13,7 +13,6 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from hierchat.store import Account, Store
 
 
-# What can be wrong with an account; each is one sentence for the user.
 class AccountError(Exception):
     """A name or a password that cannot be taken."""
 

@@ -12,8 +12,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, Finished, all_blocks, changes
-from hierchat.api.chat_request import ChatRequest, reply_request
+from hierchat.api.chat_completions import Block, all_blocks, changes
+from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import ApiError, as_api_error
 from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
@@ -129,7 +129,7 @@ class MessagesRequest(Strict):
                 "messages": _messages(self),
                 "stop": self.stop_sequences,
                 "chat_template_kwargs": thinking,
-                "tools": [_tool(tool) for tool in self.tools],
+                "tools": [function_tool(one.name, one.description, one.input_schema) for one in self.tools],
                 "tool_choice": choices.get(self.tool_choice.type, named),
                 "parallel_tool_calls": False if self.tool_choice.disable_parallel_tool_use else None,
             }
@@ -165,11 +165,6 @@ def _messages(params: MessagesRequest) -> list[dict[str, Any]]:
     return found
 
 
-def _tool(tool: ToolDescription) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": function}
-
-
 async def messages(request: Request, serving: Serving) -> Response:
     try:
         params = await fields(request, MessagesRequest)
@@ -203,8 +198,9 @@ def _usage(running: ReplyStreams) -> dict[str, Any]:
     return {"input_tokens": prompt, "output_tokens": written, "hierchat": running.figures()}
 
 
-def _reason(running: ReplyStreams, finish: str) -> tuple[str, str | None]:
-    """Return why the reply ended, and the stop string, if it was one."""
+def _reason(
+    running: ReplyStreams, finish: str
+) -> tuple[str, str | None]:  # and the stop string, if it was one
     if finish != "stop":
         return {"length": "max_tokens", "tool_calls": "tool_use"}[finish], None
     reply = running.replies[0].reply
@@ -237,8 +233,8 @@ async def _events(chat: ChatRequest, running: ReplyStreams, *, thoughts: bool) -
                     begun = True
                     usage = {"input_tokens": running.tokens()[0], "output_tokens": 0}
                     yield event("message_start", message=_message(running, [], None, None) | {"usage": usage})
-                elif isinstance(change, Finished):
-                    reason, mark = _reason(running, change.finish)
+                elif isinstance(change, str):
+                    reason, mark = _reason(running, change)
                     delta = {"stop_reason": reason, "stop_sequence": mark}
                     yield event("message_delta", delta=delta, usage=_usage(running))
                     yield event("message_stop")

@@ -37,18 +37,13 @@ async def chat(request: Request, serving: Serving) -> Response:
         return await event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
-    choices = [
-        _choice(params, number, one, last[number])
-        for number, one in enumerate(running.replies)
-        if number in last
-    ]
+    choices = []
+    for number, frame in sorted(last.items()):
+        message, logprobs, finish = whole(params, frame, running.replies[number])
+        choice = {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
+        choices.append(choice)
     body = head | {"object": "chat.completion", "model": running.model, "choices": choices}
     return JSONResponse(body | {"usage": running.usage()})
-
-
-def _choice(params: ChatRequest, number: int, one: ApiReply, frame: Frame) -> dict[str, Any]:
-    message, logprobs, finish = whole(params, frame, one)
-    return {"index": number, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
 def whole(
@@ -82,7 +77,8 @@ class Deltas:
 
     def __init__(self, params: ChatRequest) -> None:
         self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(params.stops)
-        self._reader = CallReader(params.names) if params.callable_tools else None
+        names = [tool["function"]["name"] for tool in params.callable_tools]
+        self._reader = CallReader(names) if names else None
         self._params = params
         self._logprobs: Logprobs | None = None
         self._text = ""
@@ -95,20 +91,16 @@ class Deltas:
         parts = split_reasoning(frame.text)
         thought = self._thought.more(parts.thought, done=done or not parts.thinking)
         thoughts: list[_Delta] = [({"reasoning_content": thought}, None)] if thought else []
-        return thoughts + self._answer(parts.answer, frame.text, one, done=done)
-
-    def _answer(self, answer: str, text: str, one: ApiReply, *, done: bool) -> list[_Delta]:
-        """`text`: with the thought before it, as far as it is known."""
-        new = self._growing.more(answer, done=done)
+        new = self._growing.more(parts.answer, done=done)
         if self._reader is not None:
             pieces = self._reader.read(self._growing.sent, done=done)
-            return [(delta, None) for piece in pieces if (delta := self._piece(piece))]
+            return thoughts + [(delta, None) for piece in pieces if (delta := self._piece(piece))]
         if not new:
-            return []
+            return thoughts
         if self._params.logprobs and self._logprobs is None and one.reply is not None:
             self._logprobs = Logprobs(one.reply)
-        sent = text[: len(text) - len(answer) + len(self._growing.sent)]
-        return [({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
+        sent = frame.text[: len(frame.text) - len(parts.answer) + len(self._growing.sent)]
+        return [*thoughts, ({"content": new}, self._logprobs.chat(sent) if self._logprobs else None)]
 
     def finish(self, frame: Frame) -> str:
         finish = FINISH.get(frame.finish or "", "stop")
@@ -170,19 +162,11 @@ class BlockEvent:
     more: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Says that the reply has come to its end. `finish`: why, as OpenAI's chat completions call it."""
-
-    finish: str
-
-
 async def changes(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
-) -> AsyncGenerator[BlockEvent | Finished | None, None]:
-    """Yield what happens in a reply that is streamed; first None, once it began. Raises as ReplyStreams.frames.
-
-    `thoughts`: also what was thought."""
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
+) -> AsyncGenerator[BlockEvent | str | None, None]:
+    """Yield what happens in a reply that is streamed; first None, once it began, and last why it ended, as OpenAI's
+    chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also what was thought."""
     deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
@@ -195,11 +179,11 @@ async def changes(
             if frame.phase == "done":
                 for change in blocks.end():
                     yield change
-                yield Finished(deltas.finish(frame))
+                yield deltas.finish(frame)
 
 
 async def all_blocks(
-    params: ChatRequest, running: ReplyStreams, *, thoughts: bool = False
+    params: ChatRequest, running: ReplyStreams, *, thoughts: bool
 ) -> tuple[list[Block], str]:
     """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
     async with aclosing(running.frames()) as frames:

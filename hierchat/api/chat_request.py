@@ -22,7 +22,6 @@ from hierchat.runtime.served_model import ServedModel
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-
 _EFFORTS: dict[str, Reasoning] = {
     "none": "off",
     "minimal": "low",
@@ -41,13 +40,8 @@ class TextPart(Strict):
 Content = str | list[TextPart]
 
 
-class SystemMessage(Strict):
-    role: Literal["system", "developer"]
-    content: Content
-
-
-class UserMessage(Strict):
-    role: Literal["user"]
+class PlainMessage(Strict):
+    role: Literal["system", "developer", "user"]
     content: Content
 
 
@@ -78,9 +72,7 @@ class ToolMessage(Strict):
     name: str = ""
 
 
-RequestMessage = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
-]
+RequestMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 class Function(Strict):
@@ -184,7 +176,8 @@ class ChatRequest(Sampled):
         if self.tool_choice == "none":
             return []
         named = self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
-        return [tool.model_dump() for tool in self.tools if named in (None, tool.function.name)]
+        chosen = [tool for tool in self.tools if named in (None, tool.function.name)]
+        return [tool.model_dump(exclude={"function": {"strict"}}) for tool in chosen]
 
     @property
     def reasoning(self) -> Reasoning:
@@ -204,15 +197,11 @@ class ChatRequest(Sampled):
         several = self.parallel_tool_calls is True and self.tool_choice == "required"
         return forced(self.callable_tools, mark, several=several)
 
-    @property
-    def names(self) -> list[str]:
-        return [tool["function"]["name"] for tool in self.callable_tools]
-
 
 def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
     """Return what the fields ask of the model."""
     messages = [_prompt_message(message) for message in params.messages]
-    tools = [_described(tool) for tool in params.callable_tools]
+    tools = params.callable_tools
 
     def prompt(served: ServedModel) -> Prompt:
         if tools or any(message.calls for message in messages):
@@ -229,28 +218,24 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
         chosen = params.settings(usual, room, params.grammar(served), logprobs)
         return chosen.model_copy(update={"reasoning": params.reasoning or usual.reasoning})
 
-    question = next(
-        (message.text for message in reversed(messages) if message.role == "user"), messages[-1].text
-    )
-    return ReplyRequest(params.model, prompt, settings, question)
+    asked = [message.text for message in messages if message.role == "user"] or [messages[-1].text]
+    return ReplyRequest(params.model, prompt, settings, asked[-1])
 
 
-def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    function = {name: value for name, value in tool["function"].items() if name != "strict"}
+def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Describe a tool in the form of a chat completion."""
+    function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
 def _require_tools(served: ServedModel) -> None:
     template = str(served.prompts.tokenizer.chat_template or "")
     if not served.prompts.takes_tools or OPENS not in template:
-        raise ApiError(
-            400,
-            f"{served.name} was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are.",
-            "tools",
-        )
+        why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
+        raise ApiError(400, f"{served.name} {why}", "tools")
 
 
-def _prompt_message(message: SystemMessage | UserMessage | AssistantMessage | ToolMessage) -> Message:
+def _prompt_message(message: PlainMessage | AssistantMessage | ToolMessage) -> Message:
     content = message.content
     text = content if isinstance(content, str) else "\n".join(part.text for part in content)
     role = "system" if message.role == "developer" else message.role
@@ -264,7 +249,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
     try:
         arguments = parse_json(call.function.arguments.encode() or b"{}")
     except InvalidJson as error:
-        raise ApiError(
-            400, f"The arguments of an earlier call cannot be used. {error}", "messages"
-        ) from error
+        why = f"The arguments of an earlier call cannot be used. {error}"
+        raise ApiError(400, why, "messages") from error
     return {"name": call.function.name, "arguments": arguments}

@@ -78,12 +78,8 @@ class Endpoint:
         self._keys = service.keys
         self._is_local = is_local
         serving = Serving(service)
-        self._router = Router(
-            [
-                Route(path, partial(handler, serving=serving), methods=[method])
-                for method, path, handler in ADDRESSES
-            ]
-        )
+        routes = [Route(at, partial(act, serving=serving), methods=[method]) for method, at, act in ADDRESSES]
+        self._router = Router(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")

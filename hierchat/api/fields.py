@@ -23,11 +23,9 @@ class Strict(BaseModel, extra="forbid", allow_inf_nan=False):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
-        return (
-            {name: value for name, value in given.items() if value is not None}
-            if isinstance(given, dict)
-            else given
-        )
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class StreamOptions(Strict):

@@ -55,8 +55,7 @@ class ApiError(Exception):
         return _KINDS.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
 
     def body(self) -> dict[str, Any]:
-        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": error}
+        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status, self.headers)
@@ -84,9 +83,8 @@ def as_api_error(error: Exception) -> ApiError:
         case TemplateRefused():
             return ApiError(400, str(error), "messages")
         case GrammarError():
-            return ApiError(
-                400, f"The form that the reply is to have cannot be used: {error}", "response_format"
-            )
+            message = f"The form that the reply is to have cannot be used: {error}"
+            return ApiError(400, message, "response_format")
         case HTTPException():
             message = "There is no such address here." if error.status_code == 404 else error.detail
             return ApiError(error.status_code, message, headers=error.headers)
@@ -170,28 +168,24 @@ class KeyLimits:
     def enter(self, key: Key, replies: int) -> Callable[[], None]:
         """Begin so many replies; calling the result ends them. Raises ApiError where a limit stands against them."""
         if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
-            raise _refused(
-                key, f"{key.tokens_per_day:,} tokens a day", "They are used up until midnight.", 3600
-            )
+            used_up = "They are used up until midnight."
+            raise _refused(key, f"{key.tokens_per_day:,} tokens a day", used_up, 3600)
         if key.at_once is not None and self._writing[key.id] + replies > key.at_once:
             raise _refused(key, f"{key.at_once} replies at once", "Wait for one to end.", 5)
-        if key.per_minute is not None:
-            self._count(key, key.per_minute)
+        if (most := key.per_minute) is not None:
+            times, now = self._times[key.id], self._clock()
+            while times and times[0] <= now - MINUTE:
+                times.popleft()
+            if len(times) >= most:
+                wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
+                raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
+            times.append(now)
         self._writing[key.id] += replies
 
         def leave() -> None:
             self._writing[key.id] -= replies
 
         return leave
-
-    def _count(self, key: Key, most: int) -> None:
-        times, now = self._times[key.id], self._clock()
-        while times and times[0] <= now - MINUTE:
-            times.popleft()
-        if len(times) >= most:
-            wait = math.ceil(times[len(times) - most] + MINUTE - now) if most else 3600
-            raise _refused(key, f"{most} requests a minute", f"Ask again in {wait} seconds.", wait)
-        times.append(now)
 
 
 def _refused(key: Key, limit: str, advice: str, seconds: int) -> ApiError:

@@ -29,7 +29,6 @@ from hierchat.texts.corpora import SEED_NAME
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-
 # Which models a program may name, and having the one that it names loaded.
 _POLL_SECONDS = 0.1
 _STARTED = int(time.time())
@@ -54,9 +53,8 @@ def require_here(service: ChatService, name: str) -> None:
     """Raise ApiError where no model on this machine is called so. No name means the one that is loaded."""
     if name and name not in (names := service.models.names):
         there = f"There are: {', '.join(names)}." if names else "None is there yet."
-        raise ApiError(
-            404, f"No model on this machine is called {name!r}. {there}", "model", "model_not_found"
-        )
+        why = f"No model on this machine is called {name!r}. {there}"
+        raise ApiError(404, why, "model", "model_not_found")
 
 
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
@@ -117,31 +115,26 @@ class ApiReply:
     def _begin(self, served: ServedModel, stop: threading.Event) -> ReplyStream | ReplyRecorder:
         request, service, user = self.request, self._service, self._caller.user_id
         if request.model and served.name != request.model:
-            raise ApiError(
-                503, f"{served.name} was loaded meanwhile. Ask again.", "model", "model_not_loaded"
-            )
+            why = f"{served.name} was loaded meanwhile. Ask again."
+            raise ApiError(503, why, "model", "model_not_loaded")
         prompt = request.prompt(served)
         settings = request.settings(served, prompt)
         settings = settings.model_copy(update={"seed": (settings.seed + self._number) % 2**63})
         _require_possible(served, settings)
-        if not self._caller.keeps:
+        keeps = self._caller.keeps
+        if not keeps:
             shipped = tuple(texts for texts in served.statistics if texts.name == SEED_NAME)
-            alone = replace(served, statistics=shipped)
-            options = ReplyOptions(user, settings, stop, learns=False)
-            self.reply = service.completions.reply_to(alone, prompt, options)
-            return self.reply
-        options = ReplyOptions(user, settings, stop)
+            served = replace(served, statistics=shipped)
+        options = ReplyOptions(user, settings, stop, learns=keeps)
         self.reply = service.completions.reply_to(served, prompt, options)
-        return service.record(self.reply, user, request.question)
+        return service.record(self.reply, user, request.question) if keeps else self.reply
 
 
 def require_tokens(served: ServedModel) -> None:
     """Raise ApiError where nobody here knows the model's tokens."""
     if not served.prompts.knows_tokens:
-        message = (
-            f"{served.name} is computed by another server, which takes messages: use /v1/chat/completions."
-        )
-        raise ApiError(400, message, "model")
+        message = "is computed by another server, which takes messages: use /v1/chat/completions."
+        raise ApiError(400, f"{served.name} {message}", "model")
 
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
@@ -158,8 +151,6 @@ def _require_possible(served: ServedModel, settings: GenerationSettings) -> None
         served.local.grammars.check(settings.grammar)
 
 
-# The replies to one request while they are written: threads write, the event loop reads, and a client that
-# hangs up stops them.
 FINISH = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 """Why a reply ended, as OpenAI calls it."""
 Item = tuple[int, Frame | BaseException | None]
@@ -167,7 +158,9 @@ Item = tuple[int, Frame | BaseException | None]
 
 
 class ReplyStreams:
-    """Runs all replies to one request. `done` is called with their tokens when none is being written any more."""
+    """Runs all replies to one request: threads write, the event loop reads, and a client that hangs up stops them.
+
+    `done` is called with their tokens when none is being written any more."""
 
     def __init__(self, replies: Sequence[ApiReply], receive: Receive, done: Callable[[int], None]) -> None:
         self.replies = replies
@@ -175,8 +168,6 @@ class ReplyStreams:
         self._done = done
         self._stop = threading.Event()
         self._items: asyncio.Queue[Item] = asyncio.Queue()
-        self._watching: asyncio.Task[None] | None = None
-        self._closed = False
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
         """Yield the frames of all replies as they come, but those that only wait; the last of each is in phase "done".
@@ -184,7 +175,7 @@ class ReplyStreams:
         Raises what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop.
         """
         loop = asyncio.get_running_loop()
-        self._watching = loop.create_task(self._watch())
+        watching = loop.create_task(self._watch())
         for number in range(len(self.replies)):
             threading.Thread(target=self._write, args=(number, loop), name="endpoint", daemon=True).start()
         try:
@@ -202,15 +193,8 @@ class ReplyStreams:
                 elif item.phase != "waiting":
                     yield number, item
         finally:
-            self.close()
-
-    def close(self) -> None:
-        """Stop what is still being written."""
-        if not self._closed:
-            self._closed = True
             self._stop.set()
-            if self._watching:
-                self._watching.cancel()
+            watching.cancel()
             self._done(sum(self.tokens()))
 
     @property
@@ -269,7 +253,6 @@ class ReplyStreams:
             tell(None)
 
     async def _watch(self) -> None:
-        """Wait until the client hangs up, then stop the replies."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._stop.set()
@@ -350,8 +333,7 @@ async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
     return EventStream(all_of_them())
 
 
-# From an HTTP request to the replies that it asks for, and their books: what every address of the endpoint
-# shares.
+# From an HTTP request to the replies that it asks for, and their books: what every address shares.
 MOST_BYTES = 16 * 2**20
 T = TypeVar("T", bound=Strict)
 

@@ -13,69 +13,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hierchat.api.chat_completions import Block, BlockEvent, Finished, all_blocks, changes
-from hierchat.api.chat_request import ChatRequest, reply_request
+from hierchat.api.chat_completions import Block, BlockEvent, all_blocks, changes
+from hierchat.api.chat_request import ChatRequest, function_tool, reply_request
 from hierchat.api.fields import Strict
 from hierchat.api.keys import as_api_error
-from hierchat.api.requests import (
-    ReplyStreams,
-    Serving,
-    event_stream,
-    fields,
-)
+from hierchat.api.requests import ReplyStreams, Serving, event_stream, fields
 
 # The outputs of a response, and the events that tell of them: a block each, a thought, a message or a call.
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
 _GROWS = {"reasoning": "reasoning_text", "message": "output_text", "function_call": "function_call_arguments"}
 """What the events of their growth are called."""
-
-
-class Items:
-    """Collects the output items of one response of OpenAI's Responses protocol."""
-
-    def __init__(self) -> None:
-        self._mark = secrets.token_hex(12)
-
-    def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
-        """Return one of its outputs; without its text while that is in progress."""
-        kind = _kind(block)
-        head: dict[str, Any] = {
-            "id": f"{_IDS[kind]}_{self._mark}{block.number}",
-            "type": kind,
-            "status": status,
-        }
-        if block.id:
-            return head | {"call_id": block.id, "name": block.name, "arguments": block.text}
-        content = [] if status == "in_progress" else [_part(block, block.text)]
-        more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
-        return head | more | {"content": content}
-
-    def events(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the events of a change, without `response.` before their names, and their fields."""
-        block = change.block
-        item = self.item(block, "completed" if change.what == "ends" else "in_progress")
-        output = {"output_index": block.number}
-        inside = {"item_id": item["id"]} | output | ({} if block.id else {"content_index": 0})
-        grows = _GROWS[item["type"]]
-        logprobs: dict[str, Any] = {"logprobs": []} if item["type"] == "message" else {}
-        match change.what:
-            case "begins":
-                yield "output_item.added", output | {"item": item}
-                if not block.id:
-                    yield "content_part.added", inside | {"part": _part(block, "")}
-            case "grows":
-                yield f"{grows}.delta", inside | {"delta": change.more} | logprobs
-            case "ends" if block.id:
-                yield f"{grows}.done", inside | {"name": block.name, "arguments": block.text}
-                yield "output_item.done", output | {"item": item}
-            case "ends":
-                yield f"{grows}.done", inside | {"text": block.text} | logprobs
-                yield "content_part.done", inside | {"part": _part(block, block.text)}
-                yield "output_item.done", output | {"item": item}
-
-
-def _kind(block: Block) -> str:
-    return "function_call" if block.id else "reasoning" if block.thought else "message"
 
 
 def _part(block: Block, text: str) -> dict[str, Any]:
@@ -201,14 +148,19 @@ class ResponseRequest(Strict):
         choice: Any = self.tool_choice
         if isinstance(choice, ToolName):
             choice = {"type": "function", "function": {"name": choice.name}}
+        form = self.text.format
+        schema: Any = None
+        if form.type == "json_schema":
+            schema = {"name": form.name, "schema": form.schema_, "strict": form.strict}
         return ChatRequest.model_validate(
             {name: getattr(self, name) for name in kept}
             | {
                 "messages": _messages(self),
                 "max_completion_tokens": self.max_output_tokens,
                 "reasoning_effort": self.reasoning.effort,
-                "response_format": _response_format(self.text.format),
-                "tools": [_tool(tool) for tool in self.tools],
+                "response_format": {"type": form.type, "json_schema": schema},
+                # Clients of this form say `strict` by themselves; a call of one's own accord cannot be held to it.
+                "tools": [function_tool(one.name, one.description, one.parameters) for one in self.tools],
                 "tool_choice": choice,
             }
         )
@@ -243,21 +195,6 @@ def _messages(params: ResponseRequest) -> list[dict[str, Any]]:
     return found
 
 
-def _tool(tool: FlatTool) -> dict[str, Any]:
-    # Clients of this form say `strict` by themselves; a call of one's own accord cannot be held to it, a forced one is.
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
-
-
-def _response_format(form: Format) -> dict[str, Any]:
-    if form.type != "json_schema":
-        return {"type": form.type}
-    return {
-        "type": form.type,
-        "json_schema": {"name": form.name, "schema": form.schema_, "strict": form.strict},
-    }
-
-
 async def respond(request: Request, serving: Serving) -> Response:
     params = await fields(request, ResponseRequest)
     chat = params.as_chat()
@@ -266,17 +203,17 @@ async def respond(request: Request, serving: Serving) -> Response:
     if params.stream:
         return await event_stream(_events(chat, running, body))
     blocks, finish = await all_blocks(chat, running, thoughts=True)
-    return JSONResponse(body.response([body.items.item(block) for block in blocks], finish))
+    return JSONResponse(body.response([body.item(block) for block in blocks], finish))
 
 
 class _ResponseBody:
-    """Builds one response as it is written."""
+    """Builds one response as it is written, its output items, and the events that tell of them."""
 
     def __init__(self, params: ResponseRequest, running: ReplyStreams) -> None:
         self._params = params
         self._running = running
         self._id, self._created = f"resp_{secrets.token_hex(12)}", int(time.time())
-        self.items = Items()
+        self._mark = secrets.token_hex(12)
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
         """Return the whole response; `finish` None: it goes on."""
@@ -314,6 +251,40 @@ class _ResponseBody:
             "usage": None if finish is None else usage,
         }
 
+    def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
+        """Return one of its outputs; without its text while that is in progress."""
+        kind = "function_call" if block.id else "reasoning" if block.thought else "message"
+        id = f"{_IDS[kind]}_{self._mark}{block.number}"
+        head: dict[str, Any] = {"id": id, "type": kind, "status": status}
+        if block.id:
+            return head | {"call_id": block.id, "name": block.name, "arguments": block.text}
+        content = [] if status == "in_progress" else [_part(block, block.text)]
+        more: dict[str, Any] = {"summary": []} if block.thought else {"role": "assistant"}
+        return head | more | {"content": content}
+
+    def events(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a change, without `response.` before their names, and their fields."""
+        block = change.block
+        item = self.item(block, "completed" if change.what == "ends" else "in_progress")
+        output = {"output_index": block.number}
+        inside = {"item_id": item["id"]} | output | ({} if block.id else {"content_index": 0})
+        grows = _GROWS[item["type"]]
+        logprobs: dict[str, Any] = {"logprobs": []} if item["type"] == "message" else {}
+        match change.what:
+            case "begins":
+                yield "output_item.added", output | {"item": item}
+                if not block.id:
+                    yield "content_part.added", inside | {"part": _part(block, "")}
+            case "grows":
+                yield f"{grows}.delta", inside | {"delta": change.more} | logprobs
+            case "ends" if block.id:
+                yield f"{grows}.done", inside | {"name": block.name, "arguments": block.text}
+                yield "output_item.done", output | {"item": item}
+            case "ends":
+                yield f"{grows}.done", inside | {"text": block.text} | logprobs
+                yield "content_part.done", inside | {"part": _part(block, block.text)}
+                yield "output_item.done", output | {"item": item}
+
 
 async def _events(chat: ChatRequest, running: ReplyStreams, body: _ResponseBody) -> AsyncGenerator[str, None]:
     number = -1
@@ -332,14 +303,14 @@ async def _events(chat: ChatRequest, running: ReplyStreams, body: _ResponseBody)
                     yield event("created", response=body.response([], None))
                     yield event("in_progress", response=body.response([], None))
                     continue
-                if isinstance(change, Finished):
-                    whole = body.response(output, change.finish)
+                if isinstance(change, str):
+                    whole = body.response(output, change)
                     yield event(whole["status"], response=whole)
                     continue
-                for kind, more in body.items.events(change):
+                for kind, more in body.events(change):
                     yield event(kind, **more)
                 if change.what == "ends":
-                    output.append(body.items.item(change.block))
+                    output.append(body.item(change.block))
     except Exception as error:
         if number < 0:
             raise  # it can still be answered with its status

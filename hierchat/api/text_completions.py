@@ -35,7 +35,6 @@ from hierchat.runtime.served_model import ServedModel
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
 
-
 USUAL_TOKENS = 16
 """What OpenAI's protocol gives to who asks for no number."""
 _MIDDLES = (
@@ -79,9 +78,8 @@ class CompletionRequest(Sampled):
 
 async def complete(request: Request, serving: Serving) -> Response:
     params = await fields(request, CompletionRequest)
-    running = await serving.begin(
-        request, [_reply_request(params, one, serving.service) for one in params.prompts], params.n
-    )
+    asked = [_reply_request(params, one, serving.service) for one in params.prompts]
+    running = await serving.begin(request, asked, params.n)
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     if params.stream:
         return await event_stream(_events(params, running, head))
@@ -94,8 +92,7 @@ async def complete(request: Request, serving: Serving) -> Response:
         logprobs = None if params.logprobs is None else Logprobs(reply).legacy(frame.text)
         text = _echo(params, running, number) + frame.text
         choices.append(_choice(number, text, FINISH.get(frame.finish or "", "stop"), logprobs))
-    body = head | {"model": running.model, "choices": choices, "usage": running.usage()}
-    return JSONResponse(body)
+    return JSONResponse(head | {"model": running.model, "choices": choices, "usage": running.usage()})
 
 
 def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) -> dict[str, Any]:
@@ -103,7 +100,6 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
 
 
 def _echo(params: CompletionRequest, running: ReplyStreams, number: int) -> str:
-    """Return the prompt, where it is to stand before what follows it."""
     return running.replies[number].request.question if params.echo else ""
 
 
@@ -153,9 +149,8 @@ def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
             raise ApiError(400, "suffix needs a prompt that is a text.", "suffix")
         known = len(tokenizer)
         if beyond := [token for token in text if token >= known]:
-            raise ApiError(
-                400, f"prompt has token {beyond[0]}; {served.name} has 0 to {known - 1}.", "prompt"
-            )
+            why = f"prompt has token {beyond[0]}; {served.name} has 0 to {known - 1}."
+            raise ApiError(400, why, "prompt")
         return text
     served.prompts.require_short(text, suffix)
     if suffix:
@@ -217,9 +212,8 @@ def _tokens(served: ServedModel, params: Tokenize) -> list[Any]:
     )["input_ids"]
     if not params.with_pieces:
         return list(ids)
-    pieces = (
-        tokenizer.convert_ids_to_tokens(ids) if not served.is_local else [_piece(served, id) for id in ids]
-    )
+    local = served.is_local
+    pieces = [_piece(served, id) for id in ids] if local else tokenizer.convert_ids_to_tokens(ids)
     return [{"id": id, "piece": piece} for id, piece in zip(ids, pieces, strict=True)]
 
 

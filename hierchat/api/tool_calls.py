@@ -102,8 +102,8 @@ class CallReader:
                     pieces += self._head(text, done)
                 case "arguments":
                     pieces += self._arguments(text)
-                case "end":
-                    self._end(text)
+                case "end" if (closes := text.find(CLOSES, self._at)) >= 0:
+                    self._at, self._inside = closes + len(CLOSES), ""
         return pieces
 
     def _without_marks(self, text: str, done: bool) -> list[Piece]:
@@ -151,7 +151,6 @@ class CallReader:
         return CallStart(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
 
     def _arguments(self, text: str) -> list[Piece]:
-        """Read arguments up to the brace that closes the first."""
         start = self._at
         for at in range(start, len(text)):
             sign = text[at]
@@ -168,11 +167,6 @@ class CallReader:
                     return [ArgumentsPiece(self.calls - 1, text[start : self._at])]
         self._at = len(text)
         return [ArgumentsPiece(self.calls - 1, text[start:])] if text[start:] else []
-
-    def _end(self, text: str) -> None:
-        closes = text.find(CLOSES, self._at)
-        if closes >= 0:
-            self._at, self._inside = closes + len(CLOSES), ""
 
 
 def _whole(written: str) -> tuple[str, str] | None:

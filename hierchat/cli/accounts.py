@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hierchat.access.members import AccountError, hashed
 from hierchat.cli.options import Group, chats, limit, table, with_store
-from hierchat.store import LOCAL_USER, Key, Store
+from hierchat.store import LOCAL_USER, Store
 from hierchat.store.users import skeleton
 
 _GUEST = "guest"
@@ -36,13 +36,11 @@ keys_command = Group("keys")
 def add_account(store: Store, name: str, owner: bool) -> None:
     name = unicodedata.normalize("NFC", name)
     if not _NAME.fullmatch(name) or skeleton(name).startswith(_GUEST):
-        raise AccountError(
-            f"{name!r} cannot be a name: take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
-        )
+        form = f"take up to 40 letters, digits and . _ - @, not beginning with {_GUEST}."
+        raise AccountError(f"{name!r} cannot be a name: {form}")
     if store.accounts.find(name):  # before a password is typed for nothing
-        raise AccountError(
-            f"There is an account {name!r} already. `hierchat users passwd {name}` changes its password."
-        )
+        change = f"`hierchat users passwd {name}` changes its password."
+        raise AccountError(f"There is an account {name!r} already. {change}")
     store.accounts.require_free(name)
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
     print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
@@ -59,9 +57,8 @@ def add_account(store: Store, name: str, owner: bool) -> None:
 def list_accounts(store: Store) -> None:
     accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
-        print(
-            "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
-        )
+        makes = "`hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
+        print(f"There are no accounts: {makes}")
         return
     rows = []
     for account in accounts:
@@ -128,7 +125,13 @@ def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **
 def list_keys(store: Store) -> None:
     rows = []
     for key in store.keys.all():
-        cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", _limits(key)]
+        limits = (
+            (key.at_once, "at once"),
+            (key.per_minute, "a minute"),
+            (key.tokens_per_day, "tokens a day"),
+        )
+        most = ", ".join(f"{number:,} {what}" for number, what in limits if number is not None) or "none"
+        cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", most]
         rows.append([*map(Text, cells), "kept" if key.user_id else "none"])
     columns = ("name", "made", "last used", "tokens today", "limits", "history")
     Console().print(table(columns, rows, ()) if rows else "No keys yet. `hierchat keys add NAME` makes one.")
@@ -146,8 +149,3 @@ def remove_key(store: Store, name: str) -> None:
 
 def _date(at: float | None) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at)) if at else "never"
-
-
-def _limits(key: Key) -> str:
-    limits = ((key.at_once, "at once"), (key.per_minute, "a minute"), (key.tokens_per_day, "tokens a day"))
-    return ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or "none"

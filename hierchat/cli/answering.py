@@ -52,14 +52,11 @@ class OwnModel:
         self._service = service
         self.slot = slot
         self._out = out
+        self.place = ""
 
     @property
     def name(self) -> str:
         return self.slot.model.name if self.slot.model else ""
-
-    @property
-    def place(self) -> str:
-        return ""
 
     def names(self) -> list[str]:
         return self.slot.names
@@ -115,6 +112,7 @@ class ServerModel:
             raise CommandError(f"{url!r} is no address. One is {USUAL_URL}.")
         self._client = OpenAIClient(self.url, key or "", self._sentence)
         self.name = self._owner = ""
+        self.place = f" at {self.url}"
 
     def is_hierchat(self) -> bool:
         """Tell whether a hierchat answers there and lets us in. Looks for two seconds at most."""
@@ -130,28 +128,20 @@ class ServerModel:
     def names(self) -> list[str]:
         return [str(one["id"]) for one in self._listed()]
 
-    @property
-    def place(self) -> str:
-        return f" at {self.url}"
-
     def about(self, name: str) -> str:
         return ""
 
-    def choose(self, name: str) -> None:
-        models = {str(one["id"]): one for one in self._listed()}
-        require(name, list(models))
-        self._take(models[name])
-
-    def choose_any(self) -> None:
-        """Choose the model that is loaded there, if the server tells, else the first.
-
-        Raises CommandError where it has none."""
-        models = self._listed()
-        if not models:
+    def choose(self, name: str | None = None) -> None:
+        """Choose a model; without a name, the one that is loaded there, if the server tells, else the first."""
+        listed = self._listed()
+        if name:
+            models = {str(one["id"]): one for one in listed}
+            require(name, list(models))
+            model = models[name]
+        elif not listed:
             raise CommandError(f"There is no model at {self.url}.")
-        self._take(next((one for one in models if one.get("loaded")), models[0]))
-
-    def _take(self, model: Mapping[str, Any]) -> None:
+        else:
+            model = next((one for one in listed if one.get("loaded")), listed[0])
         self.name, self._owner = str(model["id"]), str(model.get("owned_by") or "")
 
     def complete(
@@ -205,10 +195,8 @@ class ServerModel:
     def _sentence(self, failure: Failure) -> str:
         match failure:
             case Failure("unreachable"):
-                return (
-                    f"Nothing answers at {self.url}. Start a server there, such as hierchat with --api, or leave --url "
-                    "out."
-                )
+                start = "Start a server there, such as hierchat with --api, or leave --url out."
+                return f"Nothing answers at {self.url}. {start}"
             case Failure("broke off"):
                 return f"{self.url} broke off in mid-reply."
             case Failure(status=401):
@@ -222,9 +210,8 @@ class ServerModel:
 
 def _content(message: PromptMessage) -> str:
     """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
-    return (
-        split_reasoning(message.text).answer or message.text if message.role == "assistant" else message.text
-    )
+    answer = message.role == "assistant" and split_reasoning(message.text).answer
+    return answer or message.text
 
 
 class _StreamedReply:
@@ -272,9 +259,8 @@ class _StreamedReply:
         """Return figures as the server measured them, where it is a hierchat; else by the clock here."""
         measured, tokens = self._measured, self._tokens
         seconds = self._last - (self._first or self._last)
-        rate = measured.get("tokens_per_second") or (
-            (tokens - 1) / seconds if tokens > 1 and seconds else None
-        )
+        own_rate = (tokens - 1) / seconds if tokens > 1 and seconds else None
+        rate = measured.get("tokens_per_second") or own_rate
         speedup, drafted = measured.get("speedup"), measured.get("drafted")
         return Figures(
             tokens=tokens,
@@ -303,9 +289,8 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
     if flags.go_on and flags.no_history:
         raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
     given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
-    changes = SettingsOverrides(
-        flags.system, {name: value for name, value in given.items() if value is not None}
-    )
+    sampling = {name: value for name, value in given.items() if value is not None}
+    changes = SettingsOverrides(flags.system, sampling)
     server = find_server(flags)
     if server and flags.no_history:
         yield TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
@@ -337,12 +322,12 @@ def find_server(flags: ChatFlags) -> ServerModel | None:
     key = flags.key or os.environ.get(KEY_VARIABLE)
     server = ServerModel(flags.url or USUAL_URL, key)
     if flags.url:
-        server.choose(flags.model) if flags.model else server.choose_any()
+        server.choose(flags.model)
         return server
     if flags.alone or flags.backend or not server.is_hierchat():
         return None
     try:
-        server.choose(flags.model) if flags.model else server.choose_any()
+        server.choose(flags.model)
     except CommandError:  # it has not that model
         return None
     return server

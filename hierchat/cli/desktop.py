@@ -79,9 +79,6 @@ def desktop_command(remove: bool, opens: bool) -> int:
     return 0
 
 
-# The entry
-
-
 def add_entry(system: str, variables: Mapping[str, str], command: list[str]) -> Path:
     """Write the entry of the menu, which runs `command`, and return it. Raises CommandError and OSError."""
     entry, icon = _places(system, variables)
@@ -96,9 +93,8 @@ def add_entry(system: str, variables: Mapping[str, str], command: list[str]) -> 
             "HC_TARGET": command[0], "HC_ARGUMENTS": subprocess.list2cmdline(command[1:]),
         }  # fmt: skip
         shell = ["powershell", "-NoProfile", "-NonInteractive", "-Command", _SHORTCUT]
-        done = subprocess.run(
-            shell, env={**variables, **values}, capture_output=True, text=True, errors="replace"
-        )
+        values = {**variables, **values}
+        done = subprocess.run(shell, env=values, capture_output=True, text=True, errors="replace")
         if done.returncode or not entry.exists():
             raise CommandError(f"PowerShell cannot write {entry}: {done.stderr.strip()}")
     elif system == "darwin":
@@ -134,7 +130,6 @@ def remove_entry(system: str, variables: Mapping[str, str]) -> Path | None:
 
 
 def _places(system: str, variables: Mapping[str, str]) -> tuple[Path, Path]:
-    """Return where the entry and its icon lie."""
     name = "APPDATA" if system == "win32" else "HOME"
     if not variables.get(name):
         raise CommandError(f"There is no home folder to put the entry in: {name} is not set.")
@@ -153,9 +148,6 @@ def _quoted(word: str) -> str:
     """Quote a word of Exec: within quotes, then as any value of the file, and % is the file's own sign."""
     escaped = re.sub(r'([`$"\\])', r"\\\1", word)
     return f'"{escaped}"'.replace("\\", "\\\\").replace("%", "%%")
-
-
-# The window
 
 
 def find_running(processes: Iterable[psutil.Process]) -> str | None:

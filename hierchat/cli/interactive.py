@@ -74,14 +74,13 @@ class Lines:
 
     def __init__(self, earlier: Sequence[str], complete: Callable[[str], list[str]]) -> None:
         """`earlier`: oldest first, nothing of it is written to a file; `complete`: what a line may become."""
-        self._complete = complete
         self._typed = ""
         """What stood in the line that Ctrl-C ended."""
         if readline is not None:
             for line in earlier:
                 readline.add_history(line)
             readline.set_completer_delims("")
-            readline.set_completer(self._completion)
+            readline.set_completer(lambda text, state: dict(enumerate(complete(text))).get(state))
             edit = "libedit" in (readline.__doc__ or "")
             readline.parse_and_bind("bind ^I rl_complete" if edit else "tab: complete")
 
@@ -107,10 +106,6 @@ class Lines:
                 parts.append(line[:-1])
                 continue
             return "\n".join([*parts, line])
-
-    def _completion(self, text: str, state: int) -> str | None:
-        found = self._complete(text)
-        return found[state] if state < len(found) else None
 
     def _line(self, prompt: str) -> str:
         """Raises EOFError, KeyboardInterrupt."""
@@ -188,10 +183,16 @@ class Interactive:
     def run(self, lines: Lines) -> None:
         """Read and answer until the user leaves. Raises BrokenPipeError where nobody reads any more."""
         while self._goes_on and (text := lines.read()) is not None:
-            if not text.strip():
+            word, _, rest = text.strip().partition(" ")
+            if not word:
                 continue
             try:
-                self._do(text)
+                if word in self._commands:
+                    self._commands[word][0](rest.strip())
+                elif word.startswith("/") and word[1:].isalpha():
+                    self._say(f"{word} is no command. /help lists them.")
+                else:
+                    self._ask(text)
                 self._notes.print()
             except BrokenPipeError:
                 raise
@@ -202,29 +203,13 @@ class Interactive:
         """Complete a line that begins so."""
         if not typed.startswith("/"):
             return []
+        found = [f"{name} " if takes else name for name, (_, takes, _) in self._commands.items()]
         if typed.startswith("/model "):
             try:
-                return [
-                    f"/model {name}"
-                    for name in self._talk.model.names()
-                    if f"/model {name}".startswith(typed)
-                ]
+                found = [f"/model {name}" for name in self._talk.model.names()]
             except CommandError:
                 return []
-        return [
-            f"{name} " if takes else name
-            for name, (_, takes, _) in self._commands.items()
-            if name.startswith(typed)
-        ]
-
-    def _do(self, text: str) -> None:
-        word, _, rest = text.strip().partition(" ")
-        if word in self._commands:
-            self._commands[word][0](rest.strip())
-        elif word.startswith("/") and word[1:].isalpha():
-            self._say(f"{word} is no command. /help lists them.")
-        else:
-            self._ask(text)
+        return [line for line in found if line.startswith(typed)]
 
     def _ask(self, text: str) -> None:
         last = answer(self._talk, text, (), self._screen)
@@ -332,10 +317,7 @@ def run(flags: ChatFlags) -> int:
 
 def _question(message: str) -> tuple[str, Sequence[Attachment]]:
     """Return the message, and what was piped in: that is the message where there is none, and else goes with it as a
-    file.
-
-    Raises Unreadable, CommandError where something was piped in and nothing came.
-    """
+    file. Raises Unreadable, and CommandError where something was piped in and nothing came."""
     if sys.stdin is not None and sys.stdin.isatty():
         return message, ()
     raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 import click
 
@@ -20,32 +19,25 @@ _GONE = {
 """Commands of earlier versions, and what to do instead."""
 
 
-class _Entry(NamedTuple):
-    module: str
-    """Module of `hierchat.cli` that has it, as `NAME_command`."""
-    help: str
-
-
 _COMMANDS = {
-    "serve": _Entry("serve", "the chat, in the browser; what a call without a command does"),
-    "serve-vllm": _Entry(
-        "serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"
-    ),
-    "chat": _Entry("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
-    "models": _Entry("models_and_corpora", "what can answer, and what is on this machine"),
-    "corpus": _Entry("models_and_corpora", "texts that draft, beside what the model has written"),
-    "stats": _Entry("stats", "how drafting has fared from day to day"),
-    "learn": _Entry("chat", "let the model write for itself now: such texts make later replies faster"),
-    "keys": _Entry("accounts", "keys with which other programs may use the model (serve --api)"),
-    "import": _Entry("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
-    "export": _Entry("transfer", "your chats as files"),
-    "backup": _Entry("transfer", "a copy of the database, while the chat may run"),
-    "forget": _Entry("transfer", "delete all chats of a user for good"),
-    "users": _Entry("accounts", "accounts for the page's login"),
-    "desktop": _Entry("desktop", "hierchat in the menu of your desktop, in a window of its own"),
-    "doctor": _Entry("checks", "machine, versions, kernels, models and database, to paste into a report"),
-    "verify": _Entry("checks", "the same words with drafting on and off, token for token"),
+    "serve": ("serve", "the chat, in the browser; what a call without a command does"),
+    "serve-vllm": ("serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"),
+    "chat": ("chat", "a chat in the terminal; with a MESSAGE one answer, for scripts, too"),
+    "models": ("models_and_corpora", "what can answer, and what is on this machine"),
+    "corpus": ("models_and_corpora", "texts that draft, beside what the model has written"),
+    "stats": ("stats", "how drafting has fared from day to day"),
+    "learn": ("chat", "let the model write for itself now: such texts make later replies faster"),
+    "keys": ("accounts", "keys with which other programs may use the model (serve --api)"),
+    "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
+    "export": ("transfer", "your chats as files"),
+    "backup": ("transfer", "a copy of the database, while the chat may run"),
+    "forget": ("transfer", "delete all chats of a user for good"),
+    "users": ("accounts", "accounts for the page's login"),
+    "desktop": ("desktop", "hierchat in the menu of your desktop, in a window of its own"),
+    "doctor": ("checks", "machine, versions, kernels, models and database, to paste into a report"),
+    "verify": ("checks", "the same words with drafting on and off, token for token"),
 }
+"""Module of `hierchat.cli` that has a command, as `NAME_command`, and the command's help."""
 
 
 class _Commands(Group):
@@ -57,16 +49,15 @@ class _Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        entry = _COMMANDS[cmd_name]
-        command: click.Command = getattr(
-            import_module(f"hierchat.cli.{entry.module}"), f"{cmd_name.replace('-', '_')}_command"
-        )
-        command.help = command.help or entry.help
+        module, about = _COMMANDS[cmd_name]
+        name = f"{cmd_name.replace('-', '_')}_command"
+        command: click.Command = getattr(import_module(f"hierchat.cli.{module}"), name)
+        command.help = command.help or about
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in _COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
 @click.group(

@@ -168,16 +168,14 @@ def remove_corpus(name: str) -> None:
 @click.option("--replace", is_flag=True, help="in place of the corpus of this name")
 def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, replace: bool) -> int:
     first = paths[0]
-    name = name or name_of(
-        first.removeprefix(PREFIX) if first.startswith(PREFIX) else Path(first).absolute().name
-    )
+    given = first.removeprefix(PREFIX) if first.startswith(PREFIX) else Path(first).absolute().name
+    name = name or name_of(given)
     entry = read_catalogue().entry(catalogue_name(model))
     passed_over: list[str] = []
     try:
         with terminal_progress() as report:
-            here = find(
-                [Path(path).expanduser() for path in paths if not path.startswith(PREFIX)], passed_over
-            )
+            local = [Path(path).expanduser() for path in paths if not path.startswith(PREFIX)]
+            here = find(local, passed_over)
             tokenizer = load_tokenizer(entry, report)
             require_free_name(name, tokens_sha256(tokenizer), replace)
             fetched = [fetch(path, report) for path in paths if path.startswith(PREFIX)]

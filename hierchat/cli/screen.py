@@ -57,12 +57,15 @@ class _Code(markdown.CodeBlock):
 
 
 class _Drawn(markdown.Markdown):
-    elements: ClassVar = {
-        **markdown.Markdown.elements,
+    elements: ClassVar = markdown.Markdown.elements | {
         "heading_open": _Heading,
         "fence": _Code,
         "code_block": _Code,
     }
+
+    def __init__(self, tokens: list[Token]) -> None:
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        self.parsed = tokens
 
 
 class Markdown:
@@ -70,7 +73,7 @@ class Markdown:
     Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
-        self._parts = [_part(tokens) for tokens in _blocks(_PARSER.parse(text))]
+        self._parts = [_Drawn(tokens) for tokens in _blocks(_PARSER.parse(text))]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for at, part in enumerate(self._parts):
@@ -92,12 +95,6 @@ def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
             blocks.append([])
         blocks[-1].append(token)
     return blocks
-
-
-def _part(tokens: list[Token]) -> markdown.Markdown:
-    drawn = _Drawn("", code_theme="ansi_dark", hyperlinks=False)
-    drawn.parsed = tokens
-    return drawn
 
 
 def _trimmed(row: Sequence[Segment]) -> list[Segment]:
@@ -336,18 +333,15 @@ def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
     """Print the reply with its words marked by source, and below it what the marks mean."""
     reply = Text()
     for run in runs:
-        reply.append(printable(run.text), _style(run.source))
+        reply.append(printable(run.text), _STYLES.get(run.source, _DRAFT_MODEL))
     console.print(reply)
     console.print()
     whole = sum(run.tokens for run in runs)
     for source in in_order(run.source for run in runs):
         of_it = [run for run in runs if run.source == source]
         share = percent(sum(run.tokens for run in of_it) / whole)
-        console.print(Text.assemble((source_words(source), _style(source)), f"  {share}{_where(of_it)}"))
-
-
-def _style(source: str) -> str:
-    return _STYLES.get(source, _DRAFT_MODEL)
+        name = (source_words(source), _STYLES.get(source, _DRAFT_MODEL))
+        console.print(Text.assemble(name, f"  {share}{_where(of_it)}"))
 
 
 def _where(runs: Sequence[SourceRun]) -> str:
@@ -367,9 +361,8 @@ _CLEAR = "\r\033[K"
 
 def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thread:
     """Print what the slot does until its model is ready or has failed, from a thread of its own."""
-    thread = threading.Thread(
-        target=_print_phases, args=(slot, out or sys.stderr), name="terminal", daemon=True
-    )
+    shown = (slot, out or sys.stderr)
+    thread = threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True)
     thread.start()
     return thread
 

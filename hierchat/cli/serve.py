@@ -199,9 +199,8 @@ def serve(
                 app, log_ins, flags.host, before, port=flags.port, share=flags.share
             )
         except OSError as error:
-            raise CommandError(
-                f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
-            ) from error
+            why = f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
+            raise CommandError(why) from error
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
         print(f"hierchat is at {local}\nYour data: {database}", flush=True)

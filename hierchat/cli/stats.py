@@ -64,14 +64,12 @@ def _day(day: date, one: DraftingFigures) -> list[str]:
 
 
 def _sources(figures: Mapping[date, DraftingFigures]) -> Table:
-    """Draw a row for each day, a column for each source."""
     sources = in_order(name for one in figures.values() for name in one.sources)
     rows = ([day.isoformat(), *(_of_source(one, name) for name in sources)] for day, one in figures.items())
     return table(("day", *sources), rows, sources, CAPTION)
 
 
 def _calibration(learned: Acceptance) -> Table:
-    """Draw how many of the likely candidates were right, by the chance that they were given."""
     sources, rows = learned.calibration(), []
     for low in np.arange(0, 1, 1 / TENTHS):
         cells = []

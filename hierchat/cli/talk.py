@@ -44,9 +44,8 @@ class Model(Protocol):
     def name(self) -> str:
         """Return the model that answers now."""
 
-    @property
-    def place(self) -> str:
-        """Return where it answers, to stand behind its name; empty: in this process."""
+    place: str
+    """Where it answers, to stand behind its name; empty: in this process."""
 
     def names(self) -> list[str]:
         """Return those that can be chosen. Raises CommandError."""
@@ -165,7 +164,6 @@ class TalkInMemory(Talk):
                 self._add(question, last, settings)
 
     def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
-        """Add the question and its reply to the chat."""
         state = "stopped" if last.phase != "done" else _STATES.get(last.finish, "complete")
         by = {"model": self.model.name}
         reply = _message("assistant", question.name, last.text, state=state, written_by=by)
@@ -213,9 +211,8 @@ class WaitingQuestion:
             number = self._began = self._store.chats.create(self._user)
         path = self._store.messages.path(self._user, number)
         below = path[-1].id if path else None
-        self.id = self._store.messages.enqueue(
-            self._user, number, NewMessage(below, text, files=files), at_end=True
-        )
+        message = NewMessage(below, text, files=files)
+        self.id = self._store.messages.enqueue(self._user, number, message, at_end=True)
         return number
 
     def let_go(self) -> bool:
@@ -255,9 +252,8 @@ class StoredTalk(Talk):
         path = self._store.messages.path(self._user, number, most=1)
         below = path[-1].id if path else None
         question = Question(number, below, text, files, self._held.id)
-        with closing(
-            self._service.send(self._user, question, reply_settings(settings.sampling), stop)
-        ) as frames:
+        sampling = reply_settings(settings.sampling)
+        with closing(self._service.send(self._user, question, sampling, stop)) as frames:
             for frame in frames:
                 self._reply = frame.message_id
                 yield frame

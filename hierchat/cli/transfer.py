@@ -17,8 +17,6 @@ from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import
 
 _WORD = "forget"
-
-
 user_option = click.option(
     "--user",
     metavar="NAME",
@@ -40,26 +38,20 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
         print(f"not imported: {reason}", file=sys.stderr)
     if importing.bad > len(importing.reasons):
         print(f"and {importing.bad - len(importing.reasons):,} more", file=sys.stderr)
-    print(_imported(importing))
+    outcomes = importing.outcomes
+    print(
+        f"{chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
+        f"{importing.messages:,} messages, {importing.characters:,} characters added."
+    )
+    if importing.presets:
+        print(f"Presets of settings that are new: {importing.presets:,}.")
+    if importing.bad:
+        print(f"{importing.bad:,} could not be read.")
+    if importing.messages:
+        print("They draft from the next reply on; a model reads them once, beside the first replies.")
     if importing.outcomes or importing.bad or importing.presets:
         return 0 if importing.outcomes or importing.presets else 1
     raise TransferError(f"No chat was found. What can be read is {KNOWN}.")
-
-
-def _imported(importing: Import) -> str:
-    """Say what was imported."""
-    outcomes = importing.outcomes
-    lines = [
-        f"{chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
-        f"{importing.messages:,} messages, {importing.characters:,} characters added."
-    ]
-    if importing.presets:
-        lines.append(f"Presets of settings that are new: {importing.presets:,}.")
-    if importing.bad:
-        lines.append(f"{importing.bad:,} could not be read.")
-    if importing.messages:
-        lines.append("They draft from the next reply on; a model reads them once, beside the first replies.")
-    return "\n".join(lines)
 
 
 @click.command("export", cls=Command)
@@ -80,13 +72,10 @@ def export_command(store: Store, out: Path, format: str, conversation: int | Non
     out, users = out.expanduser().absolute(), store.users.ids()
     if (id := users.get(user or LOCAL_USER)) is None:
         there = f"There are: {', '.join(users)}." if users else "There are none."
-        raise TransferError(
-            f"There is no user {user or LOCAL_USER!r} in {store.path}. {there} Name one with --user."
-        )
+        why = f"There is no user {user or LOCAL_USER!r} in {store.path}. {there} Name one with --user."
+        raise TransferError(why)
     if conversation is None:
-        found = [
-            one for archived in (False, True) for one in store.chats.find(id, limit=-1, archived=archived)
-        ]
+        found = [*store.chats.find(id, limit=-1), *store.chats.find(id, limit=-1, archived=True)]
     else:
         found = [store.chats.get(id, conversation)]
     chosen, written = [one.id for one in found], 0

@@ -22,7 +22,7 @@ def frames(server: ServerModel, sampling: dict | None = None) -> list[Frame]:
 @pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/"])
 def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
     server = ServerModel(url + ending)
-    server.choose_any()
+    server.choose()
     got = frames(server)
     assert [one.phase for one in got] == ["waiting", "writing", "writing", "done"]
     assert [one.text for one in got] == ["", "Hello ", "Hello there.", "Hello there."]
@@ -32,7 +32,7 @@ def test_the_reply_comes_piece_by_piece(url: str, ending: str) -> None:
 def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script: Script) -> None:
     script.pieces_apart = [{"reasoning_content": "Hm"}, {"reasoning": "."}]
     server = ServerModel(url)
-    server.choose_any()
+    server.choose()
     got = frames(server)
     assert [one.text for one in got][:3] == ["", "<think>\nHm", "<think>\nHm."]
     assert got[-1].text == "<think>\nHm.\n</think>\n\nHello there."
@@ -52,7 +52,7 @@ def test_what_it_thought_stands_in_front_and_is_not_sent_again(url: str, script:
 
 def test_how_much_it_thinks_is_sent_and_left_out_where_it_is_refused(url: str, script: Script) -> None:
     server = ServerModel(url)
-    server.choose_any()
+    server.choose()
     assert frames(server, {"reasoning": "high"})[-1].notice is None
     script.unknown = "reasoning_effort"
     last = frames(server, {"reasoning": "off"})[-1]
@@ -80,12 +80,12 @@ def test_another_program_tells_tokens_alone(url: str, script: Script) -> None:
 
 def test_a_key_opens(url: str, script: Script) -> None:
     script.key = "secret"
-    ServerModel(url, "secret").choose_any()
+    ServerModel(url, "secret").choose()
     for key in (None, "wrong"):
         server = ServerModel(url, key)
         assert not server.is_hierchat()
         with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
-            server.choose_any()
+            server.choose()
         with pytest.raises(CommandError, match="--key or in HIERCHAT_KEY"):
             frames(server)
 
@@ -101,7 +101,7 @@ def test_nothing_answers() -> None:
     with serving(Script()) as url:
         server = ServerModel(url)
     assert not server.is_hierchat()
-    for call in (server.choose_any, lambda: frames(server)):
+    for call in (server.choose, lambda: frames(server)):
         with pytest.raises(CommandError, match=r"Nothing answers at .*hierchat with --api"):
             call()
 
