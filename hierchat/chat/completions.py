@@ -17,6 +17,7 @@ from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.drafter import in_order
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import plural
@@ -209,7 +210,7 @@ class Completions:
         notice = " ".join(notices) or None
         origins = None
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
+            origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
         if isinstance(served.engine, LearnsElsewhere):
             origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place
         return ReplyStream(

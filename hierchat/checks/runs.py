@@ -26,12 +26,14 @@ from hierchat.checks.questions import (
     QuestionSet,
     RequestError,
     question_set,
+    read_questions,
     unknown,
     unreadable,
 )
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
+from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
@@ -61,10 +63,8 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """Read an earlier run's result to go on from; None where there is none.
-
-    Raises RequestError where it is none of ours, or was asked for with other `expected` values.
-    """
+    """Read an earlier run's result to go on from; None where there is none. Raises RequestError where it is none of
+    ours, or was asked for with other `expected` values."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -227,7 +227,8 @@ def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSetti
         return question_set(options.workload, entry, settings, options.prompt_tokens or ())
     if not options.questions:
         raise RequestError("Name --questions, or a --workload.")
-    return QuestionSet.of_file(options.questions)
+    path = options.questions
+    return QuestionSet(read_questions(path), path.name, sha256(path))
 
 
 def settings_of(**flags: Any) -> GenerationSettings:
@@ -240,9 +241,8 @@ def settings_of(**flags: Any) -> GenerationSettings:
 
 
 def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
-    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C.
-
-    An unknown backend and a file `out` that cannot be written are errors before all else."""
+    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C. An
+    unknown backend and a file `out` that cannot be written are errors before all else."""
     try:
         if backend and backend not in get_args(Backend):
             raise unknown("backend", backend, get_args(Backend))

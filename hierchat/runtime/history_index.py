@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import Match
-from hierchat.drafting.drafter import in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
@@ -303,15 +302,11 @@ class Histories:
 
 @dataclass(slots=True)
 class DraftOrigins:
-    """Finds the messages that drafts of one reply came from. `prompt`: tokens before the reply."""
+    """Finds the messages that drafts of one reply came from. `sources`: as its drafter orders them; `prompt`: tokens
+    before the reply."""
 
     sources: list[Source]
     prompt: int
-
-    @classmethod
-    def over(cls, sources: Iterable[Source], prompt: int) -> DraftOrigins:
-        """Take the sources that the reply's drafter was given."""
-        return cls(in_order(sources), prompt)
 
     def of(self, match: Match, chance: float | None) -> Origin:
         """Find the origin of an accepted token. Ask while its reply is written: later the databases hold other

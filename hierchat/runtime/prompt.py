@@ -65,11 +65,8 @@ class MessageTooLong(PromptError):
 
 
 class PromptBuilder:
-    """Builds prompts for one model's tokenizer and context window.
-
-    Replies enter as the tokens that were written, so that the key-value slots of earlier turns stay valid. What a user
-    types as a control token is plain text.
-    """
+    """Builds prompts for one model's tokenizer and context window. Replies enter as the tokens that were written, so
+    that the key-value slots of earlier turns stay valid. What a user types as a control token is plain text."""
 
     knows_tokens = True
     """Whether its tokens are the model's own."""
@@ -106,12 +103,10 @@ class PromptBuilder:
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply.
-
-        `room` is reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a
-        quarter of the context, so that the prompts of many turns in a row begin alike and little of them is read anew.
-        Raises PromptError.
-        """
+        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply. `room` is
+        reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
+        the context, so that the prompts of many turns in a row begin alike and little of them is read anew. Raises
+        PromptError."""
         limit = self._limit(room)
         system = list(takewhile(lambda message: message.role == "system", messages))
         turns = _turns(messages[len(system) :]) or [[]]
@@ -187,12 +182,10 @@ class PromptBuilder:
     def _cut(
         self, turns: Sequence[Sequence[PromptMessage]], limit: int, render: Callable[[int], list[int] | None]
     ) -> tuple[int, list[int] | None]:
-        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long.
-
-        A prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its
-        beginning follows from the turns before it alone, and stays until the turns of one more unit have to go. Where
-        that would leave most of the room empty, the unit is halved.
-        """
+        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long. A
+        prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its beginning
+        follows from the turns before it alone, and stays until the turns of one more unit have to go. Where that would
+        leave most of the room empty, the unit is halved."""
         before = [0, *accumulate(sum(_size(self._shown(one)) for one in turn) for turn in turns)]
         unit, rate = 1 << (self.context_length.bit_length() - 1), float(USUAL_BYTES)
         low, high = -1, len(turns)  # too long, and not

@@ -120,11 +120,9 @@ class LearnedState:
 
 
 class Learned:
-    """The states of one store's users. Call `save` while no reply goes on.
-
-    What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
-    store within the deletion, here at the next reply. It is never written back.
-    """
+    """The states of one store's users. Call `save` while no reply goes on. What was learned before a conversation was
+    deleted may hold traces of it. So all of that user's is dropped: in the store within the deletion, here at the next
+    reply. It is never written back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,7 +1,6 @@
-"""Render chat templates: a request in JSON per line of standard input, an answer per line of standard output.
-
-A program with bounds of time and memory, for a template is code that came with a model: it may loop, or write
-gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second."""
+"""Render chat templates: a request in JSON per line of standard input, an answer per line of standard output. A program
+with bounds of time and memory, for a template is code that came with a model: it may loop, or write gigabytes. It
+imports jinja2 and little else, so that it starts in a tenth of a second."""
 
 from __future__ import annotations
 

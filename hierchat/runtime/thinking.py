@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -39,12 +38,8 @@ _TAIL = 16
 _THOUGHT = "hierchatthoughtgoeshere"
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A mark, or the text between two."""
-
-    text: str
-    mark: bool
+_Piece = tuple[str, bool]
+"""A mark, or the text between two; and whether it is a mark."""
 
 
 class ThinkingFormat:
@@ -115,7 +110,7 @@ class ThinkingFormat:
         return f"{OPENS}\n{text}" if opened else text
 
     def _marked(self, tokens: Sequence[int]) -> str:
-        text = "".join(piece.text for piece in self._pieces(tokens))
+        text = "".join(text for text, _ in self._pieces(tokens))
         opens, closes = self._form
         if opens == OPENS:
             return text
@@ -131,11 +126,11 @@ class ThinkingFormat:
         for at, token in enumerate(tokens if self._marks else ()):
             if mark := self._marks.get(token):
                 if begin < at:
-                    yield _Piece(self._decoded(tokens[begin:at]), False)
-                yield _Piece(mark, True)
+                    yield self._decoded(tokens[begin:at]), False
+                yield mark, True
                 begin = at + 1
         if begin < len(tokens):
-            yield _Piece(self._decoded(tokens[begin:]), False)
+            yield self._decoded(tokens[begin:]), False
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         decode = self._tokenizer.decode
@@ -195,19 +190,19 @@ def _channels(pieces: Iterator[_Piece]) -> str:
     thinks = ended = False
     where = "answer"
     closing = ""
-    for piece in pieces:
-        if not piece.mark:
+    for text, is_mark in pieces:
+        if not is_mark:
             if where == "header":
-                header += piece.text
+                header += text
             elif where == "analysis" and not answer:
-                thought += piece.text
+                thought += text
             elif where == "answer":
-                answer += piece.text
+                answer += text
             continue
         if where == "answer":
             answer += closing
             closing = ""
-        match piece.text:
+        match text:
             case "<|channel|>":
                 where, header = "header", ""
             case "<|constrain|>":

@@ -94,7 +94,6 @@ def _pdf(name: str, raw: bytes) -> str:
 
 # How a message holds the files that were sent with it, in the prompt and in exports.
 
-
 _FENCES = re.compile(r"`{3,}")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 

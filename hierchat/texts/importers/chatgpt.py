@@ -1,7 +1,5 @@
 """ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and `current_node`.
-
-System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block.
-"""
+System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block."""
 
 from __future__ import annotations
 

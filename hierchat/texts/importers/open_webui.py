@@ -1,7 +1,5 @@
-"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`.
-
-Older ones have the conversation without what stands around it, or a list of messages alone.
-"""
+"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`. Older ones
+have the conversation without what stands around it, or a list of messages alone."""
 
 from __future__ import annotations
 
