@@ -200,7 +200,8 @@ class Completions:
             drafting_with = replace(served, statistics=())
         if not served.is_local and drafting.databases == "none":  # there are no draft models either
             drafts_from = "none"
-        if served.is_local and served.drafts_now and drafts_from != "none":
+        drafts = served.drafts and served.drafting_ready.is_set()
+        if served.is_local and drafts and drafts_from != "none":
             memory = self._memory(served, options)
             learner = memory if options.learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, options.stop, drafting)

@@ -145,22 +145,19 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 def _device(device: str) -> list[str]:
     there = {name: version_of(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
-    lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
-    return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
-
-
-def _name(device: str) -> str:
-    import torch
-
+    name = (
+        "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
+    )
     if device == "cuda":
+        import torch
+
         about = torch.cuda.get_device_properties(0)
-        return (
+        name = (
             f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}, "
             f"CUDA {torch.version.cuda}"
         )
-    return (
-        "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
-    )
+    lines = [f"{name}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
+    return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
 
 
 ASKED = (

@@ -34,7 +34,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
 from hierchat.runtime.loading import LoadOptions, load_served_model
@@ -167,7 +167,17 @@ class MeasuredRun:
         chosen = {name: getattr(options, name) for name in sampling}
         self.settings = settings_of(**chosen)
         self.entry = read_catalogue().entry(options.model)
-        found = _questions(options, self.entry, self.settings)
+        if options.prompt_tokens and options.workload != LONG_CONTEXT:
+            raise RequestError(
+                f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
+            )
+        if options.workload:
+            sizes = options.prompt_tokens or ()
+            found = question_set(options.workload, self.entry, self.settings, sizes)
+        elif path := options.questions:
+            found = QuestionSet(read_questions(path), path.name, sha256(path))
+        else:
+            raise RequestError("Name --questions, or a --workload.")
         self.questions = found.questions
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
         self.recorded: dict[str, Any] = {
@@ -216,19 +226,6 @@ class MeasuredRun:
             say(f"This is no longer what the figures before were measured on: {changed}")
             head["resumed"] = [*found.get("resumed", ()), changed]
         return found
-
-
-def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    if options.prompt_tokens and options.workload != LONG_CONTEXT:
-        raise RequestError(
-            f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
-        )
-    if options.workload:
-        return question_set(options.workload, entry, settings, options.prompt_tokens or ())
-    if not options.questions:
-        raise RequestError("Name --questions, or a --workload.")
-    path = options.questions
-    return QuestionSet(read_questions(path), path.name, sha256(path))
 
 
 def settings_of(**flags: Any) -> GenerationSettings:

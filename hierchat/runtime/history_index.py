@@ -166,10 +166,9 @@ class UserHistory:
         self._tokenised = 0
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self.written = IndexedTexts(store, user_id, model_key, "written")
-        self.asked = IndexedTexts(store, user_id, model_key, "asked")
-        self.by_itself = IndexedTexts(store, user_id, model_key, "self")
-        self._all = (self.written, self.asked, self.by_itself)
+        kinds: tuple[TextKind, ...] = ("written", "asked", "self")
+        self._all = [IndexedTexts(store, user_id, model_key, kind) for kind in kinds]
+        self.written, self.asked, self.by_itself = self._all
 
     @property
     def sources(self) -> list[Source]:

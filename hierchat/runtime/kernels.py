@@ -33,13 +33,12 @@ LEAST_MEMORY = 1_500_000_000
 EVERY = 0.25
 """Seconds between two looks at how far it is."""
 ENGINE, DRAFTING = "engine", "drafting"
-PARTS = (ENGINE, DRAFTING)
 
 
 class Compiling:
     """Runs a process for each part that is not compiled yet."""
 
-    def __init__(self, parts: tuple[str, ...] = PARTS, *, gently: tuple[str, ...] = ()) -> None:
+    def __init__(self, parts: tuple[str, ...] = (ENGINE, DRAFTING), *, gently: tuple[str, ...] = ()) -> None:
         """`gently`: parts that leave the cores to others."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:

@@ -216,10 +216,7 @@ class StandaloneModel:
 
         self._served = served
         self._memory = Memory()
-
-    @property
-    def engine(self) -> Engine:
-        return self._served.engine
+        self.engine: Engine = served.engine
 
     def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:
         """Return the tokens of a question, or of a conversation as pairs of role and text. Raises MessageTooLong where

@@ -74,7 +74,6 @@ class PromptBuilder:
     def __init__(
         self, tokenizer: Any, context_length: int, system_prompt: str | None = None, model: str = "this model"
     ) -> None:
-        """`model`: its name, for errors."""
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, model)
         self.context_length = context_length
@@ -142,7 +141,7 @@ class PromptBuilder:
         reasoning: Reasoning = "",
     ) -> Prompt:
         """Render all of a conversation. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
-        self._require_short(messages)
+        self.require_short(*map(self._shown, messages))
         ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
         return Prompt(ids, thinking=self.thinking.opened(ids))
@@ -154,10 +153,7 @@ class PromptBuilder:
 
     def require_short(self, *texts: str) -> None:
         """Raise MessageTooLong where a prompt is far beyond the context, before it is tokenised whole."""
-        self._require_short([PromptMessage("user", text) for text in texts])
-
-    def _require_short(self, messages: Sequence[PromptMessage]) -> None:
-        if self._far_longer(messages, self.context_length):
+        if self._far_longer([PromptMessage("user", text) for text in texts], self.context_length):
             raise self._no_room(f"more than {2 * self.context_length:,}")
 
     def _no_room(self, tokens: str) -> MessageTooLong:

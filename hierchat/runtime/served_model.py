@@ -77,10 +77,6 @@ class ServedModel:
         return not self.is_local or self.local.runner.drafts
 
     @property
-    def drafts_now(self) -> bool:
-        return self.drafts and self.drafting_ready.is_set()
-
-    @property
     def is_local(self) -> bool:
         """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
         return isinstance(self.engine, LocalEngine)

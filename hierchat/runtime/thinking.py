@@ -36,6 +36,7 @@ HARMONY = (_CHANNEL, _MESSAGE)
 _TAIL = 16
 """Tokens that are looked at for a mark."""
 _THOUGHT = "hierchatthoughtgoeshere"
+_QUESTION = {"role": "user", "content": "?"}
 
 
 _Piece = tuple[str, bool]
@@ -80,7 +81,7 @@ class ThinkingFormat:
         said = {"content": join_reasoning(_THOUGHT, "!")}
         if self.field:
             said = {"content": "!", self.field: _THOUGHT}
-        chat = [_user(), {"role": "assistant"} | said, _user()]
+        chat = [_QUESTION, {"role": "assistant"} | said, _QUESTION]
         return _THOUGHT in (self._rendered(chat) or _THOUGHT)
 
     @cached_property
@@ -97,7 +98,7 @@ class ThinkingFormat:
     @cached_property
     def always_opened(self) -> bool:
         """Whether that is so where nothing else is chosen."""
-        return self._at_its_mark(self._rendered([_user()]) or "")
+        return self._at_its_mark(self._rendered([_QUESTION]) or "")
 
     def _at_its_mark(self, prompt: str) -> bool:
         opens = self._form[0]
@@ -162,7 +163,7 @@ class ThinkingFormat:
                 continue
             if values["off"] == "none" and not re.search("['\"]none['\"]", self._template):
                 values = {choice: value for choice, value in values.items() if choice != "off"}
-            rendered = {one: self._rendered([_user()], **{name: value}) for one, value in values.items()}
+            rendered = {one: self._rendered([_QUESTION], **{name: value}) for one, value in values.items()}
             offered = {choice: values[choice] for choice, prompt in rendered.items() if prompt is not None}
             if len({rendered[choice] for choice in offered}) > 1:
                 return name, offered
@@ -178,10 +179,6 @@ class ThinkingFormat:
             return self._rendering.text(chat, add_generation_prompt=True, **more)
         except PromptError:
             return None
-
-
-def _user() -> dict[str, Any]:
-    return {"role": "user", "content": "?"}
 
 
 def _channels(pieces: Iterator[_Piece]) -> str:

@@ -235,7 +235,6 @@ def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
-    """File and text of each."""
     batch: list[tuple[str, str]] = []
     size = 0
     for text in reader:
@@ -265,7 +264,6 @@ def _require_room(tokens: int, target: Path) -> None:
 
 
 def _nothing(reader: Reader) -> CorpusError:
-    """Nobody shall have to guess why there is nothing."""
     if not reader.files and not reader.passed_over:
         return CorpusError("There are no files of text in it. Name the files if their kind is unusual.")
     reasons = "; ".join(reader.passed_over[:3]) or "what is there is empty, or has no text in it"

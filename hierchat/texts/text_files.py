@@ -86,18 +86,15 @@ def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] |
         elif os.path.isfile(path):
             found.setdefault(path.resolve(), path)
         else:
-            raise CorpusError(f"{path}: {_why_none(path)}")
+            why = "this is neither a file nor a folder. Give files or folders of text."
+            try:
+                path.stat()
+            except FileNotFoundError:
+                why = "there is no such file or folder. Check the path."
+            except OSError as error:
+                why = f"{error.strerror}. Make it readable, or name another."
+            raise CorpusError(f"{path}: {why}")
     return list(found.values())
-
-
-def _why_none(path: Path) -> str:
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return "there is no such file or folder. Check the path."
-    except OSError as error:
-        return f"{error.strerror}. Make it readable, or name another."
-    return "this is neither a file nor a folder. Give files or folders of text."
 
 
 def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Iterator[Path]:

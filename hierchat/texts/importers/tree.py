@@ -100,6 +100,15 @@ class Node:
     edited: bool = False
 
 
+def node_of(
+    name: str, parent: str | None, role: Any, text: str, model: str, created_at: float | None = None
+) -> Node:
+    """Make a node of another program's message, which is hidden unless the user or the model wrote it."""
+    known: Role | None = role if role in ("user", "assistant") else None
+    writer = {"model": model} if model and role == "assistant" else None
+    return Node(name, parent, known, text, created_at, written_by=writer)
+
+
 def chat(
     source: str,
     title: str,
