@@ -17,6 +17,7 @@ from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.drafter import in_order
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import POLL_SECONDS
 from hierchat.language import plural
@@ -199,7 +200,8 @@ class Completions:
             drafting_with = replace(served, statistics=())
         if not served.is_local and drafting.databases == "none":  # there are no draft models either
             drafts_from = "none"
-        if served.is_local and served.drafts_now and drafts_from != "none":
+        drafts = served.drafts and served.drafting_ready.is_set()
+        if served.is_local and drafts and drafts_from != "none":
             memory = self._memory(served, options)
             learner = memory if options.learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, options.stop, drafting)
@@ -209,7 +211,7 @@ class Completions:
         notice = " ".join(notices) or None
         origins = None
         if memory is not None and drafting == ALL:  # they are told by their place among all sources
-            origins = DraftOrigins.over(all_sources(drafting_with, memory), len(prompt.ids))
+            origins = DraftOrigins(in_order(all_sources(drafting_with, memory)), len(prompt.ids))
         if isinstance(served.engine, LearnsElsewhere):
             origins = DraftOrigins([], 0)  # it tells the database and the length of a match, not the place
         return ReplyStream(

@@ -169,8 +169,8 @@ def machine() -> list[Finding]:
     """Describe the machine, and what is short."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     low = memory.available < LEAST_MEMORY
-    there = llvmlite.binding.get_host_cpu_features()
-    features = [name for name in FEATURES if there.get(name)]
+    can = llvmlite.binding.get_host_cpu_features()
+    features = [name for name in FEATURES if can.get(name)]
     found = [
         Finding(f"system: {platform.platform()}"),
         Finding(f"processor: {processor()}, {cores()} cores used of {psutil.cpu_count()} threads"),
@@ -183,7 +183,15 @@ def machine() -> list[Finding]:
         ),
     ]
     folders = {"data": data_dir(), "cache": cache_dir(), "configuration": config_dir()}
-    found += [_disk(name, folder) for name, folder in folders.items()]
+    for name, folder in folders.items():
+        there = next((place for place in (folder, *folder.parents) if place.exists()), None)
+        try:
+            free = shutil.disk_usage(there or Path.cwd()).free
+        except OSError as error:
+            found.append(Finding(f"{name}: {folder} ({error.strerror})", f"{folder} cannot be read."))
+        else:
+            advice = f"Free some space: {folder} has little left." if free < LEAST_DISK else ""
+            found.append(Finding(f"{name}: {folder}, {gigabytes(free)} free", advice))
     if switches := sorted(name for name in os.environ if name.startswith(("HIERCHAT_", "NUMBA_"))):
         found.append(Finding(f"set in the environment: {', '.join(switches)}"))
     return found
@@ -203,16 +211,6 @@ def gpus() -> list[Finding]:
         return [Finding(f"CUDA: torch did not answer ({type(error).__name__})", "Check the GPU's driver.")]
     found = [Finding(f"CUDA: {name}, {gigabytes(size)}") for name, size in devices]
     return found or [Finding("CUDA: no device")]
-
-
-def _disk(name: str, folder: Path) -> Finding:
-    there = next((place for place in (folder, *folder.parents) if place.exists()), None)
-    try:
-        free = shutil.disk_usage(there or Path.cwd()).free
-    except OSError as error:
-        return Finding(f"{name}: {folder} ({error.strerror})", f"{folder} cannot be read.")
-    advice = f"Free some space: {folder} has little left." if free < LEAST_DISK else ""
-    return Finding(f"{name}: {folder}, {gigabytes(free)} free", advice)
 
 
 def models(device: str) -> list[Finding]:
@@ -296,7 +294,6 @@ def version_of(package: str) -> str | None:
 
 def print_report(given: Path | None) -> int:
     """Print the report as a list in Markdown, what is wrong at its end with what to do; return 1 where anything is.
-
     `given`: the database that the user named."""
     path = (given or database_file()).expanduser().absolute()
     devices = gpus()

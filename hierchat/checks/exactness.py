@@ -1,13 +1,12 @@
-"""`hierchat verify`: compares replies with drafting on and off, token for token.
-
-Each question is decoded plainly, as exactly as the target can (padded), and again by each drafter, with slots of its
-own; all get the prompts that the plain replies make. History grows over the questions."""
+"""`hierchat verify`: compares replies with drafting on and off, token for token. Each question is decoded plainly, as
+exactly as the target can (padded), and again by each drafter, with slots of its own; all get the prompts that the plain
+replies make. History grows over the questions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -88,14 +87,9 @@ class Adversary(Trial):
     def _nodes(self, size: int) -> tuple[list[int], list[int]]:
         self._turn += 1
         right, wrong = self._reply[self._at :], self._seconds[self._at :]
-        if self._turn % 3 == 0:
-            return self._among_siblings(right, wrong, size)
-        chain = (wrong if self._turn % 3 == 1 else wrong[:1] + right[1:])[:size]
-        return chain, list(range(-1, len(chain) - 1))
-
-    def _among_siblings(
-        self, right: Sequence[int], wrong: Sequence[int], size: int
-    ) -> tuple[list[int], list[int]]:
+        if self._turn % 3:
+            chain = (wrong if self._turn % 3 == 1 else wrong[:1] + right[1:])[:size]
+            return chain, list(range(-1, len(chain) - 1))
         tokens, parents, parent = list[int](), list[int](), -1
         for pair in zip(right, wrong, strict=True):
             siblings = [*pair, *self._any(1)]
@@ -106,18 +100,6 @@ class Adversary(Trial):
             parents += [parent] * len(siblings)
             parent = len(tokens) - len(siblings) + siblings.index(pair[0])
         return tokens, parents
-
-
-def second_choices(
-    engine: LocalEngine, prompt: Sequence[int], settings: GenerationSettings
-) -> tuple[list[int], list[int]]:
-    """Return a plain reply, and what the target liked next best in place of each of its tokens."""
-    reply, seconds = list[int](), list[int]()
-    for rows, step in engine.plain(prompt, settings):
-        second, first = np.argpartition(rows[0], -2)[-2:].tolist()
-        reply += step.tokens
-        seconds.append(second if step.tokens[0] == first else first)
-    return reply, seconds
 
 
 Row = dict[str, Any]
@@ -164,18 +146,15 @@ def _draft_models(served: ServedModel) -> Levels:
     return served.levels
 
 
+@dataclass(slots=True)
 class Compared:
-    """Keeps what a run has compared so far, and its file.
+    """Keeps what a run has compared so far, and its file. `head`: what stands before the figures; `drafters`: keys of
+    DRAFTERS."""
 
-    `head`: what stands before the figures; `drafters`: keys of DRAFTERS."""
-
-    def __init__(
-        self, path: Path, head: dict[str, Any], drafters: Sequence[str], rows: Sequence[Row] = ()
-    ) -> None:
-        self.path = path
-        self.head = head
-        self.drafters = tuple(drafters)
-        self.rows = list(rows)
+    path: Path
+    head: dict[str, Any]
+    drafters: Sequence[str]
+    rows: list[Row] = field(default_factory=list)
 
     @property
     def mismatches(self) -> int:
@@ -273,7 +252,11 @@ def _plainly(served: ServedModel, question: Question, settings: GenerationSettin
     turns = []
     for text in question.turns:
         prompt = talk.ask(text)
-        reply, seconds = second_choices(engine, prompt, settings)
+        reply, seconds = list[int](), list[int]()
+        for rows, step in engine.plain(prompt, settings):
+            second, first = np.argpartition(rows[0], -2)[-2:].tolist()
+            reply += step.tokens
+            seconds.append(second if step.tokens[0] == first else first)
         talk.answered(reply)
         turns.append(PlainTurn(prompt, reply, seconds))
     return turns

@@ -32,15 +32,8 @@ from hierchat.runtime.served_model import ServedModel
 ANY = "any"
 """Stands for the first implementation that works."""
 HEAD = [
-    "model",
-    "computed by",
-    "self-test",
-    "words compared",
-    "tok/s plain",
-    "with drafts",
-    "T",
-    "ms of a forward",
-]
+    "model", "computed by", "self-test", "words compared", "tok/s plain", "with drafts", "T", "ms of a forward",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +99,7 @@ Try = Callable[[str, str, str], dict[str, Any]]
 
 def try_gpu(model: str | None, device: str | None, tries: Try | None = None) -> int:
     """Try each way in a process of its own and print the report; return 1 where a way fails or changes a word, or where
-    there is no GPU.
-
-    `model`: one that is measured beside the default."""
+    there is no GPU. `model`: one that is measured beside the default."""
     tries, named = tries or in_process, device is not None
     try:
         if (device := device or best_device()) == "cpu" and not named:
@@ -154,22 +145,19 @@ def in_process(model: str, implementation: str, device: str) -> dict[str, Any]:
 def _device(device: str) -> list[str]:
     there = {name: version_of(name) for name in PACKAGES}
     versions = ", ".join(f"{name} {version}" for name, version in there.items() if version)
-    lines = [f"{_name(device)}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
-    return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
-
-
-def _name(device: str) -> str:
-    import torch
-
+    name = (
+        "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
+    )
     if device == "cuda":
+        import torch
+
         about = torch.cuda.get_device_properties(0)
-        return (
+        name = (
             f"{about.name}, {about.total_memory / 2**30:.0f} GiB, compute capability {about.major}.{about.minor}, "
             f"CUDA {torch.version.cuda}"
         )
-    return (
-        "the processor in a GPU's place" if device == "cpu" else f"{device} (Apple), {platform.processor()}"
-    )
+    lines = [f"{name}, {platform.platform()}", f"hierchat {__version__}, {versions}"]
+    return [*lines, f"{datetime.now(UTC):%Y-%m-%d}"]
 
 
 ASKED = (
@@ -199,22 +187,18 @@ def figures(served: ServedModel) -> dict[str, Any]:
         "note": served.note,
     }
     if runner.drafts:
-        found["verify"] = _verified(served)
+        questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
+        with TemporaryDirectory() as folder:
+            compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
+            check(served, questions, SETTINGS, compared, lambda doing, done: None)
+        said = compared.as_dict()
+        found["verify"] = {"tokens": said["tokens"], "mismatches": said["mismatches"]}
     engine.clear()
     found["plain"], _ = _speed(served, drafts=False)
     if runner.drafts:
         found["drafted"], found["per_forward"] = _speed(served, drafts=True)
     found["forward_ms"] = _forwards(served)
     return found
-
-
-def _verified(served: ServedModel) -> dict[str, int]:
-    questions = [Question(number, str(number), (text,)) for number, text in enumerate(ASKED)]
-    with TemporaryDirectory() as folder:
-        compared = Compared(Path(folder) / "verify.json", {}, DRAFTERS)
-        check(served, questions, SETTINGS, compared, lambda doing, done: None)
-    said = compared.as_dict()
-    return {"tokens": said["tokens"], "mismatches": said["mismatches"]}
 
 
 def _speed(served: ServedModel, *, drafts: bool) -> tuple[float, float]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from hierchat.chat.reply_stream import reply_text
 from hierchat.config import GenerationSettings
-from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import terminal_progress
@@ -73,11 +72,6 @@ class QuestionSet:
     questions: list[Question]
     name: str
     sha256: str
-
-    @classmethod
-    def of_file(cls, path: Path) -> QuestionSet:
-        """Read all questions of a file. Raises RequestError."""
-        return cls(read_questions(path), path.name, sha256(path))
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -178,8 +172,10 @@ def question_set(
                 f"{settings.max_new_tokens:,} of them for the reply."
             )
     with terminal_progress() as report:
-        length = length_by(load_tokenizer(entry, report))
-    questions = questions_of(workload, length, most, sizes)
+        tokenizer = load_tokenizer(entry, report)
+    questions = questions_of(
+        workload, lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]), most, sizes
+    )
     texts = "\n".join(text for question in questions for text in question.turns)
     return QuestionSet(questions, workload, hashlib.sha256(texts.encode()).hexdigest())
 
@@ -231,15 +227,9 @@ def _beginning(text: str, tokens: int, length: Length) -> str:
     return "".join(lines[:low])
 
 
-def length_by(tokenizer: Any) -> Length:
-    """Return what counts the tokens of a text by a tokenizer of transformers."""
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 class Dialogue:
-    """Holds one conversation as the chat would: every prompt contains what was said before.
-
-    `room`: tokens that a prompt leaves for its reply, where the context has them."""
+    """Holds one conversation as the chat would: every prompt contains what was said before. `room`: tokens that a
+    prompt leaves for its reply, where the context has them."""
 
     def __init__(self, served: ServedModel, room: int) -> None:
         self._served = served

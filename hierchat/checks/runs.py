@@ -26,13 +26,15 @@ from hierchat.checks.questions import (
     QuestionSet,
     RequestError,
     question_set,
+    read_questions,
     unknown,
     unreadable,
 )
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
-from hierchat.models.catalogue import Backend, ModelEntry, read_catalogue
+from hierchat.models.cache import sha256
+from hierchat.models.catalogue import Backend, read_catalogue
 from hierchat.models.progress import ModelError, terminal_progress
 from hierchat.runtime.costs import processor
 from hierchat.runtime.loading import LoadOptions, load_served_model
@@ -61,10 +63,8 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """Read an earlier run's result to go on from; None where there is none.
-
-    Raises RequestError where it is none of ours, or was asked for with other `expected` values.
-    """
+    """Read an earlier run's result to go on from; None where there is none. Raises RequestError where it is none of
+    ours, or was asked for with other `expected` values."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -167,7 +167,17 @@ class MeasuredRun:
         chosen = {name: getattr(options, name) for name in sampling}
         self.settings = settings_of(**chosen)
         self.entry = read_catalogue().entry(options.model)
-        found = _questions(options, self.entry, self.settings)
+        if options.prompt_tokens and options.workload != LONG_CONTEXT:
+            raise RequestError(
+                f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
+            )
+        if options.workload:
+            sizes = options.prompt_tokens or ()
+            found = question_set(options.workload, self.entry, self.settings, sizes)
+        elif path := options.questions:
+            found = QuestionSet(read_questions(path), path.name, sha256(path))
+        else:
+            raise RequestError("Name --questions, or a --workload.")
         self.questions = found.questions
         self.threads = torch.get_num_threads()  # before a forward under load makes it one
         self.recorded: dict[str, Any] = {
@@ -218,18 +228,6 @@ class MeasuredRun:
         return found
 
 
-def _questions(options: RunOptions, entry: ModelEntry, settings: GenerationSettings) -> QuestionSet:
-    if options.prompt_tokens and options.workload != LONG_CONTEXT:
-        raise RequestError(
-            f"--prompt-tokens goes with --workload {LONG_CONTEXT}, whose prompts have any length."
-        )
-    if options.workload:
-        return question_set(options.workload, entry, settings, options.prompt_tokens or ())
-    if not options.questions:
-        raise RequestError("Name --questions, or a --workload.")
-    return QuestionSet.of_file(options.questions)
-
-
 def settings_of(**flags: Any) -> GenerationSettings:
     """Make settings by their flags. Raises RequestError, naming the flag that is wrong."""
     try:
@@ -240,9 +238,8 @@ def settings_of(**flags: Any) -> GenerationSettings:
 
 
 def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
-    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C.
-
-    An unknown backend and a file `out` that cannot be written are errors before all else."""
+    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C. An
+    unknown backend and a file `out` that cannot be written are errors before all else."""
     try:
         if backend and backend not in get_args(Backend):
             raise unknown("backend", backend, get_args(Backend))

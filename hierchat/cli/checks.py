@@ -104,7 +104,7 @@ def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
     shown = {key: run.recorded[key] for key in ("temperature", "seed")}
     head = run.head(served) | {"exact": served.engine.exact} | shown
     found = run.earlier(head)
-    result = Compared(options.json, head, drafters, found["done"] if found else ())
+    result = Compared(options.json, head, drafters, found["done"] if found else [])
     stopped = False
     try:
         with bar(len(questions), len(result.rows)) as tell:

@@ -60,7 +60,7 @@ class Downloads:
         self._queue: deque[ModelEntry] = deque()
         self._unwanted: set[str] = set()
         self._then: dict[str, Callable[[], None] | None] = {}
-        self._working = False
+        self.busy = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
         """Fetch a model when those before it have ended; nothing where it is on its way. `then` is called when it is
@@ -72,8 +72,8 @@ class Downloads:
             self._known[entry.name] = Download(entry.name, "waiting")
             self._then[entry.name] = then
             self._queue.append(entry)
-            if not self._working:
-                self._working = True
+            if not self.busy:
+                self.busy = True
                 threading.Thread(target=self._work, name="fetch", daemon=True).start()
 
     def stop(self, name: str) -> None:
@@ -104,15 +104,11 @@ class Downloads:
     def failed(self) -> tuple[Download, ...]:
         return tuple(known for known in [*self._known.values()] if known.phase == "failed")
 
-    @property
-    def busy(self) -> bool:
-        return self._working
-
     def _work(self) -> None:
         while True:
             with self._lock:
                 if not self._queue:
-                    self._working = False
+                    self.busy = False
                     return
                 entry = self._queue.popleft()
                 self._known[entry.name] = Download(entry.name, "checking")
@@ -134,14 +130,11 @@ class Downloads:
             with self._lock:
                 if entry.name in self._unwanted:
                     raise _Stopped
-                converting = progress.phase != "downloading"
+                fetching = progress.phase == "downloading"
+                phase: DownloadPhase = "downloading" if fetching else "converting"
+                rate = speed.at(progress.done) if fetching else None
                 self._known[entry.name] = Download(
-                    entry.name,
-                    "converting" if converting else "downloading",
-                    progress.done,
-                    progress.total,
-                    None if converting else speed.at(progress.done),
-                    progress.message,
+                    entry.name, phase, progress.done, progress.total, rate, progress.message
                 )
 
         try:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.drafting.draft_tree import Match
-from hierchat.drafting.drafter import in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SLOT_NAMES
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, SortedRun, SuffixIndex
@@ -167,10 +166,9 @@ class UserHistory:
         self._tokenised = 0
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self.written = IndexedTexts(store, user_id, model_key, "written")
-        self.asked = IndexedTexts(store, user_id, model_key, "asked")
-        self.by_itself = IndexedTexts(store, user_id, model_key, "self")
-        self._all = (self.written, self.asked, self.by_itself)
+        kinds: tuple[TextKind, ...] = ("written", "asked", "self")
+        self._all = [IndexedTexts(store, user_id, model_key, kind) for kind in kinds]
+        self.written, self.asked, self.by_itself = self._all
 
     @property
     def sources(self) -> list[Source]:
@@ -303,15 +301,11 @@ class Histories:
 
 @dataclass(slots=True)
 class DraftOrigins:
-    """Finds the messages that drafts of one reply came from. `prompt`: tokens before the reply."""
+    """Finds the messages that drafts of one reply came from. `sources`: as its drafter orders them; `prompt`: tokens
+    before the reply."""
 
     sources: list[Source]
     prompt: int
-
-    @classmethod
-    def over(cls, sources: Iterable[Source], prompt: int) -> DraftOrigins:
-        """Take the sources that the reply's drafter was given."""
-        return cls(in_order(sources), prompt)
 
     def of(self, match: Match, chance: float | None) -> Origin:
         """Find the origin of an accepted token. Ask while its reply is written: later the databases hold other

@@ -1,7 +1,5 @@
 """Compile kernels in processes beside this one, while it fetches and converts a model: the compiler holds Python's
-lock.
-
-What is compiled lies in the cache folder, where this process finds it. Where a process cannot be started, or ends
+lock. What is compiled lies in the cache folder, where this process finds it. Where a process cannot be started, or ends
 early, kernels are compiled at their first use. The engine's are needed first: the first replies are written without
 drafts."""
 
@@ -35,13 +33,12 @@ LEAST_MEMORY = 1_500_000_000
 EVERY = 0.25
 """Seconds between two looks at how far it is."""
 ENGINE, DRAFTING = "engine", "drafting"
-PARTS = (ENGINE, DRAFTING)
 
 
 class Compiling:
     """Runs a process for each part that is not compiled yet."""
 
-    def __init__(self, parts: tuple[str, ...] = PARTS, *, gently: tuple[str, ...] = ()) -> None:
+    def __init__(self, parts: tuple[str, ...] = (ENGINE, DRAFTING), *, gently: tuple[str, ...] = ()) -> None:
         """`gently`: parts that leave the cores to others."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
@@ -61,7 +58,8 @@ class Compiling:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(EVERY)
         finally:
-            _end(process)
+            with process:
+                process.kill()
 
     def __contains__(self, part: str) -> bool:
         return part in self._running and self._running[part].poll() is None
@@ -85,7 +83,8 @@ class Compiling:
     def close(self) -> None:
         """End what is not waited for any more."""
         while self._running:
-            _end(self._running.popitem()[1])
+            with self._running.popitem()[1] as process:
+                process.kill()
 
 
 def draft_once(drafter: Drafter) -> None:
@@ -116,18 +115,19 @@ def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
     )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin:
-        process.stdin.close()
-    process.kill()
-    process.wait()
-
-
 def main(part: str, *how: str) -> int:
     """Compile a part; ends early when its input does."""
     if how and hasattr(os, "nice"):
         os.nice(10)
-    threading.Thread(target=_end_with_input, daemon=True).start()
+
+    def end_with_input() -> None:
+        while os.read(
+            0, 1
+        ):  # not through sys.stdin, whose lock would be held when the process ends by itself
+            pass
+        os._exit(1)
+
+    threading.Thread(target=end_with_input, daemon=True).start()
     with suppress(KeyboardInterrupt):
         if part == ENGINE:  # a forward over a tiny model: kernels know no sizes
             from hierchat.engine.cpu.trial import trial_runner
@@ -139,12 +139,6 @@ def main(part: str, *how: str) -> int:
             source.add([1, 2, 3])
             draft_once(Drafter([source], Acceptance(), LatencyCurve(), None, Successors()))
     return 0
-
-
-def _end_with_input() -> None:
-    while os.read(0, 1):  # not through sys.stdin, whose lock would be held when the process ends by itself
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

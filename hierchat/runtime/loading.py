@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.drafting.proposer import Proposer, installed_proposers
@@ -27,9 +27,6 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
 from hierchat.runtime.thinking import ThinkingFormat
 from hierchat.store.history import LearnedValues
-
-if TYPE_CHECKING:
-    from hierchat.runtime.kernels import Compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,8 @@ def load_served_model(
     report: Report = silent,
     measuring: Callable[[], None] = lambda: None,
 ) -> ServedModel:
-    """Fetch and load a model, and measure its plain decoding. `measuring` is called when that begins.
-
-    Raises a ModelError, or a CorpusError about the corpus of `options`."""
+    """Fetch and load a model, and measure its plain decoding. `measuring` is called when that begins. Raises a
+    ModelError, or a CorpusError about the corpus of `options`."""
     # These take seconds to import: only when a model is really loaded
     from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
@@ -130,22 +126,19 @@ def load_served_model(
         if DRAFTING in compiling:
             stack.pop_all()
             served = replace(served, drafting_ready=Event())
-            Thread(target=_prepare_drafting, args=(served, compiling), name="drafting", daemon=True).start()
+
+            def prepare_drafting() -> None:
+                with closing(compiling):
+                    compiling.wait(DRAFTING, silent)
+                    warm_up(served)
+                    served.drafting_ready.set()
+
+            Thread(target=prepare_drafting, name="drafting", daemon=True).start()
             return served
     if not is_drafting_compiled():
         report(Progress("compiling", 0, None, "what drafts, for this processor, once (up to a minute)"))
     warm_up(served)
     return served
-
-
-def _prepare_drafting(served: ServedModel, compiling: Compiling) -> None:
-    from hierchat.runtime.drafters import warm_up
-    from hierchat.runtime.kernels import DRAFTING
-
-    with closing(compiling):
-        compiling.wait(DRAFTING, silent)
-        warm_up(served)
-        served.drafting_ready.set()
 
 
 def require_template(name: str, tokenizer: Any) -> None:
@@ -223,15 +216,11 @@ class StandaloneModel:
 
         self._served = served
         self._memory = Memory()
-
-    @property
-    def engine(self) -> Engine:
-        return self._served.engine
+        self.engine: Engine = served.engine
 
     def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:
-        """Return the tokens of a question, or of a conversation as pairs of role and text.
-
-        Raises MessageTooLong where it does not fit the context."""
+        """Return the tokens of a question, or of a conversation as pairs of role and text. Raises MessageTooLong where
+        it does not fit the context."""
         pairs = [("user", messages)] if isinstance(messages, str) else messages
         said = [PromptMessage(role, text) for role, text in pairs]
         return self._served.prompts.whole(said, self._served.end_ids).ids
@@ -254,9 +243,8 @@ class StandaloneModel:
 def load(
     model: str | None = None, backend: Backend | None = None, report: Report = silent
 ) -> StandaloneModel:
-    """Load a model: a name of the catalogue, which is fetched first if need be, a folder, or a GGUF file.
-
-    `model` None takes the catalogue's default, `backend` None the fastest that this machine has. Raises ModelError."""
+    """Load a model: a name of the catalogue, which is fetched first if need be, a folder, or a GGUF file. `model` None
+    takes the catalogue's default, `backend` None the fastest that this machine has. Raises ModelError."""
     if backend is not None and backend not in get_args(Backend):
         raise ValueError(f"{backend!r} is no backend. There are: {', '.join(get_args(Backend))}.")
     name = chosen(model, read_catalogue()) if model else None

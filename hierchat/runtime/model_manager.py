@@ -186,10 +186,6 @@ class ModelManager:
         """Begin a download, or go on."""
         self.downloads.start(self._slot.catalogue.entry(name))
 
-    def stop(self, name: str) -> None:
-        """End a download; what has come stays."""
-        self.downloads.stop(name)
-
     def load(self, name: str) -> None:
         """Have a model answer from now on. Raises ModelError where it is not here: choosing it fetches nothing."""
         if not is_fetched(self._slot.catalogue.entry(name), self._device):
@@ -216,7 +212,9 @@ class ModelManager:
         entry = self._slot.catalogue.entry(name)
         if (download := self.downloads.of(name)) and download.under_way:
             raise ModelError(f"{name} is being fetched. Stop that first.")
-        if self._uses(name):
+        served = self._slot.model
+        levels = served.levels.hierarchy.names if served and served.levels else []
+        if name in (self._coming, *levels, served.name if served else ""):
             raise ModelError(f"{name} is in use. Eject the model that answers first.")
         drafts = [one.name for one in self._slot.catalogue.models.values() if name in one.drafts]
         if drafts and name in own_names():
@@ -278,11 +276,6 @@ class ModelManager:
             drafts.append(draft)
         set_drafts(name, sorted(drafts, key=lambda one: -_parameters(catalogue.entry(one))))
         self._slot.catalogue = read_catalogue()
-
-    def _uses(self, name: str) -> bool:
-        served = self._slot.model
-        levels = served.levels.hierarchy.names if served and served.levels else []
-        return name in (self._coming, *levels, served.name if served else "")
 
     def _row(
         self,

@@ -196,7 +196,6 @@ class ModelSlot:
                 self._exchange(name, require_wanted)
 
     def _require_latest(self, asked: int) -> None:
-        """Raise _Overtaken where something else was asked for later."""
         if asked != self._asked:
             raise _Overtaken
 

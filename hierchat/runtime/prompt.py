@@ -65,11 +65,8 @@ class MessageTooLong(PromptError):
 
 
 class PromptBuilder:
-    """Builds prompts for one model's tokenizer and context window.
-
-    Replies enter as the tokens that were written, so that the key-value slots of earlier turns stay valid. What a user
-    types as a control token is plain text.
-    """
+    """Builds prompts for one model's tokenizer and context window. Replies enter as the tokens that were written, so
+    that the key-value slots of earlier turns stay valid. What a user types as a control token is plain text."""
 
     knows_tokens = True
     """Whether its tokens are the model's own."""
@@ -77,7 +74,6 @@ class PromptBuilder:
     def __init__(
         self, tokenizer: Any, context_length: int, system_prompt: str | None = None, model: str = "this model"
     ) -> None:
-        """`model`: its name, for errors."""
         self.tokenizer = tokenizer
         self.template = ChatTemplate(tokenizer, model)
         self.context_length = context_length
@@ -106,12 +102,10 @@ class PromptBuilder:
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
     ) -> Prompt:
-        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply.
-
-        `room` is reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a
-        quarter of the context, so that the prompts of many turns in a row begin alike and little of them is read anew.
-        Raises PromptError.
-        """
+        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply. `room` is
+        reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
+        the context, so that the prompts of many turns in a row begin alike and little of them is read anew. Raises
+        PromptError."""
         limit = self._limit(room)
         system = list(takewhile(lambda message: message.role == "system", messages))
         turns = _turns(messages[len(system) :]) or [[]]
@@ -147,7 +141,7 @@ class PromptBuilder:
         reasoning: Reasoning = "",
     ) -> Prompt:
         """Render all of a conversation. Raises PromptError: MessageTooLong where that leaves no room for a reply."""
-        self._require_short(messages)
+        self.require_short(*map(self._shown, messages))
         ids = self._render(messages, end_ids, tools, reasoning)
         self.require_room(ids)
         return Prompt(ids, thinking=self.thinking.opened(ids))
@@ -159,10 +153,7 @@ class PromptBuilder:
 
     def require_short(self, *texts: str) -> None:
         """Raise MessageTooLong where a prompt is far beyond the context, before it is tokenised whole."""
-        self._require_short([PromptMessage("user", text) for text in texts])
-
-    def _require_short(self, messages: Sequence[PromptMessage]) -> None:
-        if self._far_longer(messages, self.context_length):
+        if self._far_longer([PromptMessage("user", text) for text in texts], self.context_length):
             raise self._no_room(f"more than {2 * self.context_length:,}")
 
     def _no_room(self, tokens: str) -> MessageTooLong:
@@ -187,12 +178,10 @@ class PromptBuilder:
     def _cut(
         self, turns: Sequence[Sequence[PromptMessage]], limit: int, render: Callable[[int], list[int] | None]
     ) -> tuple[int, list[int] | None]:
-        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long.
-
-        A prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its
-        beginning follows from the turns before it alone, and stays until the turns of one more unit have to go. Where
-        that would leave most of the room empty, the unit is halved.
-        """
+        """Choose how many of the oldest turns are left out, and render the rest; None where the last is too long. A
+        prompt begins only with a turn that is the first beyond a multiple of `unit` bytes of the chat. So its beginning
+        follows from the turns before it alone, and stays until the turns of one more unit have to go. Where that would
+        leave most of the room empty, the unit is halved."""
         before = [0, *accumulate(sum(_size(self._shown(one)) for one in turn) for turn in turns)]
         unit, rate = 1 << (self.context_length.bit_length() - 1), float(USUAL_BYTES)
         low, high = -1, len(turns)  # too long, and not

@@ -77,10 +77,6 @@ class ServedModel:
         return not self.is_local or self.local.runner.drafts
 
     @property
-    def drafts_now(self) -> bool:
-        return self.drafts and self.drafting_ready.is_set()
-
-    @property
     def is_local(self) -> bool:
         """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
         return isinstance(self.engine, LocalEngine)
@@ -120,11 +116,9 @@ class LearnedState:
 
 
 class Learned:
-    """The states of one store's users. Call `save` while no reply goes on.
-
-    What was learned before a conversation was deleted may hold traces of it. So all of that user's is dropped: in the
-    store within the deletion, here at the next reply. It is never written back.
-    """
+    """The states of one store's users. Call `save` while no reply goes on. What was learned before a conversation was
+    deleted may hold traces of it. So all of that user's is dropped: in the store within the deletion, here at the next
+    reply. It is never written back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

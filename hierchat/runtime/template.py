@@ -39,9 +39,8 @@ class TemplateStopped(PromptError):
 
 
 class ChatTemplate:
-    """Renders as transformers' apply_chat_template does, with the same text and tokens.
-
-    A tokenizer without a template stands for one elsewhere, and writes messages in its own way."""
+    """Renders as transformers' apply_chat_template does, with the same text and tokens. A tokenizer without a template
+    stands for one elsewhere, and writes messages in its own way."""
 
     def __init__(self, tokenizer: Any, model: str = "this model") -> None:
         self._tokenizer = tokenizer

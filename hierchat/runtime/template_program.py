@@ -1,7 +1,6 @@
-"""Render chat templates: a request in JSON per line of standard input, an answer per line of standard output.
-
-A program with bounds of time and memory, for a template is code that came with a model: it may loop, or write
-gigabytes. It imports jinja2 and little else, so that it starts in a tenth of a second."""
+"""Render chat templates: a request in JSON per line of standard input, an answer per line of standard output. A program
+with bounds of time and memory, for a template is code that came with a model: it may loop, or write gigabytes. It
+imports jinja2 and little else, so that it starts in a tenth of a second."""
 
 from __future__ import annotations
 
@@ -158,17 +157,7 @@ def main(seconds: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
     # Reads the time zone before files are closed
     _answer({"template": "{{ strftime_now('%Y') }}", "variables": {}})
-    _bound()
-    sys.stdout.buffer.write(READY)
-    sys.stdout.buffer.flush()
-    for request in sys.stdin.buffer:
-        _bound_time(seconds)
-        sys.stdout.buffer.write(answer(request))
-        sys.stdout.buffer.flush()
-
-
-def _bound() -> None:
-    """Bound memory, and forbid to open files and start programs, where the system knows such limits."""
+    # Bounds memory, and forbids to open files and start programs, where the system knows such limits
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -176,6 +165,12 @@ def _bound() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    for request in sys.stdin.buffer:
+        _bound_time(seconds)
+        sys.stdout.buffer.write(answer(request))
+        sys.stdout.buffer.flush()
 
 
 def _bound_time(seconds: int) -> None:

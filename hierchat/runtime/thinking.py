@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,14 +36,11 @@ HARMONY = (_CHANNEL, _MESSAGE)
 _TAIL = 16
 """Tokens that are looked at for a mark."""
 _THOUGHT = "hierchatthoughtgoeshere"
+_QUESTION = {"role": "user", "content": "?"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A mark, or the text between two."""
-
-    text: str
-    mark: bool
+_Piece = tuple[str, bool]
+"""A mark, or the text between two; and whether it is a mark."""
 
 
 class ThinkingFormat:
@@ -85,7 +81,7 @@ class ThinkingFormat:
         said = {"content": join_reasoning(_THOUGHT, "!")}
         if self.field:
             said = {"content": "!", self.field: _THOUGHT}
-        chat = [_user(), {"role": "assistant"} | said, _user()]
+        chat = [_QUESTION, {"role": "assistant"} | said, _QUESTION]
         return _THOUGHT in (self._rendered(chat) or _THOUGHT)
 
     @cached_property
@@ -102,7 +98,7 @@ class ThinkingFormat:
     @cached_property
     def always_opened(self) -> bool:
         """Whether that is so where nothing else is chosen."""
-        return self._at_its_mark(self._rendered([_user()]) or "")
+        return self._at_its_mark(self._rendered([_QUESTION]) or "")
 
     def _at_its_mark(self, prompt: str) -> bool:
         opens = self._form[0]
@@ -115,7 +111,7 @@ class ThinkingFormat:
         return f"{OPENS}\n{text}" if opened else text
 
     def _marked(self, tokens: Sequence[int]) -> str:
-        text = "".join(piece.text for piece in self._pieces(tokens))
+        text = "".join(text for text, _ in self._pieces(tokens))
         opens, closes = self._form
         if opens == OPENS:
             return text
@@ -131,11 +127,11 @@ class ThinkingFormat:
         for at, token in enumerate(tokens if self._marks else ()):
             if mark := self._marks.get(token):
                 if begin < at:
-                    yield _Piece(self._decoded(tokens[begin:at]), False)
-                yield _Piece(mark, True)
+                    yield self._decoded(tokens[begin:at]), False
+                yield mark, True
                 begin = at + 1
         if begin < len(tokens):
-            yield _Piece(self._decoded(tokens[begin:]), False)
+            yield self._decoded(tokens[begin:]), False
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         decode = self._tokenizer.decode
@@ -167,7 +163,7 @@ class ThinkingFormat:
                 continue
             if values["off"] == "none" and not re.search("['\"]none['\"]", self._template):
                 values = {choice: value for choice, value in values.items() if choice != "off"}
-            rendered = {one: self._rendered([_user()], **{name: value}) for one, value in values.items()}
+            rendered = {one: self._rendered([_QUESTION], **{name: value}) for one, value in values.items()}
             offered = {choice: values[choice] for choice, prompt in rendered.items() if prompt is not None}
             if len({rendered[choice] for choice in offered}) > 1:
                 return name, offered
@@ -185,29 +181,25 @@ class ThinkingFormat:
             return None
 
 
-def _user() -> dict[str, Any]:
-    return {"role": "user", "content": "?"}
-
-
 def _channels(pieces: Iterator[_Piece]) -> str:
     """A reply of gpt-oss: its channel of analysis is the thought, a message to a function is a call."""
     thought = answer = header = ""
     thinks = ended = False
     where = "answer"
     closing = ""
-    for piece in pieces:
-        if not piece.mark:
+    for text, is_mark in pieces:
+        if not is_mark:
             if where == "header":
-                header += piece.text
+                header += text
             elif where == "analysis" and not answer:
-                thought += piece.text
+                thought += text
             elif where == "answer":
-                answer += piece.text
+                answer += text
             continue
         if where == "answer":
             answer += closing
             closing = ""
-        match piece.text:
+        match text:
             case "<|channel|>":
                 where, header = "header", ""
             case "<|constrain|>":

@@ -21,19 +21,8 @@ from hierchat.models.progress import Progress
 from hierchat.runtime.drafters import Gain, Written, gain
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.texts import previews
+from hierchat.texts import corpora, previews
 from hierchat.texts.build import PREFIX, Recipe
-from hierchat.texts.corpora import (
-    Stored,
-    add,
-    corpora_dir,
-    files_of,
-    free_name,
-    listed,
-    name_of,
-    remove,
-    unfinished,
-)
 from hierchat.texts.previews import Preview, preview, sample
 from hierchat.texts.text_files import CorpusError, Reader, find
 
@@ -131,8 +120,10 @@ class UserDocuments:
 
     def rows(self) -> list[UserDocument]:
         """List all corpora, by name."""
-        found = [self._row(name, list(builds)) for name, builds in groupby(listed(), lambda one: one.name)]
-        found += [self._row(files.parent.name, []) for files in unfinished()]
+        found = [
+            self._row(name, list(builds)) for name, builds in groupby(corpora.listed(), lambda one: one.name)
+        ]
+        found += [self._row(files.parent.name, []) for files in corpora.unfinished()]
         return sorted(found, key=lambda row: row.name)
 
     def look(self, said: str, written: LastReplies = lambda served: ()) -> None:
@@ -143,12 +134,13 @@ class UserDocuments:
             raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
         if not path.exists():
             raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
-        self._begin(Addition(free_name(name_of(path.name))), [path], None, partial(self._look, written))
+        name = corpora.free_name(corpora.name_of(path.name))
+        self._begin(Addition(name), [path], None, partial(self._look, written))
 
     def look_at_files(self, folder: Path, name: str, written: LastReplies = lambda served: ()) -> None:
         """Look at all files in a folder that is ours from now on, and goes with what is made of them."""
-        named, files = Addition(free_name(name_of(name))), sorted(folder.iterdir())
-        self._begin(named, files, folder, partial(self._look, written))
+        named = Addition(corpora.free_name(corpora.name_of(name)))
+        self._begin(named, sorted(folder.iterdir()), folder, partial(self._look, written))
 
     def add(self) -> None:
         """Have what was looked at draft, once it is read."""
@@ -223,7 +215,7 @@ class UserDocuments:
 
     def remove(self, name: str) -> None:
         """Delete a corpus, for all models. Returns when no reply drafts from it any more."""
-        remove(name)
+        corpora.remove(name)
         self._slot.read_texts()
 
     def _begin(
@@ -273,7 +265,7 @@ class UserDocuments:
     def _add(self, anew: bool = False) -> Addition:
         assert self.addition
         name, model = self.addition.name, self.model
-        kept, passed_over = files_of(name), list[str]()
+        kept, passed_over = corpora.files_of(name), list[str]()
         if self._dropped:  # what was dropped lies with its corpus: it can be read for other models, too
             kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.move(self._dropped, kept)
@@ -282,7 +274,7 @@ class UserDocuments:
         reader = Reader(find(sorted(named), passed_over), passed_over)
         sources = [str(path) for path in self._paths]
         recipe = Recipe(name, reader, self._tokenizer_of(model), model, sources)
-        made = add(recipe, self._report, anew)
+        made = corpora.add(recipe, self._report, anew)
         self._slot.read_texts()
         return Addition(name, "done", tokens=made.order.size, unread=(*reader.notes, *reader.passed_over))
 
@@ -300,16 +292,17 @@ class UserDocuments:
                 phase: Phase = "sorting" if progress.phase == "sorting" else "reading"
                 self.addition = replace(self.addition, phase=phase, done=progress.done, total=progress.total)
 
-    def _row(self, name: str, builds: Sequence[Stored]) -> UserDocument:
+    def _row(self, name: str, builds: Sequence[corpora.Stored]) -> UserDocument:
         metas = [one.meta for one in builds if one.meta]
         model, entries = self.model, self._slot.catalogue.models
         tokens = known_tokens(entries[model]) if model in entries else None
         drafts = any(one.meta and one.meta.tokenizer == tokens and not one.trouble for one in builds)
-        sources = metas[-1].sources if metas else (str(files_of(name)),)
+        dropped = str(corpora.files_of(name))
+        sources = metas[-1].sources if metas else (dropped,)
         there = all(not source.startswith(PREFIX) and os.path.exists(source) for source in sources)
         return UserDocument(
             name,
-            size_of(corpora_dir() / name),
+            size_of(corpora.corpora_dir() / name),
             max((meta.tokens for meta in metas), default=0),
             tuple(dict.fromkeys(meta.model for meta in metas)),
             sources,
@@ -317,5 +310,5 @@ class UserDocuments:
             bool(model and there and not drafts),
             next((one.trouble for one in builds if one.trouble), ""),
             previews.is_watched(name),
-            there and sources[0] != str(files_of(name)),
+            there and sources[0] != dropped,
         )

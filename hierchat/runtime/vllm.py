@@ -55,7 +55,22 @@ def python_of(cuda: bool, say: Say) -> Path:
         say(f"Installing {package} {VERSION} in {folder}: some gigabytes, once. {log} has the details.")
         log.unlink(missing_ok=True)
         for command in _steps(folder, python, package, cuda):
-            _run(command, log, package)
+            try:
+                with log.open("a", encoding="utf-8") as written:
+                    done = subprocess.run(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=written,
+                        stderr=written,
+                        env={**os.environ, "PYTHONPATH": ""},
+                    )
+            except OSError as error:
+                raise EnvironmentFailed(f"{package} could not be installed: {error.strerror}.") from error
+            if done.returncode:
+                raise EnvironmentFailed(
+                    f"{package} {VERSION} could not be installed; {log} says why. "
+                    "With --python you can name a Python that has it."
+                )
         whole.touch()
     return python
 
@@ -91,25 +106,6 @@ def _steps(folder: Path, python: Path, package: str, cuda: bool) -> list[list[st
         make = [sys.executable, "-m", "venv", "--clear", str(folder)]
         install, remove = [*pip, "install", "--no-input"], [*pip, "uninstall", "--yes"]
     return [make, [*install, *wanted], *([] if cuda else [[*remove, *BROKEN]])]
-
-
-def _run(command: Sequence[str], log: Path, package: str) -> None:
-    try:
-        with log.open("a", encoding="utf-8") as written:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                env={**os.environ, "PYTHONPATH": ""},
-            )
-    except OSError as error:
-        raise EnvironmentFailed(f"{package} could not be installed: {error.strerror}.") from error
-    if done.returncode:
-        raise EnvironmentFailed(
-            f"{package} {VERSION} could not be installed; {log} says why. "
-            "With --python you can name a Python that has it."
-        )
 
 
 CACHE_ON_CPU = "VLLM_CPU_KVCACHE_SPACE"

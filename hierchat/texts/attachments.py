@@ -37,7 +37,11 @@ def read(name: str, raw: bytes) -> Attachment:
     name = _clean(name)
     if len(raw) > MOST_BYTES:
         raise too_big(name, len(raw))
-    text = _pdf(name, raw) if b"%PDF-" in raw[:1024] else _text(name, raw)
+    try:
+        is_pdf = b"%PDF-" in raw[:1024]
+        text = text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS) if is_pdf else _text(name, raw)
+    except PdfError as error:
+        raise Unreadable(f"{name} {error}") from error
     text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
     if not text.strip():
         raise Unreadable(f"{name} holds no text.")
@@ -85,15 +89,7 @@ def _text(name: str, raw: bytes) -> str:
     return text
 
 
-def _pdf(name: str, raw: bytes) -> str:
-    try:
-        return text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS)
-    except PdfError as error:
-        raise Unreadable(f"{name} {error}") from error
-
-
 # How a message holds the files that were sent with it, in the prompt and in exports.
-
 
 _FENCES = re.compile(r"`{3,}")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")

@@ -32,7 +32,6 @@ from hierchat.texts.text_files import CorpusError, Reader
 # How a corpus lies on disk: tokens.npy, order.npy, meta.json and begins.json, which tells where its files
 # begin; in a folder of its own, whole or not at all.
 
-
 FORM = 1
 """A new number makes what older versions stored unreadable: raise it when the order of suffixes changes."""
 _META, _TOKENS, _ORDER, _BEGINS = "meta.json", "tokens.npy", "order.npy", "begins.json"
@@ -106,7 +105,7 @@ def write(
     file begins. Raises CorpusError."""
     from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
-    part = part_of(target)
+    part = target.with_name(f"{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -142,11 +141,6 @@ def write(
         shutil.rmtree(part, ignore_errors=True)
 
 
-def part_of(target: Path) -> Path:
-    """Return the place of a corpus while it is written."""
-    return target.with_name(f"{target.name}.part")
-
-
 def read_meta(folder: Path) -> Meta:
     """Raises Damaged."""
     try:
@@ -161,10 +155,8 @@ def read_meta(folder: Path) -> Meta:
 
 
 def read(folder: Path) -> Statistics:
-    """The corpus, memory-mapped: nothing is read before it is used. Raises Damaged.
-
-    Its files are hashed when they are new to this machine: a position out of range would be read from anywhere.
-    """
+    """The corpus, memory-mapped: nothing is read before it is used. Raises Damaged. Its files are hashed when they are
+    new to this machine: a position out of range would be read from anywhere."""
     meta = read_meta(folder)
     for name in (_TOKENS, _ORDER):
         expected = meta.files.get(name)
@@ -243,7 +235,6 @@ def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
 
 
 def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
-    """File and text of each."""
     batch: list[tuple[str, str]] = []
     size = 0
     for text in reader:
@@ -273,7 +264,6 @@ def _require_room(tokens: int, target: Path) -> None:
 
 
 def _nothing(reader: Reader) -> CorpusError:
-    """Nobody shall have to guess why there is nothing."""
     if not reader.files and not reader.passed_over:
         return CorpusError("There are no files of text in it. Name the files if their kind is unusual.")
     reasons = "; ".join(reader.passed_over[:3]) or "what is there is empty, or has no text in it"
@@ -284,16 +274,13 @@ def _nothing(reader: Reader) -> CorpusError:
 
 # Datasets of the model hub: 'hub:owner/name', fetched into the cache.
 
-
 PREFIX = "hub:"
 _LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
 
 
 def fetch(source: str, report: Report) -> Path:
-    """Return the folder with the dataset's JSON lines and, where pyarrow is there, Parquet files.
-
-    Raises CorpusError or a ModelError.
-    """
+    """Return the folder with the dataset's JSON lines and, where pyarrow is there, Parquet files. Raises CorpusError or
+    a ModelError."""
     repo = source.removeprefix(PREFIX)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise CorpusError(f"{source!r} is no dataset: write {PREFIX}owner/name.")

@@ -24,11 +24,6 @@ from hierchat.models.progress import Report, silent
 from hierchat.texts.build import FORM, Damaged, Meta, Recipe, Statistics, build, read, read_meta
 from hierchat.texts.text_files import CorpusError, Reader, find
 
-# The texts that ship, as a database of the model that is loaded: tokenised once for its tokenizer, into the
-# cache. They are replies of small models to prompts that were written for this project, one file for each
-# model that wrote: assets/seeds/MODEL.jsonl.xz.
-
-
 log = logging.getLogger(__name__)
 
 SEED_NAME = "seed"
@@ -37,7 +32,8 @@ SUFFIX = ".jsonl.xz"
 
 
 def seeds_dir() -> Path:
-    """Return the folder of the texts that ship, one file for each model that wrote them: MODEL.jsonl.xz."""
+    """Return the folder of the texts that ship: replies of small models to prompts that were written for this project,
+    one file for each model, MODEL.jsonl.xz."""
     return shipped("assets") / "seeds"
 
 
@@ -124,9 +120,8 @@ def add(recipe: Recipe, report: Report = silent, replace: bool = False) -> Stati
     tokens = tokens_sha256(recipe.tokenizer)
     target = _folder(recipe.name, tokens)
     require_free_name(recipe.name, tokens, replace)
-    for part in corpora_dir().glob(
-        "*/*.part"
-    ):  # of processes that were killed; the lock of a living one is held
+    # Of processes that were killed; the lock of a living one is held
+    for part in corpora_dir().glob("*/*.part"):
         with suppress(Timeout, OSError), FileLock(part.with_suffix(".lock"), timeout=0):
             shutil.rmtree(part)
             if not _builds(part.parent):
@@ -249,7 +244,6 @@ def _is_build(folder: Path) -> bool:
 
 # What of lowest temporal locality may draft for a model: texts that ship, the user's corpora, one more.
 
-
 EXTRA_NAME = "extra"
 """Of the texts that one run has beside the others."""
 
@@ -262,11 +256,9 @@ def statistics(
     report: Report = silent,
     waits: bool = True,
 ) -> list[Statistics]:
-    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`.
-
-    Where not `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a
-    line in the log. Raises CorpusError about `corpus` alone.
-    """
+    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`. Where not
+    `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a line in the
+    log. Raises CorpusError about `corpus` alone."""
     tokens = tokens_sha256(tokenizer)
     note_tokens(entry, tokens)
     files = seed_files(entry)

@@ -25,10 +25,7 @@ def export_json(
     store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, presets: Sequence[Preset] = ()
 ) -> Iterator[int]:
     """Write these presets, and the conversations with all branches, into one file; yield how many are written. The file
-    is there when the iterator ends.
-
-    Raises StoreError where the file exists or cannot be written.
-    """
+    is there when the iterator ends. Raises StoreError where the file exists or cannot be written."""
     with (
         new_file(out) as part,
         translated(out),
@@ -46,10 +43,8 @@ def export_json(
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the open branch of each conversation into a file of its own; yield how many are written.
-
-    Raises StoreError where the folder holds something or cannot be written.
-    """
+    """Write the open branch of each conversation into a file of its own; yield how many are written. Raises StoreError
+    where the folder holds something or cannot be written."""
     with translated(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise StoreError(f"{out} already exists. Name an empty folder, or one that is not there yet.")
@@ -67,10 +62,8 @@ def save_markdown(chat: Chat, out: Path) -> None:
 
 
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator ends.
-
-    Raises StoreError where it exists or cannot be written.
-    """
+    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator ends. Raises
+    StoreError where it exists or cannot be written."""
     taken: set[str] = set()
     with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):

@@ -11,23 +11,21 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, cast
 
 from hierchat.store import Store
 from hierchat.store.portable import Outcome
-from hierchat.texts.importers import own, reader_of
+from hierchat.texts.importers import chatgpt, lm_studio, open_webui, own
 from hierchat.texts.importers.tree import BadChat, TransferError, record, text
 
 # The objects of a JSON file, one by one: those of its array, or those that stand behind each other. Whole
 # objects are cut out by their brackets and parsed alone. So what is wrong inside one (half a surrogate
 # pair, NaN, a missing comma) costs that one, and no more than one is in memory.
-
 
 PIECE = 1 << 18
 """Bytes that are read at once."""
@@ -114,7 +112,6 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
 
 # Files of chats, as they are given: JSON, zips that hold JSON, folders of both.
 
-
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 1
 MOST_FILES, MOST_UNPACKED = 100_000, 1 << 35
@@ -137,19 +134,13 @@ class Source:
         return self.path.name if self.member is None else f"{self.path.name}, {self.member}"
 
 
-class Place:
+class Place(ExitStack):
     """A file that sources lie in. A zip is opened once for all that is read of it."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self._packed: zipfile.ZipFile | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self._packed:
-            self._packed.close()
 
     @contextmanager
     def opened(self, source: Source) -> Iterator[BinaryIO]:
@@ -159,7 +150,7 @@ class Place:
                 with self._path.open("rb") as stream:
                     yield stream
             else:
-                self._packed = self._packed or zipfile.ZipFile(self._path)
+                self._packed = self._packed or self.enter_context(zipfile.ZipFile(self._path))
                 with self._packed.open(source.member) as stream:
                     yield cast(BinaryIO, stream)
         except OSError as error:
@@ -226,6 +217,8 @@ def _too_many(path: Path) -> TransferError:
     )
 
 
+KINDS = (own, chatgpt, open_webui, lm_studio)
+"""The programs whose files can be read. A file's kind is told by what is in it, not by its name."""
 KNOWN = (
     "ChatGPT's conversations.json or the zip that holds it, Open WebUI's export of chats, LM Studio's "
     "*.conversation.json, or what hierchat exported as JSON"
@@ -238,11 +231,8 @@ _TITLE = 60
 
 class Import:
     """Iterate over it to import: it yields after each conversation, file, and piece of a large one. Meanwhile and
-    afterwards, it tells how it went.
-
-    Raises TransferError at once where a file is not there; StoreError while it runs. A file that turns out to be broken
-    is named among the bad.
-    """
+    afterwards, it tells how it went. Raises TransferError at once where a file is not there; StoreError while it runs.
+    A file that turns out to be broken is named among the bad."""
 
     def __init__(self, store: Store, user_id: int, paths: Iterable[Path]) -> None:
         self._store = store
@@ -304,13 +294,13 @@ class Import:
         try:
             if isinstance(value, BadChat):
                 raise value
-            if own.is_preset(value):
+            if own.recognises(value) and "preset" in value:
                 name, settings, is_default = own.read_preset(value)
                 self.presets += self._store.presets.add_missing(
                     self._user, name, settings, is_default=is_default
                 )
                 return
-            reader = reader_of(value)
+            reader = next((kind for kind in KINDS if kind.recognises(value)), None)
             if reader is None:
                 self.others += 1
                 return

@@ -84,7 +84,6 @@ def _write(name: str, stamps: dict[str, str]) -> None:
 
 # What files and folders hold, before a corpus is made of them: found by looking at a few files only.
 
-
 SAMPLES = 8
 """Files that are read for the estimate, at most."""
 _SAMPLE, _JSON_SAMPLE = 1 << 16, 1 << 19
@@ -121,9 +120,8 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
     read = tokens = 0
     small = [file for file in open_ones if sizes[file] <= _SMALL] or open_ones[:1]
     step = max(len(small) / SAMPLES, 1)
-    for file in (
-        small[int(number * step)] for number in range(min(len(small), SAMPLES))
-    ):  # from first to last
+    for number in range(min(len(small), SAMPLES)):  # from first to last
+        file = small[int(number * step)]
         report(Progress("reading", 0, None, ""))
         texts, done = _beginning(file)
         tokens += sum(map(len, encoded(tokenizer, texts))) if texts else 0

@@ -19,8 +19,6 @@ from typing import IO, Any, BinaryIO, cast
 
 from hierchat.texts.pdf import PdfError, text_of
 
-# What can go wrong with a corpus. Each message is one line that says what happened and what to do.
-
 
 class CorpusError(Exception):
     """A corpus cannot be built, found or removed; nothing was changed."""
@@ -59,17 +57,8 @@ _BOMS = (  # UTF-32's begins like UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CHARSETS = [
-    "cp1252",
-    "cp1250",
-    "cp1251",
-    "cp1253",
-    "koi8_r",
-    "shift_jis",
-    "euc_jp",
-    "gb18030",
-    "big5",
-    "euc_kr",
-]
+    "cp1252", "cp1250", "cp1251", "cp1253", "koi8_r", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr",
+]  # fmt: skip
 
 
 class Unreadable(Exception):
@@ -85,11 +74,9 @@ def kind(path: Path) -> str:
 
 
 def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
-    """Return the files that paths name, and those of known kinds in the folders that they name; each once.
-
-    What cannot be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by
-    what it is. Raises CorpusError for what is not there.
-    """
+    """Return the files that paths name, and those of known kinds in the folders that they name; each once. What cannot
+    be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by what it is.
+    Raises CorpusError for what is not there."""
     found: dict[Path, Path] = {}
     left_out = Counter() if left_out is None else left_out
     for path in paths:
@@ -99,18 +86,15 @@ def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] |
         elif os.path.isfile(path):
             found.setdefault(path.resolve(), path)
         else:
-            raise CorpusError(f"{path}: {_why_none(path)}")
+            why = "this is neither a file nor a folder. Give files or folders of text."
+            try:
+                path.stat()
+            except FileNotFoundError:
+                why = "there is no such file or folder. Check the path."
+            except OSError as error:
+                why = f"{error.strerror}. Make it readable, or name another."
+            raise CorpusError(f"{path}: {why}")
     return list(found.values())
-
-
-def _why_none(path: Path) -> str:
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return "there is no such file or folder. Check the path."
-    except OSError as error:
-        return f"{error.strerror}. Make it readable, or name another."
-    return "this is neither a file nor a folder. Give files or folders of text."
 
 
 def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Iterator[Path]:
@@ -136,10 +120,8 @@ def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Itera
 
 @contextmanager
 def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
-    """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended in.
-
-    Says in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text.
-    """
+    """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended in. Says
+    in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text."""
     try:
         charset = _charset(_unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None)
         raw.seek(0)
@@ -210,7 +192,6 @@ def _guess(sample: bytes) -> str:
 
 # What of a JSON value is text: fields that hold text, and conversations in the forms that are about.
 
-
 TEXT = ("text", "content", "reply", "response", "output", "completion", "answer")
 TALK = ("messages", "conversations", "conversation", "turns", "dialogue", "chat_messages")
 MODEL = frozenset(("assistant", "gpt", "chatgpt", "model", "bot", "ai"))
@@ -280,7 +261,6 @@ def _long(value: Any) -> Iterator[str]:
 
 # The texts of files: plain text in pieces, and out of JSON, Parquet and PDF what holds text. Nothing but a
 # PDF is held whole.
-
 
 PIECE = 1 << 18
 """Characters of a text at most: what is longer becomes several."""
@@ -417,7 +397,6 @@ def _values(stream: IO[str]) -> Iterator[Any]:
 
 
 def _pdf(raw: BinaryIO) -> str:
-    """Return the text of all pages of a PDF."""
     held = raw.read(LARGEST_PDF + 1)
     if len(held) > LARGEST_PDF:
         raise Unreadable(f"a PDF of more than {LARGEST_PDF >> 20} MB; split it")
@@ -428,7 +407,6 @@ def _pdf(raw: BinaryIO) -> str:
 
 
 def _rows(raw: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file."""
     try:
         pyarrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")

@@ -77,11 +77,11 @@ def test_the_first_replies_wait_for_no_drafts(entry: ModelEntry, monkeypatch: py
     monkeypatch.setattr(kernels, "Compiling", Slow)
     hosted = load_served_model(entry, LoadOptions(device="cpu", waits=False))
     assert hosted.drafts
-    assert not hosted.drafts_now
+    assert not hosted.drafting_ready.is_set()
     compiled.set()
     assert hosted.drafting_ready.wait(60)
-    assert hosted.drafts_now
-    assert load_served_model(entry, ON_CPU).drafts_now
+    assert hosted.drafting_ready.is_set()
+    assert load_served_model(entry, ON_CPU).drafting_ready.is_set()
 
 
 def test_a_hostile_template_is_found_before_the_present_model_leaves(

@@ -105,7 +105,7 @@ def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_g
     assert settle(manager._slot).status.phase == "ready"
     with pytest.raises(ModelError, match="tiny is being fetched"):
         manager.remove("tiny")
-    manager.stop("tiny")
+    manager.downloads.stop("tiny")
     go.set()
     wait(lambda: not manager.busy)
     assert manager._slot.model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hierchat.drafting.draft_tree import NO_MATCH, Match
+from hierchat.drafting.drafter import in_order
 from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
 from hierchat.drafting.source import Source
 from hierchat.runtime.history_index import DraftOrigins
@@ -17,7 +18,7 @@ SOURCES = [
 
 
 def test_each_database_tells_what_it_knows() -> None:
-    origins = DraftOrigins.over(SOURCES, prompt=100)
+    origins = DraftOrigins(in_order(SOURCES), prompt=100)
     assert origins.of(NO_MATCH, 0.5) == Origin(chance=0.5)
     assert origins.of(Match(CONTEXT, 3, -1, 90), 0.5) == Origin("context", 3, 0.5, place=-10)
     assert origins.of(Match(CONTEXT, 1, -1, -1), 0.5) == Origin("context", 1, 0.5)

@@ -79,7 +79,7 @@ class ModelsPanel:
         """Return the handlers by the action that a button carries; each gets what it carries, and does it."""
         acts: dict[str, Callable[[str], str | None]] = {
             "hc_model_fetch": lambda name: self._manager.download(name),
-            "hc_model_stop": lambda name: self._manager.stop(name),
+            "hc_model_stop": lambda name: self._manager.downloads.stop(name),
             "hc_model_load": lambda name: self._manager.load(name),
             "hc_model_eject": lambda name: self._manager.eject(),
             "hc_model_remove": lambda name: None,

@@ -1,14 +1,12 @@
 """ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and `current_node`.
-
-System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block.
-"""
+System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hierchat.store import Chat
-from hierchat.texts.importers.tree import Node, array, chat, label, name, record, seconds, text
+from hierchat.texts.importers.tree import Node, array, chat, label, name, node_of, record, seconds, text
 
 NAME = "ChatGPT"
 _SHOWN = ("text", "multimodal_text", "code")
@@ -42,15 +40,9 @@ def _node(key: str, node: dict[str, Any]) -> Node:
         and content.get("content_type") in _SHOWN
         and not metadata.get("is_visually_hidden_from_conversation")
     )
-    model = label(metadata.get("model_slug"))
-    return Node(
-        name=key,
-        parent=name(node.get("parent")) or None,
-        role=role if shown else None,
-        text=_said(content),
-        created_at=seconds(message.get("create_time")),
-        written_by={"model": model} if model and role == "assistant" else None,
-    )
+    parent, model = name(node.get("parent")) or None, label(metadata.get("model_slug"))
+    created_at = seconds(message.get("create_time"))
+    return node_of(key, parent, role if shown else None, _said(content), model, created_at)
 
 
 def _said(content: dict[str, Any]) -> str:

@@ -1,17 +1,25 @@
-"""LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of them open.
-
-The file has no id, and times of the whole alone. A conversation is known by when it began and how.
-"""
+"""LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of them open. The
+file has no id, and times of the whole alone. A conversation is known by when it began and how."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hierchat.store import Chat, Role
-from hierchat.texts.importers.tree import Node, array, chat, digest, label, name, record, seconds, text
+from hierchat.store import Chat
+from hierchat.texts.importers.tree import (
+    Node,
+    array,
+    chat,
+    digest,
+    label,
+    name,
+    node_of,
+    record,
+    seconds,
+    text,
+)
 
 NAME = "LM Studio"
-_ROLES: dict[Any, Role] = {"user": "user", "assistant": "assistant"}
 
 
 def recognises(value: Any) -> bool:
@@ -34,36 +42,23 @@ def read(value: dict[str, Any]) -> Chat:
             known = isinstance(selected, int) and 0 <= selected < len(made)
             above = made[int(selected) if known else -1].name
     began = next((node.text for node in nodes if node.text), "")
+    times = (seconds(value.get(f"{role}LastMessagedAt")) for role in ("user", "assistant"))
     return chat(
         source="lm-studio:" + (f"{name(value['createdAt'])}-{digest([began])[:16]}" if created_at else ""),
         title=text(value.get("name")),
         created_at=created_at,
-        updated_at=max(
-            (
-                at
-                for key in ("userLastMessagedAt", "assistantLastMessagedAt")
-                if (at := seconds(value.get(key)))
-            ),
-            default=None,
-        ),
+        updated_at=max(filter(None, times), default=None),
         nodes=nodes,
         current=above,
     )
 
 
 def _node(key: str, above: str | None, version: dict[str, Any]) -> Node:
-    role = version.get("role")
     steps = [record(step) for step in array(version.get("steps"))]
     model = next(
         (found for step in steps if (found := label(record(step.get("genInfo")).get("identifier")))), ""
     )
-    return Node(
-        name=key,
-        parent=above,
-        role=_ROLES.get(role) if isinstance(role, str) else None,
-        text=_said(version, steps),
-        written_by={"model": model} if model and role == "assistant" else None,
-    )
+    return node_of(key, above, version.get("role"), _said(version, steps), model)
 
 
 def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:

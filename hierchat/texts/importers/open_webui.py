@@ -1,17 +1,25 @@
-"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`.
-
-Older ones have the conversation without what stands around it, or a list of messages alone.
-"""
+"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`. Older ones
+have the conversation without what stands around it, or a list of messages alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hierchat.store import Chat, Role
-from hierchat.texts.importers.tree import Node, array, chat, label, labels, name, record, seconds, text
+from hierchat.store import Chat
+from hierchat.texts.importers.tree import (
+    Node,
+    array,
+    chat,
+    label,
+    labels,
+    name,
+    node_of,
+    record,
+    seconds,
+    text,
+)
 
 NAME = "Open WebUI"
-_ROLES: dict[Any, Role] = {"user": "user", "assistant": "assistant"}
 
 
 def recognises(value: Any) -> bool:
@@ -45,16 +53,9 @@ def _in_a_row(inside: dict[str, Any]) -> list[Node]:
 
 
 def _node(key: str, message: dict[str, Any]) -> Node:
-    role = message.get("role")
-    model = label(message.get("model"))
-    return Node(
-        name=key,
-        parent=name(message.get("parentId")) or None,
-        role=_ROLES.get(role) if isinstance(role, str) else None,
-        text=_said(message.get("content")),
-        created_at=seconds(message.get("timestamp")),
-        written_by={"model": model} if model and role == "assistant" else None,
-    )
+    parent, text = name(message.get("parentId")) or None, _said(message.get("content"))
+    created_at = seconds(message.get("timestamp"))
+    return node_of(key, parent, message.get("role"), text, label(message.get("model")), created_at)
 
 
 def _said(content: Any) -> str:

@@ -80,10 +80,6 @@ def written_preset(preset: Preset) -> dict[str, Any]:
     }
 
 
-def is_preset(value: Any) -> bool:
-    return recognises(value) and "preset" in value
-
-
 def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
     """Name and settings of what `written_preset` made, and whether new chats began with it. Raises BadChat."""
     name, settings = label(value.get("preset")), read_settings(record(value.get("settings")))

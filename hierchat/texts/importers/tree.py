@@ -14,8 +14,6 @@ from hierchat.store import Attachment, Chat, ChatMessage, Role
 from hierchat.store.connection import storable
 from hierchat.store.records import FinalState
 
-# What can go wrong with a file of chats, each with a sentence for the user.
-
 
 class TransferError(Exception):
     """Nothing can be brought in or out; the text says what to do."""
@@ -26,7 +24,6 @@ class BadChat(Exception):
 
 
 # Values out of files that anybody may have written: of the expected type, or a default.
-
 
 _LATEST = 4e9
 """Seconds: the year 2096. A time above is in milliseconds."""
@@ -103,6 +100,15 @@ class Node:
     edited: bool = False
 
 
+def node_of(
+    name: str, parent: str | None, role: Any, text: str, model: str, created_at: float | None = None
+) -> Node:
+    """Make a node of another program's message, which is hidden unless the user or the model wrote it."""
+    known: Role | None = role if role in ("user", "assistant") else None
+    writer = {"model": model} if model and role == "assistant" else None
+    return Node(name, parent, known, text, created_at, written_by=writer)
+
+
 def chat(
     source: str,
     title: str,
@@ -113,9 +119,7 @@ def chat(
     tags: Sequence[str] = (),
 ) -> Chat:
     """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
-
-    Messages whose parent is missing begin the conversation. Raises BadChat.
-    """
+    Messages whose parent is missing begin the conversation. Raises BadChat."""
     messages, at = _ordered(nodes, created_at)
     if not messages:
         raise BadChat("it holds no text")
