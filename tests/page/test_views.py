@@ -285,9 +285,7 @@ def test_what_is_wrong_is_found_and_named(chat: Chat) -> None:
             "e => { e.ariaLabel = e.title = e.textContent = ''; }"
         )
         # Two greys: one colour for both is taken for text that is hidden on purpose.
-        chat.page.locator("#hc-new").evaluate(
-            "e => { e.style.color = '#888'; e.style.background = '#777'; }"
-        )
+        chat.page.locator("#hc-new").evaluate("e => { e.style.color = '#888'; e.style.background = '#777'; }")
         if (found := [said.split(" (")[0] for said in serious(chat)]) == wrong:
             break
     assert found == wrong
