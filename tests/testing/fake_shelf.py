@@ -90,6 +90,10 @@ class FakeModelManager:
         self._do("cancel", "")
         self._slot.status = self._slot.before
 
+    @property
+    def downloads(self) -> FakeModelManager:
+        return self
+
     def download(self, name: str) -> None:
         self._do("fetch", name)
         self.busy = True
