@@ -149,7 +149,7 @@ class Verdict:
     exact: bool | None = None
     """Whether the target passed its self-test: then drafts cannot change a token. None: not known."""
     precise: str = ""
-    """The same in our own words, for the details."""
+    """Whether drafts can change a token, in a sentence for the details."""
     others: float | None = None
     """Share of the processor that other programs used while the sides ran, the larger one; None: nobody looked."""
 

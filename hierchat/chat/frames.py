@@ -37,7 +37,7 @@ class Figures:
     acceptance_rate: float | None = None
     """Accepted / proposed draft nodes."""
     acceptance: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """The same by source."""
+    """Accepted / proposed draft nodes by source."""
     forwards: int = 0
     draft_ms: float | None = None
     """Milliseconds of drafting per forward;"""

@@ -29,7 +29,7 @@ STREAMS = 8
 CONTEXT = 512
 """Tokens behind which a step of theirs is expected."""
 MOST_TOKENS = 256
-"""Of a reply."""
+"""Tokens after which a generated reply is cut."""
 KEEP_SECONDS = 5.0
 """So much of half replies is lost where the process is killed."""
 

@@ -14,7 +14,7 @@ from hierchat.page.figures import style_of
 
 ACCENT = "var(--hc-accent)"
 _DASHES = {"dashed": "7 4", "dotted": "0.1 4.5"}
-"""Of lines, by CSS text-decoration-style."""
+"""Dashes of a line by its CSS text-decoration-style."""
 DIAGONAL = '<path class="hc-guide" d="M0 100L100 0"/>'
 """A guide from the lower left to the upper right."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

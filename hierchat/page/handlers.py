@@ -34,7 +34,7 @@ from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
 GRACE_SECONDS = 5.0
 """A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
 _DIGITS = 18
-"""Of a number that SQLite can hold."""
+"""Digits of a number that SQLite can hold."""
 _NOT_WHOLE = later(
     " Bytes of them may be left in the file while another program reads it or the disk is full: run `hierchat forget` "
     "when hierchat has ended."

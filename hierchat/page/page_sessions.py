@@ -31,7 +31,7 @@ UNKNOWN = -1
 """No conversation, not even a new one."""
 PASTED = later("Pasted text")
 MOST_CHARACTERS = 50_000_000
-"""Of files that are kept for pages that may be loaded again; beyond, the oldest go."""
+"""Characters of attached files that are kept for pages that may be loaded again; beyond, the oldest go."""
 _STRAGGLERS = timedelta(minutes=1)
 """How long after its last event nothing of a closed page runs any more."""
 
@@ -120,7 +120,7 @@ class Session:
     list_seen: int = 0
     """The count of the user's news (chat/in_progress.py) when the list was drawn."""
     thread_seen: int = 0
-    """The same for the conversation on the screen."""
+    """The count of the user's news when the conversation on the screen was drawn."""
     incognito: bool = False
     """Whether the next conversation that this page begins is one."""
     incognito_chat: int | None = None

@@ -117,7 +117,7 @@ class Meter:
     """Name of the GPU; empty for the machine's own memory."""
     ours: int
     used: int
-    """Of all programs, this one among them."""
+    """Bytes in use by all programs, this one among them."""
     total: int
 
 

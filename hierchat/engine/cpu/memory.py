@@ -37,7 +37,7 @@ PLACES = (
     "q", "k", "v", "o", "gate", "up", "down", "router", "layer_gate", "layer_out", "dense_gate", "dense_up",
     "dense_down",
 )  # fmt: skip
-"""The same by their names in a BlockModel. One that a layer has not has no rows. What makes inputs of layers of the
+"""Names of a layer's matrices in a BlockModel. One that a layer has not has no rows. What makes inputs of layers of the
 embedding stands beside the head, as K."""
 
 

@@ -49,8 +49,9 @@ class Multiplier:
         counts: Sequence[int],
         x: Floats,
     ) -> Floats:
-        """Of matrices of `outputs` rows that lie one behind the other, number numbers[n] times the rows of x [places,
-        columns] from begins[n] on, counts[n] of them; float32 [places, outputs]. `begins` leave each its `room`."""
+        """Multiply matrices of `outputs` rows that lie one behind the other: matrix numbers[n] times the rows of x
+        [places, columns] from begins[n] on, counts[n] of them; float32 [places, outputs]. `begins` leave each its
+        `room`."""
         assert x.shape[1] == matrix.columns
         assert x.flags.c_contiguous
         places = max(len(x), begins[-1] + room(counts[-1]))

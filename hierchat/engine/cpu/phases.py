@@ -82,7 +82,7 @@ class Run(NamedTuple):
     """Address of int64s, all zero: COUNTER for each phase."""
     threads: int
     rank: int
-    """Of this thread, 0 for the one that asks."""
+    """Number of this thread among those of the forward, 0 for the one that asks."""
     cycles: NDArray[np.int64]
     """[phases + 1] cycles that each phase took, last when the latest ended; or empty: no profile."""
 

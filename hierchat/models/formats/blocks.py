@@ -191,7 +191,7 @@ _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder=
 _SIGNS: NDArray[np.uint64] = (_BITS << 3).view(np.uint64)[:, 0]
 """By eight bits of sign: the eighth number of each weight that is negative."""
 _EVEN: NDArray[np.uint64] = _SIGNS[np.arange(128) | (_BITS[:128].sum(axis=1) % 2).astype(int) << 7]
-"""The same by the first seven: of eight weights an even number is negative."""
+"""Signs of eight weights by the bits of the first seven: an even number of them is negative."""
 
 
 def _words(raw: Raw, kind: str) -> Numbers:
