@@ -21,14 +21,22 @@ function when(selector, then) {
 const narrow = () => window.innerWidth <= 768;
 const touch = () => window.matchMedia('(hover: none)').matches;
 
-// A reply is being written while Stop can be pressed.
+// A reply is being written while Stop can be pressed. Gradio draws at once what comes close together, so that of a short
+// reply the button may never be seen: the number of the last one that began stands there too.
 const busy = () => Boolean(find('#hc-stop')?.checkVisibility());
 const onBusy = [];
 when('#hc-stop', (stop) => {
+  const lastBegun = () => /hc-begun-(\d+)/.exec(stop.className)?.[1];
   let was = busy();
-  changes(stop, () => {
-    if (busy() === was) return;
+  let begun = lastBegun();
+  const tell = () => {
     was = !was;
     onBusy.forEach((then) => then(was));
+  };
+  changes(stop, () => {
+    const missed = !was && !busy() && begun !== lastBegun();
+    begun = lastBegun();
+    if (missed) tell();
+    if (busy() !== was) tell();
   }, { attributes: true });
 });

@@ -254,6 +254,8 @@ class ReplyHandlers(HandlerGroup):
         with session.lock:
             known = reply in session.following
             session.following.add(reply)
+            if session.conversation == reply.conversation_id:
+                session.begun = reply.number
         if known:
             yield {}
             return
@@ -281,9 +283,11 @@ class ReplyHandlers(HandlerGroup):
         if session.conversation != reply.conversation_id:
             return chats
         try:
-            return chats | self._views.conversation(session)
+            whole = chats | self._views.conversation(session)
         except NotFound:  # it could not begin, and its conversation went with it: its end tells why
             return chats
+        # One that has ended by now is drawn as such by its end alone: the foot below a reply is the last that comes.
+        return chats if reply.wait(0) else whole
 
     def _drawn(self) -> Draw:
         """Return what draws the states of a reply one after the other."""

@@ -58,10 +58,11 @@ class Views:
 
     def busy(self, session: Session) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
-        p, running = self._parts, self.now(session) is not None
+        p, reply = self._parts, self.now(session)
+        # The number tells the script of a reply that began and ended between two looks at the button.
         return {
-            p.send: gr.update(visible="hidden" if running else True),
-            p.stop: gr.update(visible=True if running else "hidden"),
+            p.send: gr.update(visible="hidden" if reply else True),
+            p.stop: gr.update(visible=True if reply else "hidden", elem_classes=[f"hc-begun-{session.begun}"]),
         }
 
     def live(self, session: Session) -> Update:

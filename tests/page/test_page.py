@@ -287,7 +287,6 @@ def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService
     expect(error).to_have_count(0)
 
 
-@pytest.mark.unsteady(seen="in 2 of 5 runs the title did not come within 50 seconds of the page's own clock")
 def test_a_title_of_the_model_comes_quietly(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService
 ) -> None:
