@@ -126,7 +126,12 @@ class Components:
             )  # fmt: skip
             self.send = gr.Button(_("Send"), elem_id="hc-send", variant="primary", min_width=0, scale=0)
             self.stop = gr.Button(
-                _("Stop"), elem_id="hc-stop", elem_classes=["hc-begun-0"], min_width=0, scale=0, visible="hidden"
+                _("Stop"),
+                elem_id="hc-stop",
+                elem_classes=["hc-begun-0"],
+                min_width=0,
+                scale=0,
+                visible="hidden",
             )
         with gr.Row(elem_id="hc-under"):
             self.context = gr.HTML("", elem_id="hc-context")

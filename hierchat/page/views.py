@@ -62,7 +62,9 @@ class Views:
         # The number tells the script of a reply that began and ended between two looks at the button.
         return {
             p.send: gr.update(visible="hidden" if reply else True),
-            p.stop: gr.update(visible=True if reply else "hidden", elem_classes=[f"hc-begun-{session.begun}"]),
+            p.stop: gr.update(
+                visible=True if reply else "hidden", elem_classes=[f"hc-begun-{session.begun}"]
+            ),
         }
 
     def live(self, session: Session) -> Update:
