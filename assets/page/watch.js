@@ -26,7 +26,7 @@ const touch = () => window.matchMedia('(hover: none)').matches;
 const busy = () => Boolean(find('#hc-stop')?.checkVisibility());
 const onBusy = [];
 when('#hc-stop', (stop) => {
-  const lastBegun = () => /hc-begun-(\d+)/.exec(stop.className)?.[1];
+  const lastBegun = () => /hc-begun-(\d+)/.exec(stop.className)?.[1] ?? '0';
   let was = busy();
   let begun = lastBegun();
   const tell = () => {

@@ -125,14 +125,7 @@ class Components:
                 lines=1, max_lines=8, scale=1, html_attributes=gr.InputHTMLAttributes(autocapitalize="sentences"),
             )  # fmt: skip
             self.send = gr.Button(_("Send"), elem_id="hc-send", variant="primary", min_width=0, scale=0)
-            self.stop = gr.Button(
-                _("Stop"),
-                elem_id="hc-stop",
-                elem_classes=["hc-begun-0"],
-                min_width=0,
-                scale=0,
-                visible="hidden",
-            )
+            self.stop = gr.Button(_("Stop"), elem_id="hc-stop", min_width=0, scale=0, visible="hidden")
         with gr.Row(elem_id="hc-under"):
             self.context = gr.HTML("", elem_id="hc-context")
             self.count = gr.HTML("", elem_id="hc-count")
