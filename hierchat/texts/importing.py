@@ -36,8 +36,9 @@ MOST_COMMAS = 1 << 22
 DEEPEST, MANY = 1 << 20, 1 << 16
 """Brackets that are open at once, behind which a file is given up, and those after which somebody may look up."""
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
-"""Past whole strings too; to the quote of one that has no end yet."""
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+(?:"|()\\?\Z))*+', re.DOTALL)
+"""Past whole strings too. Of one that has no end yet the group marks how far it goes: were it no match, Python 3.11.2
+(Debian 12) would not go back to where it begins."""
 
 
 def elements(stream: BinaryIO) -> Iterator[Any]:
@@ -73,17 +74,18 @@ def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
                 at += 1
                 in_string = False
                 continue
-            at = _TO_BRACKET.match(data, at).end()  # type: ignore[union-attr]  # matches everywhere
-            if at == len(data):
+            found = _TO_BRACKET.match(data, at)
+            assert found is not None  # it matches everywhere
+            in_string = found[1] is not None
+            at = found.start(1) if in_string else found.end()
+            if at == len(data) or in_string:
                 break
             sign = data[at : at + 1]
             at += 1
             seen += 1
             if seen % MANY == 0:
                 yield None
-            if sign == b'"':
-                in_string = True
-            elif sign in b"{[":
+            if sign in b"{[":
                 if depth == outside:
                     start = at - 1
                 depth += 1
