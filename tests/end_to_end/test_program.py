@@ -14,6 +14,7 @@ import psutil
 import pytest
 from playwright.sync_api import expect
 
+from hierchat.chat.reply_stream import WRITE_SECONDS
 from hierchat.store import Store
 from tests.end_to_end.program import REPLY_MS, Program
 from tests.testing import browser as driving
@@ -38,7 +39,8 @@ def last_reply(program: Program) -> tuple[int, str, int]:
 
 def killed_in_mid_reply(program: Program, before: int) -> bool:
     """Kill the program while the reply behind `before` grows; False if that ended first. The program stands still
-    during each look at the disk, so that the reply cannot end between look and kill."""
+    during each look at the disk, so that the reply cannot end between look and kill; long enough for the clock by
+    which it stores a growing reply, so that a short and quick one is stored before its end, too."""
     assert program.process
     while True:
         program.process.send_signal(signal.SIGSTOP)
@@ -46,6 +48,8 @@ def killed_in_mid_reply(program: Program, before: int) -> bool:
         if number > before and state == "writing" and length > 20:
             program.stop(signal.SIGKILL)
             return True
+        if number > before and state == "writing":
+            time.sleep(1.2 * WRITE_SECONDS)
         program.process.send_signal(signal.SIGCONT)
         if number > before and state != "writing":
             return False
