@@ -22,7 +22,7 @@ const narrow = () => window.innerWidth <= 768;
 const touch = () => window.matchMedia('(hover: none)').matches;
 
 // A reply is being written while Stop can be pressed. Gradio draws at once what comes close together, so that of a short
-// reply the button may never be seen: the number of the last one that began stands there too.
+// reply the button may never be seen: the count of those that began stands there too.
 const busy = () => Boolean(find('#hc-stop')?.checkVisibility());
 const onBusy = [];
 when('#hc-stop', (stop) => {

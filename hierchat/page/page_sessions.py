@@ -116,7 +116,7 @@ class Session:
     following: set[ReplyInProgress] = field(default_factory=set)
     """The replies in progress that this page draws as they grow."""
     begun: int = 0
-    """The number of the last reply that this page has followed from its screen."""
+    """How many replies this page has followed from its screen."""
     note: str = ""
     """Said in answer to a click that has to wait for the reply in progress; stands above its line."""
     list_seen: int = 0

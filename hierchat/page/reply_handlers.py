@@ -254,8 +254,8 @@ class ReplyHandlers(HandlerGroup):
         with session.lock:
             known = reply in session.following
             session.following.add(reply)
-            if session.conversation == reply.conversation_id:
-                session.begun = reply.number
+            if not known and session.conversation == reply.conversation_id:
+                session.begun += 1
         if known:
             yield {}
             return

@@ -59,7 +59,7 @@ class Views:
     def busy(self, session: Session) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p, reply = self._parts, self.now(session)
-        # The number tells the script of a reply that began and ended between two looks at the button.
+        # The count tells the script of a reply that began and ended between two looks at the button.
         return {
             p.send: gr.update(visible="hidden" if reply else True),
             p.stop: gr.update(
