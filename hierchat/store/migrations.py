@@ -1,29 +1,16 @@
-"""The schema, as numbered steps. A step that has shipped is never changed; add the next one."""
+"""The schema, as numbered scripts. A script that has shipped is never changed; add the next one."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlite_utils import Database, Migrations
 
-migrations = Migrations("hierchat")
-
-
-def is_newer(db: Database) -> bool:
-    """Whether a step was applied that this program does not know. Reads only."""
-    known = {step.name for step in migrations._migrations}
-    return any(step.name not in known for step in migrations.applied(db))
-
-
-def is_foreign(db: Database) -> bool:
-    """Whether the file holds tables, but none of hierchat's. Reads only."""
-    return bool(db.table_names()) and not migrations.applied(db)
-
-
-@migrations()
-def m0001_conversations(db: Database) -> None:
+_SCRIPTS = {
     # AUTOINCREMENT: an id is never used again, so that a stale page or draft index cannot meet a stranger,
     # and a child's id is always above its parent's.
     # parent_id does not cascade: long conversations would exceed SQLite's limit of 1,000 nested triggers.
-    db.executescript("""
+    "m0001_conversations": """
         CREATE TABLE users (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             name TEXT NOT NULL UNIQUE,
@@ -84,13 +71,9 @@ def m0001_conversations(db: Database) -> None:
             message_id INTEGER PRIMARY KEY REFERENCES turns ON DELETE CASCADE,
             ids BLOB NOT NULL
         );
-    """)
-
-
-@migrations()
-def m0002_search(db: Database) -> None:
+    """,
     # A reply enters the index when it is finished: its text changes twice a second until then.
-    db.executescript("""
+    "m0002_search": """
         CREATE VIRTUAL TABLE messages_fts USING fts5 (
             text, content = 'messages', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
         );
@@ -122,13 +105,9 @@ def m0002_search(db: Database) -> None:
             INSERT INTO titles_fts (titles_fts, rowid, title) VALUES ('delete', old.id, old.title);
             INSERT INTO titles_fts (rowid, title) VALUES (new.id, new.title);
         END;
-    """)
-
-
-@migrations()
-def m0003_suffix_runs(db: Database) -> None:
+    """,
     # message_tokens: tokens of messages that no model wrote here. AUTOINCREMENT: a row is newer than all before it.
-    db.executescript("""
+    "m0003_suffix_runs": """
         CREATE TABLE message_tokens (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             message_id INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
@@ -146,13 +125,9 @@ def m0003_suffix_runs(db: Database) -> None:
             checksum INTEGER NOT NULL
         );
         CREATE INDEX suffix_runs_by_user ON suffix_runs (user_id, model_key, kind);
-    """)
-
-
-@migrations()
-def m0004_learned(db: Database) -> None:
+    """,
     # deletions: what was learned before a conversation was deleted may hold traces of it, and is not written back.
-    db.executescript("""
+    "m0004_learned": """
         ALTER TABLE users ADD COLUMN deletions INTEGER NOT NULL DEFAULT 0;
         CREATE TABLE learned (
             user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -170,13 +145,9 @@ def m0004_learned(db: Database) -> None:
             PRIMARY KEY (model_key, machine)
         );
         ALTER TABLE turns ADD COLUMN draft_ms REAL;
-    """)
-
-
-@migrations()
-def m0005_imports(db: Database) -> None:
+    """,
     # source: what the other program, or another hierchat, calls it; written_by: JSON, who wrote a reply elsewhere.
-    db.executescript("""
+    "m0005_imports": """
         CREATE TABLE imports (
             conversation_id INTEGER PRIMARY KEY REFERENCES conversations ON DELETE CASCADE,
             user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -188,14 +159,10 @@ def m0005_imports(db: Database) -> None:
             source TEXT NOT NULL,
             written_by TEXT
         );
-    """)
-
-
-@migrations()
-def m0006_organised(db: Database) -> None:
+    """,
     # hidden_by: the process that took a conversation out of sight and will delete it unless that is undone.
     # copy_of: where a message was copied from, as long as that is there; only one of the two drafts and counts.
-    db.executescript("""
+    "m0006_organised": """
         ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE conversations ADD COLUMN archived INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE conversations ADD COLUMN hidden_by INTEGER;
@@ -203,13 +170,9 @@ def m0006_organised(db: Database) -> None:
         ALTER TABLE messages ADD COLUMN copy_of INTEGER REFERENCES messages ON DELETE SET NULL;
         CREATE INDEX conversations_hidden ON conversations (id) WHERE hidden_by IS NOT NULL;
         CREATE INDEX messages_by_original ON messages (copy_of) WHERE copy_of IS NOT NULL;
-    """)
-
-
-@migrations()
-def m0007_presets(db: Database) -> None:
+    """,
     # chat_settings: a copy of what a preset held, and what was changed in the chat since.
-    db.executescript("""
+    "m0007_presets": """
         CREATE TABLE presets (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -229,13 +192,9 @@ def m0007_presets(db: Database) -> None:
         CREATE INDEX chat_settings_by_preset ON chat_settings (preset_id);
         ALTER TABLE turns ADD COLUMN system_prompt TEXT;
         ALTER TABLE turns ADD COLUMN stop_string TEXT;
-    """)
-
-
-@migrations()
-def m0008_attachments(db: Database) -> None:
+    """,
     # Their texts are not among the messages' own, so that a page with long files is drawn without reading them.
-    db.executescript("""
+    "m0008_attachments": """
         CREATE TABLE attachments (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             message_id INTEGER NOT NULL REFERENCES messages ON DELETE CASCADE,
@@ -254,14 +213,10 @@ def m0008_attachments(db: Database) -> None:
             INSERT INTO attachments_fts (attachments_fts, rowid, name, text)
             VALUES ('delete', old.id, old.name, old.text);
         END;
-    """)
-
-
-@migrations()
-def m0009_tags(db: Database) -> None:
+    """,
     # What conversations are called: tags; titles that the user gave (title_given) and no model replaces; which models
     # tried to write one; and whether they may, for each user.
-    db.executescript("""
+    "m0009_tags": """
         CREATE TABLE tags (
             conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
             name TEXT NOT NULL,
@@ -274,51 +229,35 @@ def m0009_tags(db: Database) -> None:
         ) WITHOUT ROWID;
         ALTER TABLE conversations ADD COLUMN title_given INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE users ADD COLUMN model_titles INTEGER NOT NULL DEFAULT 1;
-    """)
-
-
-@migrations()
-def m0010_edited(db: Database) -> None:
+    """,
     # edited: a reply as the user changed it. No model wrote it, so it has no turn, and drafts as the user's text.
-    db.executescript("ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;")
-
-
-@migrations()
-def m0011_figures(db: Database) -> None:
+    "m0010_edited": """
+        ALTER TABLE messages ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;
+    """,
     # plan: JSON, the draft models in use at the end of the reply, from the lowest up, each with its draft length.
-    db.executescript("""
+    "m0011_figures": """
         ALTER TABLE turns ADD COLUMN forward_ms REAL;
         ALTER TABLE turns ADD COLUMN verify_ms REAL;
         ALTER TABLE turns ADD COLUMN read_ms REAL;
         ALTER TABLE turns ADD COLUMN prompt_read INTEGER;
         ALTER TABLE turns ADD COLUMN plan TEXT;
-    """)
-
-
-@migrations()
-def m0012_origins(db: Database) -> None:
+    """,
     # What a span was found by. origin_id references no table: that a message is gone is to be seen.
-    db.executescript("""
+    "m0012_origins": """
         ALTER TABLE spans ADD COLUMN slot TEXT NOT NULL DEFAULT '';
         ALTER TABLE spans ADD COLUMN matched INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE spans ADD COLUMN chance REAL;
         ALTER TABLE spans ADD COLUMN origin_id INTEGER;
         ALTER TABLE spans ADD COLUMN corpus TEXT NOT NULL DEFAULT '';
         ALTER TABLE spans ADD COLUMN place INTEGER;
-    """)
-
-
-@migrations()
-def m0013_insights(db: Database) -> None:
+    """,
     # All that figures over time ask of messages: the rows themselves hold whole texts before these columns.
     # Not a partial index: SQLite would read the row all the same, for the column in its condition.
-    db.execute("CREATE INDEX messages_in_time ON messages (conversation_id, role, copy_of, created_at)")
-
-
-@migrations()
-def m0014_comparisons(db: Database) -> None:
+    "m0013_insights": """
+        CREATE INDEX messages_in_time ON messages (conversation_id, role, copy_of, created_at);
+    """,
     # result: JSON of chat/comparison.py, which alone reads it.
-    db.executescript("""
+    "m0014_comparisons": """
         CREATE TABLE comparisons (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
@@ -327,35 +266,23 @@ def m0014_comparisons(db: Database) -> None:
             result TEXT NOT NULL
         );
         CREATE INDEX comparisons_by_conversation ON comparisons (conversation_id);
-    """)
-
-
-@migrations()
-def m0015_privacy(db: Database) -> None:
+    """,
     # drafts_from: which of the user's texts may draft. incognito: hidden from its beginning, by the process in which it
     # is open; so it drafts for no other chat, and goes as whatever is hidden goes.
-    db.executescript("""
+    "m0015_privacy": """
         ALTER TABLE users ADD COLUMN drafts_from TEXT NOT NULL DEFAULT 'all'
             CHECK (drafts_from IN ('all', 'chat', 'none'));
         ALTER TABLE conversations ADD COLUMN incognito INTEGER NOT NULL DEFAULT 0;
-    """)
-
-
-@migrations()
-def m0016_going_on(db: Database) -> None:
+    """,
     # keep_writing: replies go on when the user's last page was closed. unread: a reply came and was not seen yet.
-    db.executescript("""
+    "m0016_going_on": """
         ALTER TABLE users ADD COLUMN keep_writing INTEGER NOT NULL DEFAULT 1;
         ALTER TABLE conversations ADD COLUMN unread INTEGER NOT NULL DEFAULT 0;
-    """)
-
-
-@migrations()
-def m0018_keys(db: Database) -> None:
+    """,
     # Programs that may use the endpoint. hash: SHA-256 of the key, which is random and stands nowhere. user_id: whose
     # texts draft, and take in what is written; none: nothing is kept. key_days: tokens of prompts and replies by day.
     # endpoint: one row, who may ask: nobody, who has a key, or programs on this machine without one, too.
-    db.executescript("""
+    "m0018_keys": """
         CREATE TABLE keys (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             name TEXT NOT NULL UNIQUE,
@@ -378,14 +305,10 @@ def m0018_keys(db: Database) -> None:
             access TEXT NOT NULL CHECK (access IN ('off', 'keys', 'open'))
         );
         INSERT INTO endpoint VALUES (1, 'off');
-    """)
-
-
-@migrations()
-def m0019_accounts(db: Database) -> None:
+    """,
     # By name, as users are: an account outlives that its user forgets everything. password: argon2's own encoding.
     # guests: users who go with their login; the process is the one in which they are logged in.
-    db.executescript("""
+    "m0019_accounts": """
         CREATE TABLE accounts (
             name TEXT NOT NULL PRIMARY KEY COLLATE NOCASE,
             password TEXT NOT NULL,
@@ -397,15 +320,11 @@ def m0019_accounts(db: Database) -> None:
             pid INTEGER NOT NULL,
             started REAL NOT NULL
         );
-    """)
-
-
-@migrations()
-def m0020_self_texts(db: Database) -> None:
+    """,
     # What a model wrote for itself, for one user: of the conversation `key` the reply to turn `turn`. A row that is
     # written anew gets a new id, so that ids above a mark are all that is new. origin_id: the user's message from which
     # the question was made; with it go the replies. suffix_runs: of these texts, too; made anew, for its CHECK.
-    db.executescript("""
+    "m0020_self_texts": """
         CREATE TABLE self_texts (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             user_id INTEGER NOT NULL REFERENCES users ON DELETE CASCADE,
@@ -435,21 +354,15 @@ def m0020_self_texts(db: Database) -> None:
         DROP TABLE suffix_runs;
         ALTER TABLE suffix_runs_anew RENAME TO suffix_runs;
         CREATE INDEX suffix_runs_by_user ON suffix_runs (user_id, model_key, kind);
-    """)
-
-
-@migrations()
-def m0021_thinking(db: Database) -> None:
+    """,
     # How long the model thought before it answered.
-    db.executescript("ALTER TABLE turns ADD COLUMN thought_ms REAL;")
-
-
-@migrations()
-def m0025_told_drafters(db: Database) -> None:
+    "m0021_thinking": """
+        ALTER TABLE turns ADD COLUMN thought_ms REAL;
+    """,
     # Replies that a drafter outside of this program was told of, as long as it may hold them. place: which drafter;
     # user, reply: what it calls them; message_id: none once the message is deleted. drafters: what tells the users of
     # this database from those of others.
-    db.executescript("""
+    "m0025_told_drafters": """
         CREATE TABLE told_drafters (
             id INTEGER PRIMARY KEY,
             place TEXT NOT NULL,
@@ -463,14 +376,10 @@ def m0025_told_drafters(db: Database) -> None:
             name TEXT NOT NULL
         );
         INSERT INTO drafters VALUES (1, lower(hex(randomblob(8))));
-    """)
-
-
-@migrations()
-def m0026_waiting(db: Database) -> None:
+    """,
     # Questions that were sent and wait for the model, until they become messages. at_end: below the last message, which
     # may not be there yet; else below parent_id. files: as JSON. The process is the one in which they wait.
-    db.executescript("""
+    "m0026_waiting": """
         CREATE TABLE waiting (
             id INTEGER PRIMARY KEY AUTOINCREMENT,
             conversation_id INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
@@ -482,34 +391,39 @@ def m0026_waiting(db: Database) -> None:
             started REAL NOT NULL
         );
         CREATE INDEX waiting_by_conversation ON waiting (conversation_id);
-    """)
-
-
-@migrations()
-def m0027_openings(db: Database) -> None:
+    """,
     # Who has the file open, which has a log beside it for as long: a file without one that names somebody is a copy of
     # a file in use, or of one whose process was killed, and its log is missing.
-    db.executescript("""
+    "m0027_openings": """
         CREATE TABLE openings (
             id INTEGER PRIMARY KEY,
             pid INTEGER NOT NULL,
             started REAL NOT NULL,
             opened_at REAL NOT NULL
         );
-    """)
-
-
-@migrations()
-def m0028_time_since_send(db: Database) -> None:
+    """,
     # From Send to the last token; of these, what other replies took, and what it took until the model was there.
-    db.executescript("""
+    "m0028_time_since_send": """
         ALTER TABLE turns ADD COLUMN total_ms REAL;
         ALTER TABLE turns ADD COLUMN waited_ms REAL;
         ALTER TABLE turns ADD COLUMN loading_ms REAL;
-    """)
-
-
-@migrations()
-def m0029_activations(db: Database) -> None:
+    """,
     # The precision of what weights were multiplied by, of which the words depend: int8 or int16.
-    db.executescript("ALTER TABLE turns ADD COLUMN activations TEXT;")
+    "m0029_activations": """
+        ALTER TABLE turns ADD COLUMN activations TEXT;
+    """,
+}
+"""Steps by the names under which a database notes that it has them."""
+migrations = Migrations("hierchat")
+for _name, _script in _SCRIPTS.items():
+    migrations(name=_name)(partial(Database.executescript, sql=_script))
+
+
+def is_newer(db: Database) -> bool:
+    """Whether a step was applied that this program does not know. Reads only."""
+    return any(step.name not in _SCRIPTS for step in migrations.applied(db))
+
+
+def is_foreign(db: Database) -> bool:
+    """Whether the file holds tables, but none of hierchat's. Reads only."""
+    return bool(db.table_names()) and not migrations.applied(db)
