@@ -121,7 +121,7 @@ acts.hc_race = ({ button }) => {
   endRace();
   if (!again) return;
   const result = button.closest('.hc-result');
-  const chart = result.querySelector('.hc-chart svg');
+  const line = result.querySelector('.hc-now');
   const sides = Object.entries(JSON.parse(result.dataset.moments)).map(([arm, changes]) => {
     const side = result.querySelector(`.hc-side[data-arm=${arm}]`);
     const text = side.querySelector('.hc-text');
@@ -159,10 +159,7 @@ acts.hc_race = ({ button }) => {
     }
     if (later.length) CSS.highlights?.set('hc-later', new Highlight(...later));
     else CSS.highlights?.delete('hc-later');
-    const { left, right } = chart.dataset;
-    const x = Number(left) + Math.min(1, ms / Number(chart.dataset.ms)) * (right - left);
-    const line = chart.querySelector('.hc-now');
-    line.setAttribute('transform', `translate(${x - left} 0)`);
+    line.setAttribute('transform', `translate(${Math.min(100, ms / 10 / Number(line.dataset.seconds))} 0)`);
     line.setAttribute('visibility', 'visible');
     if (running) race.frame = requestAnimationFrame(draw);
     else endRace();

@@ -11,9 +11,10 @@ import gradio as gr
 from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
 from hierchat.language import _, later
-from hierchat.page import chat_settings, comparison_view, sidebar
+from hierchat.page import chat_settings, sidebar
 from hierchat.page.buttons import button, script
-from hierchat.page.panels.panel import Panel
+from hierchat.page.panels import comparisons_panel
+from hierchat.page.panels.panel import Panel, still
 
 EXAMPLES = (
     later("Write a Python function that reverses a string, and a test for it."),
@@ -94,9 +95,9 @@ class Components:
                 False, label=_("Compare"), container=False, elem_id="hc-compare", min_width=0
             )
         with gr.Row(elem_id="hc-setup"):
-            self.setup = gr.HTML(comparison_view.line(USUAL), elem_id="hc-against")
+            self.setup = gr.HTML(comparisons_panel.line(USUAL), elem_id="hc-against")
             """The line that says what Compare runs,"""
-            self.pair = gr.HTML(comparison_view.form(names), elem_id="hc-pair")
+            self.pair = gr.HTML(comparisons_panel.form(names), elem_id="hc-pair")
             """and the form behind it."""
         self.host = gr.HTML("", elem_id="hc-host")
         self.incognito = gr.HTML("", elem_id="hc-incognito")
@@ -158,11 +159,6 @@ def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
 def heading(title: str) -> str:
     """The title of the open conversation."""
     return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
-
-
-def still(elem_id: str) -> Any:
-    """Make a component for HTML in our own style. Gradio changes only those nodes that differ from the value before."""
-    return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)
 
 
 def _column_of(panel: Panel) -> Any:

@@ -15,6 +15,7 @@ from hierchat.language import _, later
 from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
+from hierchat.page.charts import size
 from hierchat.page.markdown import in_pieces
 from hierchat.page.page_sessions import PASTED
 from hierchat.page.reply_text import GrowingReply, below_message, drawn, message_heading
@@ -76,7 +77,7 @@ def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Atta
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
-    label = f"{shown_name(head.name)} · {file_size(head.size)}"
+    label = f"{shown_name(head.name)} · {size(head.size)}"
     id = getattr(head, "id", 0)
     if not id:
         return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
@@ -305,7 +306,7 @@ def _chip(file: Attached) -> str:
             f'<li class="hc-chip" data-file="{file.key}" data-reading><span class="hc-chip-name">{name}</span>'
             f"{_fact(_('being read…'))}</li>"
         )
-    facts = file_size(file.file.size)
+    facts = size(file.file.size)
     if file.tokens is not None:
         counted = _("{size} · more than {tokens:,} tokens") if file.more else _("{size} · {tokens:,} tokens")
         facts = counted.format(size=facts, tokens=file.tokens)
@@ -335,10 +336,3 @@ def _fact(text: str) -> str:
 def shown_name(name: str) -> str:
     """The name of a file for the eye: of pasted text, which has none of its own, in the reader's language."""
     return _(PASTED) if name == PASTED else name
-
-
-def file_size(amount: int) -> str:
-    """Bytes for the eye."""
-    if amount < 1_000:
-        return _("{bytes:.0f} bytes").format(bytes=amount)
-    return f"{amount / 1e3:,.0f} KB" if amount < 1_000_000 else f"{amount / 1e6:,.1f} MB"

@@ -1,10 +1,9 @@
-"""Handlers that only show or keep: opening, searching, putting chats in order, choosing a model, settings of a chat."""
+"""Handlers that only show or keep: opening, searching, putting chats in order, settings of a chat."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,9 +13,8 @@ import gradio as gr
 from hierchat.language import _, later
 from hierchat.page import chat_settings, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
-from hierchat.page.components import MORE
 from hierchat.page.event_data import PageEvent, whole
-from hierchat.page.guard import SETTINGS, HandlerGroup, PageEvents, Remark
+from hierchat.page.guard import SETTINGS, HandlerGroup, Remark
 from hierchat.page.page_sessions import (
     DRAWN,
     PAGE,
@@ -27,7 +25,6 @@ from hierchat.page.page_sessions import (
     forget_page,
     forget_stragglers,
 )
-from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.views import GONE, Update, cue
 from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
 
@@ -278,91 +275,29 @@ class PageHandlers(HandlerGroup):
             self._service.in_progress.stop(user)
 
 
-class ModelHandlers(HandlerGroup):
-    """Handle the list of models in the head of the page, the view of all models, and one that is on its way."""
-
-    def __init__(self, page: PageEvents, panel: ModelsPanel) -> None:
-        super().__init__(page)
-        self._panel = panel
-
-    def wire(self) -> None:
-        on, p = self._page.on, self._parts
-        on(p.timer.tick, self.poll)
-        on(p.model.select, self.choose, [p.model, *p.settings.fields])
-        on("hc_sources_load", self.load_for_sources, p.settings.fields)
-        for name, act in self._panel.acts().items():
-            # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
-            once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
-            on(on(name, act, outputs=self._panel.outputs, **once).then, self.poll)
-
-    def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
-        """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
-        now = self._service.model_status
-        if name == MORE:
-            present = gr.update(value=now.name or None)
-            return self._views.open_panel(event.session, self._panel.name) | {self._parts.model: present}
-        sampled = self._following(name, values)
-        # Gradio 6.31 reports one choice in a dropdown twice.
-        if now.name != name or now.phase in ("none", "failed"):
-            self._service.models.load(name)
-        return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
-
-    def load_for_sources(self, event: PageEvent, *values: Any) -> Update:
-        """Load the model that alone can show where a reply's words came from."""
-        return self.choose(event, event.text, *values)
-
-    def poll(self, event: PageEvent) -> Update:
-        """Draw how far the model is, the view of all models, and marked replies once their model is there."""
-        update, session = self._views.model(), event.session
-        # Looked at after the model, which may have ended the timer: so the panel never misses the end.
-        update |= self._panel.growing(session)
-        now = self._service.model_status
-        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
-            return update
-        if session.conversation is None or self._views.now(session) is not None:
-            return update
-        return update | {self._parts.thread: self._views.thread(session)}
-
-    def _following(self, name: str, values: Sequence[Any]) -> Update:
-        """The sampling of the model of that name, unless that of the one before was changed."""
-        controls = self._parts.settings.sampling
-        before, after = (self._service.chats.model_settings(model).sampling for model in ("", name))
-        with suppress(InvalidSettings):
-            if chat_settings.read(values).sampling == before:
-                return dict(zip(controls, chat_settings.values_of(after), strict=True))
-        return {}
-
-
 class ChatHandlers(HandlerGroup):
     """Handle the menu of a chat, its tags, and replies that the user edits."""
 
     def wire(self) -> None:
         for name, handler in {
-            "hc_rename": self.rename, "hc_pin": self.pin, "hc_archive": self.archive, "hc_delete": self.delete,
-            "hc_show_archived": self.show_archived, "hc_restore": self.restore, "hc_fork": self.fork,
-            "hc_tags": self.tags, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
+            "hc_delete": self.delete, "hc_show_archived": self.show_archived, "hc_restore": self.restore,
+            "hc_fork": self.fork, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
         }.items():  # fmt: skip
             self._page.on(name, handler)
+        chats = self._service.chats
+        acts: dict[str, Callable[[PageEvent], None]] = {
+            "hc_rename": lambda event: chats.rename(event.user, event.id, event.text),
+            "hc_pin": lambda event: chats.pin(event.user, event.id, event.data["on"]),
+            "hc_archive": lambda event: chats.archive(event.user, event.id, event.data["on"]),
+            "hc_tags": lambda event: chats.set_tags(event.user, event.id, event.data["tags"]),
+        }
+        for name, act in acts.items():
+            self._page.on(name, partial(self.change, act))
 
-    def rename(self, event: PageEvent) -> Update:
-        """Give a chat a new title."""
-        self._service.chats.rename(event.user, event.id, event.text)
+    def change(self, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
+        """Do something with a chat that the list or the head of the page shows."""
+        act(event)
         return self._views.chats(event.session) | self._views.heading(event.session)
-
-    def pin(self, event: PageEvent) -> Update:
-        """Put a chat at the top of the list, or back to its date."""
-        self._service.chats.pin(event.user, event.id, event.data["on"])
-        return self._views.chats(event.session)
-
-    def archive(self, event: PageEvent) -> Update:
-        """Archive a chat, or put it back into the list."""
-        self._service.chats.archive(event.user, event.id, event.data["on"])
-        return self._views.chats(event.session)
-
-    def tags(self, event: PageEvent) -> Update:
-        """Replace a chat's tags."""
-        self._service.chats.set_tags(event.user, event.id, event.data["tags"])
-        return self._views.chats(event.session)
 
     def show_archived(self, event: PageEvent) -> Update:
         """Go from the list to the archived conversations, or back."""

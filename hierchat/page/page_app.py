@@ -31,17 +31,16 @@ from hierchat.access.members import Member, Members
 from hierchat.language import _, chosen, marked, spoken
 from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
-from hierchat.page.composer import AttachingHandlers
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
-from hierchat.page.handlers import ChatHandlers, ModelHandlers, PageHandlers, PresetHandlers
+from hierchat.page.handlers import ChatHandlers, PageHandlers, PresetHandlers
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
 from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
-from hierchat.page.reply_handlers import ReplyHandlers
+from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
 from hierchat.store import Store, StoreError
 
 if TYPE_CHECKING:
@@ -56,16 +55,17 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
     os.environ |= _NO_SUMS
     blocks = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
     with blocks as app, marked():
-        models = ModelsPanel(service, shared=lambda: bool(app.share_url))
         panels: list[Panel] = [
-            models, InsightsPanel(service), ComparisonsPanel(service), SettingsPanel(service, log_ins)
-        ]  # fmt: skip
+            ModelsPanel(service, shared=lambda: bool(app.share_url)),
+            InsightsPanel(service),
+            ComparisonsPanel(service),
+            SettingsPanel(service, log_ins),
+        ]
         parts = Components(service.models.names, place, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
         for group in (PageHandlers, ReplyHandlers, AttachingHandlers, ChatHandlers, PresetHandlers):
             group(page).wire()
-        ModelHandlers(page, models).wire()
         for panel in panels:
             panel.wire(page)
         # Last: a test that tries all handlers in turn closes its page with it.

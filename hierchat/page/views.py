@@ -11,10 +11,11 @@ import gradio as gr
 
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _
-from hierchat.page import chat_settings, comparison_view, conversation, sidebar, status
+from hierchat.page import chat_settings, conversation, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
 from hierchat.page.conversation import ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
+from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
 from hierchat.page.reply_text import GrowingReply
@@ -279,7 +280,7 @@ class Views:
             p.tiny: tiny_line(models.better()),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
-            p.pair: comparison_view.form(models.names),
+            p.pair: comparisons_panel.form(models.names),
             p.settings.thinks: chat_settings.offered(self._service.thinks),
         }
 
@@ -293,7 +294,7 @@ class Views:
         """A comparison in progress."""
         p = self._parts
         return self.columns(conversation.arms(reply.latest)) | {
-            p.asked: comparison_view.asked(reply.text, conversation.files(reply.files)),
+            p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
             p.result: "",
             p.back: gr.update(visible="hidden"),
             p.verdict: status.waiting(_("Running both, one after the other")),
@@ -311,9 +312,9 @@ class Views:
     def columns(self, arms: Mapping[Arm, Frame], words: Mapping[Arm, GrowingReply] | None = None) -> Update:
         """Both columns of a comparison."""
         update: Update = {}
-        words = words or comparison_view.words()
+        words = words or comparisons_panel.words()
         for arm, (text, figures) in self._parts.columns.items():
-            update[text], update[figures] = comparison_view.column(arms.get(arm), words[arm])
+            update[text], update[figures] = comparisons_panel.column(arms.get(arm), words[arm])
         return update
 
 

@@ -15,8 +15,8 @@ from playwright.sync_api import Page, expect
 from hierchat.chat.comparison import USUAL, Comparison, Configuration, Side, Verdict
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
-from hierchat.page import comparison_view
-from hierchat.page.comparison_view import difference, drawn, export, headline, picture
+from hierchat.page.panels import comparisons_panel
+from hierchat.page.panels.comparisons_panel import difference, drawn, export, headline, picture
 from hierchat.store import NewMessage, Store
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
@@ -103,7 +103,7 @@ def test_the_file_says_how_to_repeat_it_where_that_can_be() -> None:
 
 def test_the_form_and_the_server_agree() -> None:
     given = {"model": "", "databases": "none", "draft_models": "", "temperature": "", "seed": ""}
-    pair = comparison_view.pair_of(
+    pair = comparisons_panel.pair_of(
         json.dumps({"first": given, "second": {**given, "databases": "chat", "temperature": "0.7"}})
     )
     assert pair["first"] == USUAL["first"]

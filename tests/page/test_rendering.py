@@ -20,10 +20,10 @@ from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
-from hierchat.page.comparison_view import verdict_line
 from hierchat.page.conversation import ShownMessage, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
 from hierchat.page.markdown import render
+from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
 from hierchat.page.sidebar import moment
 from hierchat.reasoning import join_reasoning

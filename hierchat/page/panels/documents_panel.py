@@ -18,8 +18,8 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
 from hierchat.page.buttons import button
-from hierchat.page.components import still
 from hierchat.page.guard import OwnerOnly, require_owner
+from hierchat.page.panels.panel import PanelPart, still
 from hierchat.texts.text_files import KNOWN, CorpusError
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ Act = Callable[["PageEvent"], str | None]
 """What a button does to the texts of that name; the sentence to say, where the list does not tell it."""
 
 
-class DocumentsPart:
+class DocumentsPart(PanelPart):
     """Texts of one's own. Only the owner names files of this machine, and sees which texts there are."""
 
     def __init__(self, service: ChatService) -> None:
+        super().__init__(service)
         self._texts = service.texts
-        self._service = service
 
     def build(self) -> None:
         self._said = gr.HTML("", elem_id="hc-texts-said")

@@ -13,12 +13,11 @@ from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
-from hierchat.page.components import still
+from hierchat.page.panels.panel import PanelPart, still
 from hierchat.store import GeneratedSize
 
 if TYPE_CHECKING:
     from hierchat.chat.idle_generation import IdleState
-    from hierchat.chat.service import ChatService
     from hierchat.page.event_data import PageEvent
     from hierchat.page.guard import PageEvents
     from hierchat.page.page_sessions import Session
@@ -61,12 +60,8 @@ def about() -> str:
     return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p>{rows}'
 
 
-class IdlePart:
+class IdlePart(PanelPart):
     """Switch idle generation for each user; guests, of whom nothing stays, have it not."""
-
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
-        self._users = service.users
 
     def build(self) -> None:
         self._about = gr.HTML(about(), elem_id="hc-learning-about")
@@ -99,8 +94,8 @@ class IdlePart:
     def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
         """Keep what the user chose."""
         user = event.user
-        if not self._users.is_guest(user):
-            before = self._users.idle_settings(user)
+        if not self._service.users.is_guest(user):
+            before = self._service.users.idle_settings(user)
             after = after if after in AFTER else before.after_minutes
             most = most if most in MOST else before.most_tokens
             chosen = replace(before, on=on, after_minutes=after, most_tokens=most)
@@ -134,10 +129,10 @@ class IdlePart:
 
     def show(self, session: Session) -> dict[Any, Any]:
         """Draw it as it is now."""
-        if self._users.is_guest(session.user):
+        if self._service.users.is_guest(session.user):
             hidden = dict.fromkeys(self.outputs[:4], gr.update(visible="hidden"))
             return hidden | {self._state: "", self._timer: gr.update(active=False)}
-        chosen = self._users.idle_settings(session.user)
+        chosen = self._service.users.idle_settings(session.user)
         after, most, on = chosen.after_minutes, chosen.most_tokens, chosen.on
         return {
             self._about: gr.update(visible=True),

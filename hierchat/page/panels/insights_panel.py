@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,8 @@ from hierchat.page.charts import (
     nothing,
     size,
 )
-from hierchat.page.components import still
 from hierchat.page.figures import DASH, plan_picture, style_of
+from hierchat.page.panels.panel import Panel, still
 from hierchat.runtime.costs import meters
 
 if TYPE_CHECKING:
@@ -407,23 +406,16 @@ ALL_MODELS = later("All models")
 METER_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Keep what is shown: a name in RANGES, and a model's key or an empty one for all."""
-
-    period: str = USUAL
-    model: str = ""
-
-
-class InsightsPanel:
+class InsightsPanel(Panel):
     """The panel. What a user chose last stays chosen until the program ends."""
 
     name = "insights"
     title = later("Insights")
 
     def __init__(self, service: ChatService) -> None:
-        self._service = service
-        self._chosen: dict[int, Choice] = {}
+        super().__init__(service)
+        self._chosen: dict[int, tuple[str, str]] = {}
+        """User -> a name in RANGES, and a model's key; empty: all."""
 
     def build(self) -> None:
         with gr.Row(elem_id="hc-insights-choice"):
@@ -449,7 +441,7 @@ class InsightsPanel:
 
     def choose(self, event: PageEvent, period: str, model: Any) -> dict[Any, Any]:
         """Show other days, or the replies of one model."""
-        self._chosen[event.user] = Choice(period, model if isinstance(model, str) else "")
+        self._chosen[event.user] = period, model if isinstance(model, str) else ""
         return self._drawn(event.user)
 
     def tick(self, event: PageEvent) -> dict[Any, Any]:
@@ -464,16 +456,15 @@ class InsightsPanel:
         return self._drawn(session.user) | update
 
     def _drawn(self, user_id: int) -> dict[Any, Any]:
-        service, choice = self._service, self._chosen.get(user_id, Choice())
+        service, (period, model) = self._service, self._chosen.get(user_id, (USUAL, ""))
         names = service.data.models(user_id)
-        if choice.model not in names:  # its chats may have been deleted
-            choice = replace(choice, model="")
-        days = RANGES[choice.period]
-        found = service.data.insights(user_id, choice.model or None, days)
+        model = model if model in names else ""  # its chats may have been deleted
+        days = RANGES[period]
+        found = service.data.insights(user_id, model or None, days)
         models = [(_(ALL_MODELS), ""), *((name, key) for key, name in names.items())]
         return {
-            self._range: choice.period,
-            self._model: gr.update(choices=models, value=choice.model),
+            self._range: period,
+            self._model: gr.update(choices=models, value=model),
             self._replies: replies_page(found.over_time, names, date.today(), days, found.ever),
             self._machine: machine_page(
                 found, service.costs(), service.plan(), service.index_memory(user_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,16 @@ from hierchat.models.fetch.hub import endpoint
 from hierchat.models.formats.gguf_head import without_number
 from hierchat.models.progress import ModelError
 from hierchat.models.runnable import STEPS
-from hierchat.page import status
+from hierchat.page import chat_settings, status
 from hierchat.page.buttons import button
-from hierchat.page.components import still
+from hierchat.page.chat_settings import InvalidSettings
+from hierchat.page.components import MORE
 from hierchat.page.event_data import Foreign, PageEvent
 from hierchat.page.panels import models_view
 from hierchat.page.panels.models_view import count_line, download_line, facts_line, fit_line, speed_line
+from hierchat.page.panels.panel import Panel, still
 from hierchat.page.status import error, waiting
+from hierchat.page.views import Update
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -45,14 +49,14 @@ _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
 """Buttons that are not the owner's alone."""
 
 
-class ModelsPanel:
-    """Show all models. `shared`: whether a public link leads here: then only which model answers can be changed."""
+class ModelsPanel(Panel):
+    """Show all models, and load the chosen one. `shared`: whether a public link leads here: then nothing else goes."""
 
     name = "models"
     title = later("Models")
 
     def __init__(self, service: ChatService, shared: Callable[[], bool]) -> None:
-        self._service = service
+        super().__init__(service)
         self._shared = shared
         self._seen: Failures = (None, ())
         """What had gone wrong when the view was drawn last."""
@@ -73,9 +77,17 @@ class ModelsPanel:
         self.outputs = [self._said, self._list, self._found, self._added]
 
     def wire(self, page: PageEvents) -> None:
-        """Join nothing: `ModelHandlers` joins `acts`, and polls while anything goes on."""
+        self._parts, self._views = page.parts, page.views
+        on, p = page.on, page.parts
+        on(p.timer.tick, self.poll)
+        on(p.model.select, self.choose, [p.model, *p.settings.fields])
+        on("hc_sources_load", self.load_for_sources, p.settings.fields)
+        for name, act in self._acts().items():
+            # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
+            once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
+            on(on(name, act, outputs=self.outputs, **once).then, self.poll)
 
-    def acts(self) -> dict[str, Callable[..., Any]]:
+    def _acts(self) -> dict[str, Callable[..., Any]]:
         """Return the handlers by the action that a button carries; each gets what it carries, and does it."""
         acts: dict[str, Callable[[str], str | None]] = {
             "hc_model_fetch": lambda name: self._manager.download(name),
@@ -114,12 +126,44 @@ class ModelsPanel:
         self._manager.forget_failures(self._seen)
         return self._drawn(session)
 
-    def growing(self, session: Session) -> dict[Any, Any]:
-        """Draw what may have changed since a second ago, while anything goes on."""
-        if session.panel != self.name:
-            return {}
-        drawn = self._drawn(session)
-        return {part: drawn[part] for part in (self._list, self._found)}
+    def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
+        """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
+        now = self._service.model_status
+        if name == MORE:
+            present = gr.update(value=now.name or None)
+            return self._views.open_panel(event.session, self.name) | {self._parts.model: present}
+        sampled = self._following(name, values)
+        # Gradio 6.31 reports one choice in a dropdown twice.
+        if now.name != name or now.phase in ("none", "failed"):
+            self._manager.load(name)
+        return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
+
+    def load_for_sources(self, event: PageEvent, *values: Any) -> Update:
+        """Load the model that alone can show where a reply's words came from."""
+        return self.choose(event, event.text, *values)
+
+    def poll(self, event: PageEvent) -> Update:
+        """Draw how far the model is, the list while it is open, and marked replies once their model is there."""
+        update, session = self._views.model(), event.session
+        # Looked at after the model, which may have ended the timer: so the list never misses the end.
+        if session.panel == self.name:
+            drawn = self._drawn(session)
+            update |= {part: drawn[part] for part in (self._list, self._found)}
+        now = self._service.model_status
+        if not session.marked or session.panel or now.phase != "ready" or now.name == session.sources_by:
+            return update
+        if session.conversation is None or self._views.now(session) is not None:
+            return update
+        return update | {self._parts.thread: self._views.thread(session)}
+
+    def _following(self, name: str, values: Sequence[Any]) -> Update:
+        """The sampling of the model of that name, unless that of the one before was changed."""
+        controls = self._parts.settings.sampling
+        before, after = (self._service.chats.model_settings(model).sampling for model in ("", name))
+        with suppress(InvalidSettings):
+            if chat_settings.read(values).sampling == before:
+                return dict(zip(controls, chat_settings.values_of(after), strict=True))
+        return {}
 
     def _answering(self, name: str, act: Callable[[str], str | None]) -> Callable[..., dict[Any, Any]]:
         def answer(event: PageEvent) -> dict[Any, Any]:

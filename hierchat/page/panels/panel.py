@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
 
 if TYPE_CHECKING:
+    from hierchat.chat.service import ChatService
     from hierchat.page.guard import PageEvents
     from hierchat.page.page_sessions import Session
 
 
-class PanelPart(Protocol):
+class PanelPart(ABC):
     """Components that belong together, with their handlers. A panel is one, and may have more inside."""
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The components that `show` may change."""
+    outputs: list[Any]
+    """The components that `show` may change, as `build` made them."""
 
+    def __init__(self, service: ChatService) -> None:
+        self._service = service
+
+    @abstractmethod
     def build(self) -> None:
         """Make its components, inside the column that is open."""
 
-    def wire(self, page: PageEvents) -> None:
+    def wire(self, page: PageEvents) -> None:  # noqa: B027  a part may have nothing to press
         """Join its controls to their handlers, each by `page.on`."""
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw what stands in it now, each time that its panel is opened."""
+        """Draw what stands in it now, each time that its panel is opened; nothing where all stays as it was."""
+        return {}
 
 
-class Panel(PanelPart, Protocol):
+class Panel(PanelPart):
     """What stands on the screen in place of a conversation."""
 
     name: str
     """In the address."""
     title: str
+
+
+def still(elem_id: str) -> Any:
+    """Make a component for HTML in our own style. Gradio changes only those nodes that differ from the value before."""
+    return gr.HTML("", elem_id=elem_id, apply_default_css=False, js_on_load=None)

@@ -19,7 +19,7 @@ from hierchat.page.buttons import button
 from hierchat.page.guard import require_owner
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.idle_panel import IdlePart
-from hierchat.page.panels.panel import PanelPart
+from hierchat.page.panels.panel import Panel, PanelPart
 from hierchat.page.panels.transfer_panel import TransferPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.store import Access, DraftsFrom, IdleSettings, Key
@@ -37,11 +37,11 @@ _NOW_SECONDS = 60.0
 """An open page asks for news once a second, or, in the background, once a minute."""
 
 
-class LoginsPart:
+class LoginsPart(PanelPart):
     """The user's own account, and, for the owner, who is connected: where there is a login."""
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
-        self._service = service
+        super().__init__(service)
         self._log_ins = log_ins
 
     def build(self) -> None:
@@ -127,11 +127,8 @@ _CHOICES: tuple[tuple[str, Access], ...] = (
 )
 
 
-class ProgramsPart:
+class ProgramsPart(PanelPart):
     """The switch of the endpoint, and the keys that there are: for the owner alone."""
-
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
 
     def build(self) -> None:
         self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
@@ -190,7 +187,7 @@ _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
 )
 
 
-class SettingsPanel:
+class SettingsPanel(Panel):
     """The panel. What concerns the machine is shown to its owner alone."""
 
     name = "settings"

@@ -13,13 +13,12 @@ from hierchat.access.files import files
 from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import KEY, button
+from hierchat.page.panels.panel import PanelPart
 from hierchat.texts.importing import KNOWN, Import
 
 if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
     from hierchat.page.event_data import PageEvent
     from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
 
 T = TypeVar("T")
 SHOW_SECONDS = 0.25
@@ -34,11 +33,8 @@ _ENOUGH_TOKENS = 1_000
 """So many must have been written here before it is said which part of them earlier chats drafted."""
 
 
-class TransferPart:
+class TransferPart(PanelPart):
     """Bring chats in and out."""
-
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
 
     def build(self) -> None:
         gr.HTML(
@@ -59,10 +55,6 @@ class TransferPart:
         page.on("hc_import", self.bring_in, trigger_mode="multiple")
         page.on("hc_import_stop", self.stop, outputs=[page.parts.live])
         page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
-
-    def show(self, session: Session) -> dict[Any, Any]:
-        """Draw nothing: how an import is or was going stays."""
-        return {}
 
     def bring_in(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
         """The chats of files that the page has sent."""
