@@ -38,6 +38,30 @@ class Conversation:
     without a search, or where only the title matched."""
     message_id: int | None = None
     """The message of the hit, the newest of the conversation."""
+    project_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSettings:
+    """What new conversations of a project begin with."""
+
+    system_prompt: str = ""
+    """Empty: that of the preset."""
+    model: str = ""
+    """The model that is loaded for them; empty: whichever there is."""
+    preset_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder of conversations."""
+
+    id: int
+    name: str
+    settings: ProjectSettings
+    created_at: float
+    chats: int
+    """How many conversations it holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,8 @@ def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
         "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
         "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
         "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
-        "presets": "user_id = :user", "learned": "user_id = :user", "suffix_runs": "user_id = :user",
-        "self_texts": "user_id = :user",
+        "presets": "user_id = :user", "projects": "user_id = :user", "learned": "user_id = :user",
+        "suffix_runs": "user_id = :user", "self_texts": "user_id = :user",
     }  # fmt: skip
     with store.connection.read() as db:
         return {
