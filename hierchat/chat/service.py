@@ -43,6 +43,7 @@ from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Message, NewMessage, NotFound, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
+from hierchat.store.projects import Projects
 from hierchat.texts.attachments import with_files
 
 CLOSE_SECONDS = 2.0
@@ -67,6 +68,7 @@ class ChatService:
         self.in_progress = InProgress(store, self.changes)
         self.chats = Conversations(store, self.changes, self.in_progress, self.sampling_of)
         self.presets = Presets(store.connection, self.changes.notify_settings)
+        self.projects = Projects(store.connection, self.changes.notify)
         self.data = UserData(store, self.changes)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)

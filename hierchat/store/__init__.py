@@ -31,6 +31,7 @@ from hierchat.store.history import DeletionOutbox, History, LearnedValues, Mark,
 from hierchat.store.messages import Messages
 from hierchat.store.portable import Chat, ChatMessage, ChatTransfer
 from hierchat.store.presets import Presets
+from hierchat.store.projects import Projects
 from hierchat.store.records import (
     UNKNOWN,
     Attachment,
@@ -49,6 +50,7 @@ from hierchat.store.records import (
     Origin,
     OverTimeFigures,
     Preset,
+    Project,
     Role,
     SourceCount,
     SourceSpan,
@@ -80,6 +82,7 @@ class Store:
         self.keys = Keys(connection, access)
         self.chats = Chats(connection)
         self.presets = Presets(connection)
+        self.projects = Projects(connection)
         self.messages = Messages(connection)
         self.replies = Replies(connection)
         self.figures = ReplyFigures(connection)

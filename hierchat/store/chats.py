@@ -32,6 +32,7 @@ from hierchat.store.connection import (
 from hierchat.store.history import forget_learned, forget_texts
 from hierchat.store.messages import PATH
 from hierchat.store.presets import copy_settings, put_settings, settings_of
+from hierchat.store.projects import require_project
 from hierchat.store.records import ChatSettings, Conversation
 
 _ABANDONED_SECONDS = 86_400.0
@@ -40,7 +41,7 @@ TAG_CHARACTERS = 40
 MOST_TAGS = 32
 """Of one conversation."""
 
-_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread")
+_COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "unread", "project_id")
 _EMPTY = (
     "NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)"
     " AND NOT EXISTS (SELECT 1 FROM waiting WHERE conversation_id = conversations.id)"
@@ -52,8 +53,9 @@ _TAGGED = """NOT EXISTS (
         WHERE NOT EXISTS (SELECT 1 FROM tags WHERE conversation_id = conversations.id AND name = wanted.value)
     )"""
 _LIST = f"""
-    SELECT id, title, created_at, updated_at, pinned, archived, unread, {_TAGS} FROM conversations
+    SELECT {", ".join(_COLUMNS)}, {_TAGS} FROM conversations
     WHERE user_id = :user AND archived = ifnull(:archived, archived) AND hidden_by IS NULL AND {_TAGGED}
+        AND (:project IS NULL OR ifnull(project_id, 0) = :project)
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 # FTS5 makes no snippet inside a GROUP BY: hence first the newest hit of each conversation, then its text.
@@ -84,7 +86,7 @@ _SEARCH = f"""
         WHERE attachments_fts MATCH :match AND +attachments_fts.rowid IN (SELECT attachment_id FROM hits)
     )
     SELECT
-        id, title, created_at, updated_at, pinned, archived, unread, {_TAGS}, ifnull(snippet, '') AS snippet,
+        {", ".join(_COLUMNS)}, {_TAGS}, ifnull(snippet, '') AS snippet,
         hits.message_id AS message_id
     FROM conversations LEFT JOIN hits USING (id) LEFT JOIN snippets USING (message_id)
     WHERE user_id = :user AND hidden_by IS NULL AND (
@@ -93,6 +95,7 @@ _SEARCH = f"""
     ORDER BY archived, pinned DESC, updated_at DESC, id DESC LIMIT :limit
 """
 
+_HIDDEN = "SELECT id, hidden_by, hider_started FROM {} WHERE hidden_by IS NOT NULL"
 _NEW = """
     SELECT conversations.id, user_id, title FROM conversations JOIN users ON users.id = user_id
     WHERE conversations.created_at > :since AND model_titles AND NOT title_given AND title <> ''
@@ -133,32 +136,42 @@ class Chats(Repository):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._hidden: set[int] = set()  # conversations that this store hid and has to delete in the end
+        self._hidden: set[int] = set()  # conversations that this store hid and has to delete in the end,
+        self._hidden_projects: set[int] = set()  # and projects
 
-    def create(self, user_id: int, title: str = "") -> int:
+    def create(self, user_id: int, title: str = "", project_id: int | None = None) -> int:
         """Add an empty conversation and return its id. The first user message fills an empty title.
 
-        Raises StoreError where the user was forgotten.
+        Raises StoreError where the user was forgotten, NotFound where the project is gone.
         """
         with self._connection.write() as db:
             require_user(db, user_id)
-            return _create(db, user_id, storable(title))
+            if project_id is not None:
+                require_project(db, user_id, project_id)
+            return _create(db, user_id, storable(title), project_id)
 
     def find(
-        self, user_id: int, query: str | None = None, limit: int = 200, *, archived: bool = False
+        self,
+        user_id: int,
+        query: str | None = None,
+        limit: int = 200,
+        *,
+        archived: bool = False,
+        project: int | None = None,
     ) -> list[Conversation]:
-        """This user's conversations, or the archived ones: pinned ones first, then the latest changed.
+        """This user's conversations, or the archived ones: pinned ones first, then the latest changed; those of one
+        project, of none (0), or of all (None).
 
-        With a query, all whose title, or one of whose messages, holds all its words, archived ones last; the
-        last word may be the beginning of one; case, accents and punctuation do not count. A blank query is none; one
-        without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or `tag:"two words"`,
-        asks for those with that tag.
+        With a query, in all projects: all whose title, or one of whose messages, holds all its words, archived ones
+        last; the last word may be the beginning of one; case, accents and punctuation do not count. A blank query is
+        none; one without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or
+        `tag:"two words"`, asks for those with that tag.
         """
         words, tags = split_tags(query or "")
         with self._connection.read() as db:
             parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
             if not words.strip():
-                which = {"archived": None if tags else archived}
+                which = {"archived": None if tags else archived, "project": None if tags else project}
                 return [_conversation(row) for row in db.query(_LIST, parameters | which)]
             if not (match := match_expression(words)):
                 return []
@@ -272,8 +285,8 @@ class Chats(Repository):
         """
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
-            title = _another_title(db, user_id, owned_conversation(db, user_id, source)["title"])
-            fork = _create(db, user_id, title)
+            row = owned_conversation(db, user_id, source)
+            fork = _create(db, user_id, _another_title(db, user_id, row["title"]), row["project_id"])
             tags = "SELECT ?, name FROM tags WHERE conversation_id = ?"
             db.execute(f"INSERT INTO tags (conversation_id, name) {tags}", [fork, source])
             copy_settings(db, source, fork)
@@ -291,13 +304,7 @@ class Chats(Repository):
         """
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
-            forget_texts(db, user_id, conversation_id)
-            forget_learned(db, user_id)
-            db.execute(_BEQUEATH, [conversation_id])
-            db.execute(
-                "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
-                [*this_process(), conversation_id],
-            )
+            _hide(db, user_id, conversation_id)
         self._hidden.add(conversation_id)
 
     def restore(self, user_id: int, conversation_id: int) -> None:
@@ -307,17 +314,54 @@ class Chats(Repository):
                 raise NotFound("This chat was deleted for good.")
         self._hidden.discard(conversation_id)
 
-    def delete_hidden(self, conversation_ids: Iterable[int] | None = None) -> None:
-        """Delete for good what this store hid, all of it or these, from the files too; what was restored stays.
+    def hide_project(self, user_id: int, project_id: int) -> list[int]:
+        """Delete a project with its conversations, as `hide` does; return these. Raises NotFound."""
+        with self._connection.write() as db:
+            require_project(db, user_id, project_id)
+            inside = "SELECT id FROM conversations WHERE project_id = ? AND hidden_by IS NULL"
+            ids = [id for (id,) in db.execute(inside, [project_id]).fetchall()]
+            for id in ids:
+                _hide(db, user_id, id)
+            db.execute(
+                "UPDATE projects SET hidden_by = ?, hider_started = ? WHERE id = ?",
+                [*this_process(), project_id],
+            )
+        self._hidden.update(ids)
+        self._hidden_projects.add(project_id)
+        return ids
+
+    def restore_project(self, user_id: int, project_id: int, conversation_ids: Iterable[int]) -> None:
+        """Take back what `hide_project` did. Raises NotFound where it is deleted by now."""
+        with self._connection.write() as db:
+            found = db.execute(
+                "UPDATE projects SET hidden_by = NULL, hider_started = NULL"
+                " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",
+                [project_id, user_id],
+            ).rowcount
+            if not found:
+                raise NotFound("This project was deleted for good.")
+            for id in conversation_ids:
+                show_again(db, user_id, id)
+        self._hidden.difference_update(conversation_ids)
+        self._hidden_projects.discard(project_id)
+
+    def delete_hidden(
+        self, conversation_ids: Iterable[int] | None = None, project_id: int | None = None
+    ) -> None:
+        """Delete for good what this store hid, all of it or these and that project, from the files too; what was
+        restored stays.
 
         Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
         another connection is reading at this moment, the log beside the database keeps deleted pages until the next
         checkpoint.
         """
-        mine = self._hidden.intersection(self._hidden if conversation_ids is None else conversation_ids)
-        if mine:
-            self._delete(mine)
+        mine, projects = set(self._hidden), set(self._hidden_projects)
+        if conversation_ids is not None:
+            mine, projects = mine.intersection(conversation_ids), projects.intersection([project_id])
+        if mine or projects:
+            self._delete(mine, projects)
             self._hidden -= mine
+            self._hidden_projects -= projects
 
     def recover(self) -> None:
         """Delete what processes hid that no longer run, and conversations that a crash left without a message."""
@@ -326,16 +370,18 @@ class Chats(Repository):
                 f"DELETE FROM conversations WHERE title = '' AND created_at < ? AND {_EMPTY}",
                 [time.time() - _ABANDONED_SECONDS],
             )
-            rows = db.execute(
-                "SELECT id, hidden_by, hider_started FROM conversations WHERE hidden_by IS NOT NULL"
-            ).fetchall()
-        if gone := {id for id, pid, started in rows if not is_running(pid, started)}:
-            self._delete(gone)
+            gone, projects = (
+                {id for id, pid, started in db.execute(_HIDDEN.format(table)) if not is_running(pid, started)}
+                for table in ("conversations", "projects")
+            )
+        if gone or projects:
+            self._delete(gone, projects)
 
-    def _delete(self, hidden: Iterable[int]) -> None:
+    def _delete(self, hidden: Iterable[int], projects: Iterable[int]) -> None:
         with self._connection.write() as db:
-            for id in hidden:
-                db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
+            for table, ids in (("conversations", hidden), ("projects", projects)):
+                for id in ids:
+                    db.execute(f"DELETE FROM {table} WHERE id = ? AND hidden_by IS NOT NULL", [id])
             drop_words(db)
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
@@ -369,13 +415,23 @@ class Chats(Repository):
             self.delete_hidden([conversation_id])
 
 
-def _create(db: Database, user_id: int, title: str) -> int:
+def _create(db: Database, user_id: int, title: str, project_id: int | None = None) -> int:
     now = time.time()
     conversation: int = db.execute(
-        "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-        [user_id, title, now, now],
+        "INSERT INTO conversations (user_id, title, created_at, updated_at, project_id) VALUES (?, ?, ?, ?, ?)",
+        [user_id, title, now, now, project_id],
     ).lastrowid
     return conversation
+
+
+def _hide(db: Database, user_id: int, conversation_id: int) -> None:
+    forget_texts(db, user_id, conversation_id)
+    forget_learned(db, user_id)
+    db.execute(_BEQUEATH, [conversation_id])
+    db.execute(
+        "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
+        [*this_process(), conversation_id],
+    )
 
 
 def _conversation(row: dict[str, Any]) -> Conversation:

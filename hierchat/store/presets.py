@@ -101,7 +101,8 @@ class Presets(Repository):
 def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
     """Return what a chat sets; None if it takes the model's own values."""
     for row in db.query("SELECT * FROM chat_settings WHERE conversation_id = ?", [conversation_id]):
-        return ChatSettings(row["system_prompt"], json.loads(row["sampling"]), row["preset_id"])
+        sampling, notes = json.loads(row["sampling"]), bool(row["notes"])
+        return ChatSettings(row["system_prompt"], sampling, row["preset_id"], notes)
     return None
 
 
@@ -111,9 +112,9 @@ def put_settings(
     """Let a chat set this. A preset that is gone by now is none; with a name, the preset of that name is meant."""
     preset_id = _named(db, user_id, preset) if preset else settings.preset_id
     db.execute(
-        "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
-        " VALUES (?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
-        [conversation_id, *_values(settings), preset_id, user_id],
+        "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, notes, preset_id)"
+        " VALUES (?, ?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
+        [conversation_id, *_values(settings), settings.notes, preset_id, user_id],
     )
 
 
@@ -134,8 +135,8 @@ def _named(db: Database, user_id: int, name: str) -> int | None:
 def copy_settings(db: Database, source: int, target: int) -> None:
     """Copy the settings of one chat to another."""
     db.execute(
-        "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id)"
-        " SELECT ?, system_prompt, sampling, preset_id FROM chat_settings WHERE conversation_id = ?",
+        "INSERT INTO chat_settings (conversation_id, system_prompt, sampling, preset_id, notes)"
+        " SELECT ?, system_prompt, sampling, preset_id, notes FROM chat_settings WHERE conversation_id = ?",
         [target, source],
     )
 

@@ -42,25 +42,17 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectSettings:
-    """What new conversations of a project begin with."""
+class Project:
+    """A folder of conversations, and what new ones in it begin with."""
 
+    id: int
+    name: str
     system_prompt: str = ""
     """Empty: that of the preset."""
     model: str = ""
     """The model that is loaded for them; empty: whichever there is."""
     preset_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A folder of conversations."""
-
-    id: int
-    name: str
-    settings: ProjectSettings
-    created_at: float
-    chats: int
+    chats: int = 0
     """How many conversations it holds."""
 
 
@@ -126,6 +118,8 @@ class ChatSettings:
     """Sampling settings; anything JSON can hold. A "seed" of None: a new one for each reply."""
     preset_id: int | None = None
     """The preset that they were taken from; they may have been changed since."""
+    notes: bool = True
+    """Whether the user's notes about themselves stand in the system prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from hierchat.store.connection import (
 )
 from hierchat.store.records import DraftsFrom, IdleSettings
 
+LONGEST_NOTES = 4_000
+"""Characters of a user's notes about themselves."""
 LOCAL_USER = "local"
 """Whose chats a page without a login shows."""
 _OWNER = """
@@ -118,6 +120,20 @@ class Users(Repository):
         """List the users who allow idle generation and whose earlier texts may draft; no guests."""
         with self._connection.read() as db:
             return [id for (id,) in db.execute(_LEARNERS)]
+
+    def notes(self, user_id: int) -> str:
+        """Return what the user noted about themselves for all chats; empty where nothing is."""
+        row = self._chosen(user_id, "notes")
+        return row[0] if row else ""
+
+    def set_notes(self, user_id: int, notes: str) -> None:
+        """Replace the notes. Raises StoreError where they are too long."""
+        if len(notes) > LONGEST_NOTES:
+            raise StoreError(
+                f"Notes have at most {LONGEST_NOTES:,} characters, and these have {len(notes):,}. Shorten them: they "
+                "go before every reply."
+            )
+        self._choose(user_id, notes=storable(notes).strip())
 
     def model_titles(self, user_id: int) -> bool:
         """Return whether a model may name this user's new chats."""

@@ -18,6 +18,7 @@ from hierchat.store import (
     NewMessage,
     NewTurn,
     NotFound,
+    Project,
     Store,
     StoreError,
 )
@@ -64,6 +65,10 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         return [[ids["chat"]]]
     if spelled == "message_ids":
         return [[ids["asked"], ids["reply"]]]
+    if spelled == "project_id":
+        return [ids["project"]]
+    if kind == "Project":
+        return [Project(ids["project"], "x", "x", "x", ids["preset"])]
     if spelled.endswith("_id") and parameter.default is inspect.Parameter.empty:
         return [ids[spelled.removesuffix("_id")]]
     known: dict[str, Any] = {
@@ -72,7 +77,7 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "before": None, "value": b"x", "name": "x", "title": "x", "text": "x", "question": "x", "result": "{}",
         "created_at": 0.0, "source": "x", "deletions": 0, "turn": NewTurn("m", "m", {}, 0, True),
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "idle": IdleSettings(), "key": "x", "origin": ids["asked"],
-        "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x",
+        "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
     }  # fmt: skip
     if spelled in known:
         return [known[spelled]]
@@ -143,6 +148,7 @@ def test_a_guess_at_an_id_tells_nothing(store: Store) -> None:
         (store.chats.get, "chat"),
         (store.messages.get, "asked"),
         (store.presets.get, "preset"),
+        (store.projects.get, "project"),
     ):
         said = []
         for id in (found.ids[mine], NOBODY_S):

@@ -8,7 +8,15 @@ from typing import Any
 from hierchat.chat.comparison import ARMS, USUAL, Comparison, Side, Verdict
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, ChatSettings, GeneratedText, NewMessage, NewTurn, Store
+from hierchat.store import (
+    Attachment,
+    ChatSettings,
+    GeneratedText,
+    NewMessage,
+    NewTurn,
+    Project,
+    Store,
+)
 
 SECRET = "xylophonist"
 
@@ -24,7 +32,9 @@ class Secrets:
 def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     """A chat of that user with the word in every place that can hold text, another that is hidden, an incognito one."""
     user = store.users.ensure(name)
-    chat = store.chats.create(user)
+    store.users.set_notes(user, f"I am a {word}")
+    project = store.projects.save(user, Project(0, f"The {word}'s", f"Think of a {word}"))
+    chat = store.chats.create(user, project_id=project)
     file = Attachment(f"{word}.txt", 20, f"about a {word}")
     asked = store.messages.add(user, chat, NewMessage(None, f"Who is the {word}?", files=[file]))
     reply = store.replies.begin(user, chat, asked, NewTurn("m", "m", {"temperature": 1.0}, 4711, True, word))
@@ -54,7 +64,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
         attachment = db.execute("SELECT max(id) FROM attachments WHERE message_id = ?", [asked]).fetchone()[0]
     ids = {
         "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
-        "comparison": comparison, "incognito": incognito, "attachment": attachment,
+        "comparison": comparison, "incognito": incognito, "attachment": attachment, "project": project,
     }  # fmt: skip
     return Secrets(user, ids)
 

@@ -1,0 +1,124 @@
+"""Projects: folders of conversations, with what new ones in them begin with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import (
+    Connection,
+    NotFound,
+    Repository,
+    StoreError,
+    owned_conversation,
+    require_user,
+    storable,
+)
+from hierchat.store.records import Project
+
+LONGEST_NAME = 100
+"""Characters."""
+
+_ALL = """
+    SELECT id, name, system_prompt, model, preset_id,
+        (SELECT count(*) FROM conversations WHERE project_id = projects.id AND hidden_by IS NULL) AS chats
+    FROM projects WHERE user_id = ? AND hidden_by IS NULL ORDER BY name COLLATE NOCASE, id
+"""
+
+
+class Projects(Repository):
+    """A user's projects. One that is hidden counts as missing; `Chats` hides and deletes it with its conversations."""
+
+    def __init__(
+        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
+    ) -> None:
+        """`changed` is called with the user of each project that was added or changed."""
+        super().__init__(connection)
+        self._changed = changed
+
+    def all(self, user_id: int) -> list[Project]:
+        """List a user's projects, by name."""
+        with self._connection.read() as db:
+            return [Project(**row) for row in db.query(_ALL, [user_id])]
+
+    def get(self, user_id: int, project_id: int) -> Project:
+        """Return one project. Raises NotFound."""
+        with self._connection.read() as db:
+            require_project(db, user_id, project_id)
+        return next(project for project in self.all(user_id) if project.id == project_id)
+
+    def save(self, user_id: int, project: Project) -> int:
+        """Change a project, or add one whose id is 0; return its id. A preset that is gone counts as none.
+
+        Raises NotFound, and StoreError where the name is none, too long, or taken.
+        """
+        with self._connection.write() as db:
+            require_user(db, user_id)
+            if project.id:
+                require_project(db, user_id, project.id)
+            name = project_name(project.name)
+            if project_named(db, user_id, name) not in (None, project.id):
+                raise StoreError(f"There is a project called “{name}” already. Take another name.")
+            saved = put_project(db, user_id, replace(project, name=name))
+        self._changed(user_id)
+        return saved
+
+    def move(self, user_id: int, conversation_id: int, project_id: int | None) -> None:
+        """Move a conversation into a project, or out of all. Its settings stay. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_conversation(db, user_id, conversation_id)
+            if project_id is not None:
+                require_project(db, user_id, project_id)
+            db.execute("UPDATE conversations SET project_id = ? WHERE id = ?", [project_id, conversation_id])
+        self._changed(user_id)
+
+
+def require_project(db: Database, user_id: int, project_id: int) -> None:
+    """Raises NotFound where it is missing, hidden or another user's, the same for all."""
+    own = "SELECT 1 FROM projects WHERE id = ? AND user_id = ? AND hidden_by IS NULL"
+    if not db.execute(own, [project_id, user_id]).fetchone():
+        raise NotFound("This project was deleted in another tab. The list is up to date again.")
+
+
+def project_named(db: Database, user_id: int, name: str, source: str = "") -> int | None:
+    """Find the project that was imported from that source, or else the one of that name."""
+    row = db.execute(
+        "SELECT id FROM projects WHERE user_id = ? AND hidden_by IS NULL"
+        " AND (name = ? OR source = ? AND source <> '') ORDER BY source <> ? LIMIT 1",
+        [user_id, name, source, source],
+    ).fetchone()
+    return int(row[0]) if row else None
+
+
+def put_project(db: Database, user_id: int, project: Project, source: str = "") -> int:
+    """Store a project whose name was checked, as part of a transaction."""
+    if not (id := project.id):
+        id = db.execute(
+            "INSERT INTO projects (user_id, name, source, created_at) VALUES (?, '', ?, ?)",
+            [user_id, source, time.time()],
+        ).lastrowid
+    db.execute(
+        "UPDATE projects SET name = ?, system_prompt = ?, model = ?,"
+        " preset_id = (SELECT id FROM presets WHERE id = ? AND user_id = ?) WHERE id = ?",
+        [
+            project.name,
+            storable(project.system_prompt),
+            storable(project.model),
+            project.preset_id,
+            user_id,
+            id,
+        ],
+    )
+    return id
+
+
+def project_name(text: str) -> str:
+    """Reduce a name to one line. Raises StoreError where nothing is left, or too much."""
+    if not (name := " ".join(storable(text).replace("\0", " ").split())):
+        raise StoreError("A project needs a name. Type one.")
+    if len(name) > LONGEST_NAME:
+        raise StoreError(f"A project name has at most {LONGEST_NAME} characters. Take a shorter one.")
+    return name
