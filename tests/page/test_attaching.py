@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
+
 import pytest
 from playwright.sync_api import Locator, expect
 
 from hierchat.page.page_sessions import Attached, KeptFiles
 from hierchat.store import Attachment
+from hierchat.texts.attachments import MOST_BYTES
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.pdfs import encrypted, pdf
+from tests.testing.visitor import Visitor
 
 NOTES = b"# Notes\n\n<b>not bold</b> and `code`\n"
 CODE = b"def f():\n    return 1\n"
@@ -109,31 +114,30 @@ REFUSED = [
 ]
 
 
-@pytest.mark.browser
-def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(
-    chat: Chat, service: FakeService
-) -> None:
-    alert = chat.live.get_by_role("alert")
-    chat.box.fill("Five more words than that")
+def attach(page: Visitor, name: str, raw: bytes) -> None:
+    data = {} if len(raw) > MOST_BYTES else {"data": base64.b64encode(raw).decode()}
+    page.press("hc_attached", key=secrets.token_hex(16), chat=0, name=name, size=len(raw), **data)
+
+
+def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(fresh: FakeService) -> None:
+    page = Visitor(fresh)
+    page.give("hc-box", "Five more words than that")
     for name, raw, said in REFUSED:
-        chat.drop("#hc-main", (name, raw))
-        expect(alert).to_contain_text(said)
-        expect(files(chat)).to_have_count(0)
-        expect(chat.box).to_have_value("Five more words than that")
-    service.script.window = 100
-    choose(chat, notes_md=b"word " * 120)
-    expect(files(chat)).to_have_count(1)
-    chat.box.press("Enter")
-    expect(alert).to_contain_text("This message is 29 tokens too long.")
-    expect(chat.box).to_have_value("Five more words than that")
-    expect(files(chat)).to_have_count(1)
-    expect(chat.page.locator("#hc-list li")).to_have_count(0)
-    count = chat.page.locator("#hc-count")
-    expect(count).to_contain_text("of 100 tokens")
-    expect(count).to_contain_text("too many")
-    service.script.window = 1000
-    chat.page.locator("#hc-send").click()
-    expect(chat.replies).to_have_count(1)
+        attach(page, name, raw)
+        assert said in page.says("hc-live")
+        assert "<li" not in page.html("hc-tray")
+    fresh.script.window = 100
+    attach(page, "notes.md", b"word " * 120)
+    page.give("hc-box", page.value("hc-box"), "submit")
+    assert "This message is 29 tokens too long." in page.says("hc-live")
+    assert page.value("hc-box") == "Five more words than that"
+    assert "notes.md" in page.says("hc-tray")
+    assert fresh.store.chats.find(fresh.user) == []
+    page.press("hc_count")
+    assert "of 100 tokens: 29 too many" in page.says("hc-count")
+    fresh.script.window = 1000
+    page.click("hc-send")
+    assert stored(fresh) == [["notes.md"]]
 
 
 @pytest.mark.browser

@@ -1,125 +1,122 @@
-"""The settings of a chat and its presets, in a real browser: kept with the chat, chosen, saved, renamed, deleted."""
+"""The settings of a chat and its presets: kept with the chat, chosen, saved, renamed, deleted."""
 
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
+from tests.page.stored import stored_chat
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
-
-pytestmark = pytest.mark.browser
-
-
-def opened(chat: Chat) -> Locator:
-    """The panel."""
-    panel = chat.page.get_by_role("region", name="Chat settings")
-    if not panel.is_visible():
-        chat.page.get_by_role("button", name="Chat settings").click()
-    expect(panel).to_be_visible()
-    return panel
+from tests.testing.visitor import Visitor
 
 
-def system(chat: Chat) -> Locator:
-    return chat.page.get_by_label("System prompt")
+def set_to(page: Visitor, prompt: str, degrees: float) -> None:
+    page.give("hc-system", prompt)
+    page.give("Temperature", degrees)
+    page.press("hc_keep")
 
 
-def temperature(chat: Chat) -> Locator:
-    return chat.page.get_by_label("number input for Temperature")
+def shows(page: Visitor, prompt: str, degrees: float, preset: str = "No preset") -> None:
+    shown = page.value("hc-system"), page.value("Temperature"), page.chosen("hc-preset")
+    assert shown == (prompt, degrees, preset)
 
 
-def set_to(chat: Chat, prompt: str, degrees: str) -> None:
-    opened(chat)
-    system(chat).fill(prompt)
-    temperature(chat).fill(degrees)
-    temperature(chat).blur()
-
-
-def shows(chat: Chat, prompt: str, degrees: str, preset: str = "No preset") -> None:
-    expect(system(chat)).to_have_value(prompt)
-    expect(temperature(chat)).to_have_value(degrees)
-    expect(chat.page.locator("#hc-preset input")).to_have_value(preset)
-
-
-def choose(chat: Chat, preset: str) -> None:
-    opened(chat)
-    chat.page.locator("#hc-preset input").click()
-    chat.page.get_by_role("option", name=preset).click()
-    expect(chat.page.locator("#hc-preset input")).to_have_value(preset)
-
-
-def named(chat: Chat, button: str, name: str) -> None:
-    chat.page.get_by_role("button", name=button).click()
-    chat.page.locator(".hc-dialog input").fill(name)
-    chat.page.keyboard.press("Enter")
-
-
-def test_settings_belong_to_their_chat_and_survive_a_reload(chat: Chat, service: FakeService) -> None:
-    set_to(chat, "Be terse.", "0.7")
-    chat.ask("First chat")
-    assert service.asked[-1][1].temperature == 0.7
-    chats, user = service.store.chats, service.user
+def test_settings_belong_to_their_chat_and_follow_a_model_until_they_are_set(fresh: FakeService) -> None:
+    page, chats, user = Visitor(fresh), fresh.store.chats, fresh.user
+    set_to(page, "Be terse.", 0.7)
+    page.ask("First chat")
+    assert fresh.asked[-1][1].temperature == 0.7
     first = chats.find(user)[0].id
     assert (settings := chats.settings(user, first))
     assert settings.system_prompt == "Be terse."
-    chat.page.locator("#hc-new").click()
-    shows(chat, "", "0")
-    chat.ask("Second chat")
-    assert service.asked[-1][1].temperature == 0
+    page.click("hc-new")
+    shows(page, "", 0)
+    page.ask("Second chat")
+    assert fresh.asked[-1][1].temperature == 0
     assert chats.settings(user, chats.find(user)[0].id) is None
-    chat.press("First chat")
-    shows(chat, "Be terse.", "0.7")
-    system(chat).fill("Be very terse.")  # not sent: kept all the same
-    chat.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
-    chat.page.reload()
-    opened(chat)
-    shows(chat, "Be very terse.", "0.7")
-    chat.press("Second chat")
-    shows(chat, "", "0")
-    # Another model brings its sampling only where nothing was set.
-    for name, degrees in (("Qwen3 0.6B", "0.7"), ("SmolLM2 135M", "0.3")):
-        chat.page.locator("#hc-model input").click()
-        chat.page.get_by_role("option", name=name).click()
-        chat.until(lambda name=name: service.slot.status.name == name)
-        shows(chat, "", degrees)
-        temperature(chat).fill("0.3")
-        temperature(chat).blur()
+    page.press("hc_open", id=first)
+    shows(page, "Be terse.", 0.7)
+    page.click("hc-new")
+    for model, degrees in (("Qwen3 0.6B", 0.7), ("SmolLM2 135M", 0.3)):
+        page.give("hc-model", model, "select")
+        shows(page, "", degrees)
+        page.give("Temperature", 0.3)
 
 
-def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(chat: Chat, service: FakeService) -> None:
-    set_to(chat, "Be terse.", "0.7")
-    named(chat, "Save as a preset…", "Terse")
-    expect(chat.page.locator("#hc-preset input")).to_have_value("Terse")
-    save = chat.page.get_by_role("button", name="Save changes")
-    expect(save).to_be_disabled()
-    chat.page.locator("#hc-new").click()
-    shows(chat, "", "0")
-    choose(chat, "Terse")
-    shows(chat, "Be terse.", "0.7", "Terse")
-    chat.ask("With a preset")
-    presets, user = service.store.presets, service.user
-    settings = service.store.chats.settings(user, service.store.chats.find(user)[0].id)
+def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(fresh: FakeService) -> None:
+    page, presets, user = Visitor(fresh), fresh.store.presets, fresh.user
+    set_to(page, "Be terse.", 0.7)
+    page.press("hc_preset_new", text="Terse")
+    shows(page, "Be terse.", 0.7, "Terse")
+    page.click("hc-new")
+    shows(page, "", 0)
+    page.give("hc-preset", presets.all(user)[0].id, "input")
+    shows(page, "Be terse.", 0.7, "Terse")
+    page.ask("With a preset")
+    settings = fresh.store.chats.settings(user, fresh.store.chats.find(user)[0].id)
     assert settings
     assert settings.preset_id == presets.all(user)[0].id
-    system(chat).fill("Be kind.")
-    expect(save).to_be_enabled()
-    save.click()
-    expect(save).to_be_disabled()
+    set_to(page, "Be kind.", 0.7)
+    assert "disabled" not in page.html("hc-preset-tools")
+    page.press("hc_preset_save")
+    assert "disabled" in page.html("hc-preset-tools")
     assert presets.all(user)[0].settings.system_prompt == "Be kind."
-    named(chat, "Rename…", "Kind")
-    expect(chat.page.locator("#hc-preset input")).to_have_value("Kind")
-    named(chat, "Save as…", "Kind")
-    expect(chat.page.locator("#hc-live")).to_contain_text("There is a preset called “Kind” already.")
-    named(chat, "Save as…", "Other")
-    expect(chat.page.locator("#hc-preset input")).to_have_value("Other")
-    expect(chat.page.locator("#hc-live")).to_have_text("")
-    chat.page.reload()
-    opened(chat)
-    shows(chat, "Be kind.", "0.7", "Other")
-    chat.page.get_by_role("button", name="Delete…").click()
-    chat.page.get_by_role("button", name="Delete", exact=True).click()
-    shows(chat, "Be kind.", "0.7")
+    page.press("hc_preset_rename", text="Kind")
+    page.press("hc_preset_new", text="Kind")
+    assert "There is a preset called “Kind” already." in page.says("hc-live")
+    page.press("hc_preset_new", text="Other")
+    assert page.says("hc-live") == ""
+    shows(page, "Be kind.", 0.7, "Other")
+    page.press("hc_preset_delete")
+    shows(page, "Be kind.", 0.7)
     assert [preset.name for preset in presets.all(user)] == ["Kind"]
-    choose(chat, "Kind")
-    choose(chat, "No preset")
-    shows(chat, "", "0")
+    page.give("hc-preset", 0, "input")
+    shows(page, "", 0)
+
+
+def test_what_one_page_does_the_other_one_draws(fresh: FakeService) -> None:
+    chat = stored_chat(fresh.store, "Story", 1)
+    first = Visitor(fresh, c=str(chat))
+    second = Visitor(fresh, first, c=str(chat))
+    for act, said in (("", "No preset"), ("hc_preset_new", "Pirate"), ("hc_preset_rename", "Corsair")):
+        if act:
+            second.press(act, text=said)
+        else:
+            set_to(second, "Speak like a pirate.", 0.5)
+        first.press("hc_watch")
+        shows(first, "Speak like a pirate.", 0.5, said)
+    set_to(first, "Whisper.", 0.5)
+    second.press("hc_watch")
+    shows(second, "Whisper.", 0.5, "Corsair")
+    assert "disabled" not in second.html("hc-preset-tools")
+    second.press("hc_rename", id=chat, text="Tale")
+    question = fresh.store.messages.path(fresh.user, chat)[0].id
+    second.press("hc_again", id=question)
+    first.press("hc_watch")
+    assert first.says("hc-title") == "Tale"
+    assert "Tale" in first.says("hc-list")
+    assert "2/2" in first.says("hc-thread")
+    second.press("hc_delete", id=chat)
+    first.press("hc_watch")
+    assert "This chat was deleted in another tab." in first.says("hc-live")
+    assert not first.hidden("hc-empty")
+    second.press("hc_restore", id=chat)
+    first.press("hc_watch")
+    assert "Tale" in first.says("hc-list")
+
+
+@pytest.mark.browser
+def test_what_is_typed_in_the_drawer_is_kept_before_anything_is_sent(
+    chat: Chat, service: FakeService
+) -> None:
+    chat.open(f"?c={stored_chat(service.store, 'Story', 1)}")
+    system = chat.page.get_by_label("System prompt")
+    chat.press("Chat settings")
+    system.fill("Be very terse.")
+    chats, user = service.store.chats, service.user
+    first = chats.find(user)[0].id
+    chat.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
+    chat.page.reload()
+    chat.press("Chat settings")
+    expect(system).to_have_value("Be very terse.")

@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.page.test_chat_settings import named, opened, set_to, shows, system
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.fake_service import FakeService, Script, SlotStatus
@@ -104,39 +103,6 @@ def test_a_second_tab_sees_replies_stops_them_and_waits_with_the_first(
         expect(tab.questions).to_have_text(asked)
     expect(chat.box).to_have_value("Fifth")
     expect(second.box).to_have_value("")
-
-
-def test_what_another_tab_does_is_drawn(chat: Chat, second: Chat, service: FakeService) -> None:
-    chat.ask("Story")
-    second.open(path(chat))
-    expect(second.replies).to_have_count(1)
-    opened(chat)
-    opened(second)
-    set_to(second, "Speak like a pirate.", "0.5")
-    shows(chat, "Speak like a pirate.", "0.5")
-    named(second, "Save as a preset…", "Pirate")
-    shows(chat, "Speak like a pirate.", "0.5", "Pirate")
-    named(second, "Rename…", "Corsair")
-    shows(chat, "Speak like a pirate.", "0.5", "Corsair")
-    system(chat).fill("Whisper.")
-    system(chat).blur()
-    shows(second, "Whisper.", "0.5", "Corsair")
-    expect(second.page.get_by_role("button", name="Save changes")).to_be_enabled()
-    second.menu("Story", "Rename")
-    second.page.locator(".hc-dialog input").fill("Tale")
-    second.page.locator(".hc-dialog input").press("Enter")
-    expect(chat.page.locator("#hc-title")).to_have_text("Tale")
-    expect(chat.titles).to_have_text(["Tale"])
-    second.replies.last.get_by_role("button", name="Again", exact=True).click()
-    expect(chat.replies.last).to_contain_text("2/2")
-    second.idle()
-    second.replies.last.get_by_role("button", name="Previous version").click()
-    expect(chat.replies.last).to_contain_text("1/2")
-    second.menu("Tale", "Delete")
-    expect(chat.live).to_contain_text("This chat was deleted in another tab.")
-    expect(chat.page.locator("#hc-empty")).to_be_visible()
-    second.page.locator("#hc-undo button").click()
-    expect(chat.titles).to_have_text(["Tale"])
 
 
 def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(

@@ -1,12 +1,9 @@
-"""The Insights view: what its parts say, and the view in a real browser."""
+"""The Insights view: what its parts say, and what is chosen there."""
 
 from __future__ import annotations
 
 import re
 from datetime import date, timedelta
-
-import pytest
-from playwright.sync_api import expect
 
 from hierchat.chat.statistics import ForwardCosts
 from hierchat.page import charts
@@ -14,9 +11,8 @@ from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
 from tests.page.stored import SMALL, measured_reply
-from tests.page.test_rendering import visible
-from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor, visible
 
 TODAY = date(2026, 3, 10)
 
@@ -134,33 +130,19 @@ def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
     assert "first reply" in never
 
 
-def card(chat: Chat, title: str):
-    return chat.page.locator(".hc-insight").filter(
-        has=chat.page.get_by_role("heading", name=title, exact=True)
-    )
-
-
-@pytest.mark.browser
-def test_range_and_model_choose_what_is_drawn(chat: Chat, service: FakeService) -> None:
-    user = service.user
-    measured_reply(service.store, service.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
-    measured_reply(service.store, user, 0, speedup=3.0)
-    measured_reply(service.store, user, 20, SMALL, speedup=2.0)
-    measured_reply(service.store, user, 90, speedup=1.0)
-    page, tile = chat.page, chat.page.locator(".hc-tile").first
-    chat.open("?view=insights")
-    expect(page.locator(".hc-tile")).to_have_count(4)
-    page.get_by_role("radio", name="30 days").check(force=True)  # as chosen last, by another test maybe
-    expect(tile).to_contain_text("2.5\u00d7 faster")
-    expect(card(chat, "Speed by model")).to_contain_text("SmolLM2 135M")
-    page.get_by_role("radio", name="All").check(force=True)
-    expect(tile).to_contain_text("2.0\u00d7 faster")
-    page.get_by_role("radio", name="7 days").check(force=True)
-    expect(tile).to_contain_text("3.0\u00d7 faster")
-    page.locator("#hc-writer input").click()
-    page.get_by_role("option", name=SMALL[0]).click()
-    expect(tile).to_contain_text("\u2013")
-    expect(card(chat, "Speed by day")).to_contain_text("choose a longer range")
-    page.reload()  # what was chosen stays
-    expect(page.locator("#hc-writer input")).to_have_value(SMALL[0])
-    expect(page.get_by_role("radio", name="7 days")).to_be_checked()
+def test_range_and_model_choose_what_is_drawn(fresh: FakeService) -> None:
+    user = fresh.user
+    measured_reply(fresh.store, fresh.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
+    measured_reply(fresh.store, user, 0, speedup=3.0)
+    measured_reply(fresh.store, user, 20, SMALL, speedup=2.0)
+    measured_reply(fresh.store, user, 90, speedup=1.0)
+    page = Visitor(fresh, view="insights")
+    assert "Speed by model" in page.says("hc-insights-replies")
+    for days, said in (("30 days", "2.5"), ("All", "2.0"), ("7 days", "3.0")):
+        page.give("hc-range", days, "input")
+        assert page.says("hc-insights-replies").startswith(f"Speed {said}\u00d7 faster")
+    page.give("hc-writer", SMALL[1], "input")
+    assert page.says("hc-insights-replies").startswith("Speed \u2013")
+    assert "choose a longer range" in page.says("hc-insights-replies")
+    again = Visitor(fresh, page, view="insights")  # what was chosen stays
+    assert (again.chosen("hc-writer"), again.value("hc-range")) == (SMALL[0], "7 days")

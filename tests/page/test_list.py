@@ -14,8 +14,8 @@ from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 MANY = 230
 
 
@@ -34,6 +34,7 @@ def to_the_end_of_the_list(chat: Chat) -> None:
     chat.page.locator("#hc-list").evaluate("e => { e.scrollTop = e.scrollHeight }")
 
 
+@pytest.mark.browser
 def test_all_chats_come_while_scrolling(chat: Chat, service: FakeService) -> None:
     for number in range(MANY):
         service.store.chats.create(service.user, f"Chat {number:03}")
@@ -56,6 +57,7 @@ def test_all_chats_come_while_scrolling(chat: Chat, service: FakeService) -> Non
     expect(entries).to_have_count(1)
 
 
+@pytest.mark.browser
 def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
     stored(chat, service, *(f"Chat {number}" for number in range(5)))
     expect(chat.page.locator("#hc-list li")).to_have_count(5)
@@ -106,6 +108,7 @@ IN_A_HURRY = """names => {
 }"""
 
 
+@pytest.mark.browser
 def test_back_and_forward_walk_through_what_was_open_last(chat: Chat, service: FakeService) -> None:
     page, title = chat.page, chat.page.locator("#hc-title")
     ids = stored(chat, service, "A", "B", "C")
@@ -152,41 +155,39 @@ def test_back_and_forward_walk_through_what_was_open_last(chat: Chat, service: F
     shown("C")
 
 
-def test_pin_archive_and_fork(chat: Chat, service: FakeService) -> None:
-    stored(chat, service, "A", "B", "C")
-    chat.menu("A", "Pin")
-    expect(chat.titles).to_have_text(["A", "C", "B"])
-    expect(chat.page.locator("#hc-list h2")).to_have_text(["Pinned", "Today"])
-    chat.menu("A", "Unpin")
-    expect(chat.titles).to_have_text(["C", "B", "A"])
-    chat.menu("B", "Archive")
-    expect(chat.titles).to_have_text(["C", "A"])
-    chat.press("Archived (1)")
-    expect(chat.titles).to_have_text(["B"])
-    expect(chat.page.get_by_role("navigation", name="Archived conversations")).to_be_visible()
-    chat.titles.first.click()
-    expect(chat.page.locator("#hc-title")).to_have_text("B")
-    chat.press("Back to all chats")
-    expect(chat.titles).to_have_text(["C", "A"])
-    search(chat).fill("question 1")
-    expect(chat.page.locator("#hc-list h2")).to_have_text(["Today", "Archived"])
-    search(chat).fill("")
-    chat.press("Archived (1)")
-    chat.menu("B", "Unarchive")
-    expect(chat.titles).to_have_text(["C", "B", "A"])  # the last one that was archived: the list is back
-    expect(chat.page.locator("#hc-list .hc-archived")).to_have_count(0)
-    story = stored(chat, service, "Story")["Story"]
-    chat.go_to("Story")
-    chat.ask("And then?")
-    chat.replies.first.get_by_role("button", name="Fork: continue in a new chat").click()
-    expect(chat.replies).to_have_count(1)
-    expect(chat.live).to_contain_text("The original stays as it was.")
-    expect(chat.titles).to_have_text(["Story (2)", "Story", "C", "B", "A"])
-    expect(chat.page).not_to_have_url(re.compile(rf"c={story}$"))
-    chat.ask("And now?")
-    assert len(service.store.messages.path(service.user, story)) == 4
-    chat.page.go_back()
-    expect(chat.replies).to_have_count(2)
+def test_pin_archive_and_fork(fresh: FakeService) -> None:
+    ids = {title: stored_chat(fresh.store, title, 1) for title in "ABC"}
+    page = Visitor(fresh)
+
+    def shows(*titles: str) -> None:
+        assert re.findall(r'dir="auto" tabindex="-1"[^>]*>([^<]*)<', page.html("hc-list")) == [*titles]
+
+    page.press("hc_pin", id=ids["A"], on=True)
+    shows("A", "C", "B")
+    assert re.findall("<h2>(.*?)</h2>", page.html("hc-list")) == ["Pinned", "Today"]
+    page.press("hc_pin", id=ids["A"], on=False)
+    shows("C", "B", "A")
+    page.press("hc_archive", id=ids["B"], on=True)
+    shows("C", "A")
+    page.press("hc_show_archived")
+    shows("B")
+    page.press("hc_open", id=ids["B"])
+    assert page.says("hc-title") == "B"
+    page.press("hc_show_archived")
+    shows("C", "A")
+    page.give("hc-search", "question 1", "change")
+    assert re.findall("<h2>(.*?)</h2>", page.html("hc-list")) == ["Today", "Archived"]
+    page.give("hc-search", "", "change")
+    page.press("hc_show_archived")
+    page.press("hc_archive", id=ids["B"], on=False)
+    shows("C", "B", "A")  # the last one that was archived: the list is back
+    page.ask("And then?")
+    messages = fresh.store.messages
+    page.press("hc_fork", id=messages.path(fresh.user, ids["B"])[1].id)
+    assert "The original stays as it was." in page.says("hc-live")
+    shows("B (2)", "B", "C", "A")
+    page.ask("And now?")
+    assert len(messages.path(fresh.user, ids["B"])) == 4
 
 
 def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
@@ -196,6 +197,7 @@ def in_file(service: FakeService, ids: dict[str, int]) -> set[str]:
     return {title for title, id in ids.items() if id in stored}
 
 
+@pytest.mark.browser
 def test_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +231,7 @@ def test_a_deletion_can_be_taken_back_until_its_time_is_over_or_the_next_one(
     expect(chat.titles).to_have_text(["A"])
 
 
+@pytest.mark.browser
 def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeService) -> None:
     store, user = service.store, service.user
     long = stored_chat(store, "Long", 12)
@@ -256,6 +259,7 @@ def test_a_hit_is_marked_and_opens_where_it_stands(chat: Chat, service: FakeServ
     expect(chat.page.locator(".hc-snippet")).to_have_count(0)
 
 
+@pytest.mark.browser
 def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: FakeService) -> None:
     ids = stored(chat, service, "A", "B", "C")
     service.store.chats.set_tags(service.user, ids["A"], ["work"])
@@ -300,6 +304,7 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(chat: Chat, service: Fak
     assert service.store.chats.get(service.user, ids["C"]).tags == ("animals", "fun")
 
 
+@pytest.mark.browser
 def test_unsent_text_stays_with_its_chat(chat: Chat, service: FakeService) -> None:
     stored(chat, service, "A", "B")
     box = chat.box

@@ -12,10 +12,10 @@ from tests.page.stored import stored_chat
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import REPLY, FakeService, SlotStatus
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 
-
+@pytest.mark.browser
 def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeService) -> None:
     page, script = chat.page, service.script
     expect(page.locator("#hc-empty .hc-card")).to_have_count(3)
@@ -59,6 +59,7 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     expect(page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
 
 
+@pytest.mark.browser
 def test_the_page_can_be_installed(chat: Chat) -> None:
     asked = chat.page.context.new_cdp_session(chat.page)
     manifest = asked.send("Page.getAppManifest")
@@ -78,6 +79,7 @@ def edit_question(chat: Chat, place: int = 0) -> Locator:
     return field
 
 
+@pytest.mark.browser
 def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
     chat: Chat, service: FakeService
 ) -> None:
@@ -118,6 +120,7 @@ def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
     assert (path[0].parent_id, len(path[0].siblings)) == (None, 2)
 
 
+@pytest.mark.browser
 def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeService) -> None:
     chat_id = stored_chat(service.store, "Story", 2)
     chat.open(f"?c={chat_id}")
@@ -152,6 +155,7 @@ def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeServ
     expect(chat.replies.first).not_to_contain_text("edited by you")
 
 
+@pytest.mark.browser
 def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(chat: Chat, service: FakeService) -> None:
     store, user = service.store, service.user
     earlier = stored_chat(store, "Strings", 6)
@@ -195,6 +199,7 @@ def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(chat: Chat, se
     expect(chat.page.locator("#hc-model input")).to_have_value(present)
 
 
+@pytest.mark.browser
 def test_keys_send_once_and_stop_and_leave_what_an_input_method_writes(
     chat: Chat, service: FakeService
 ) -> None:
@@ -244,49 +249,43 @@ def test_keys_send_once_and_stop_and_leave_what_an_input_method_writes(
     assert [text for text, _ in service.asked][-3:] == ["Once", "Twice", "Endless"]
 
 
-def test_a_model_that_loads_is_watched_and_one_that_is_chosen_brings_its_settings(
-    chat: Chat, service: FakeService
-) -> None:
-    service.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
-    chat.open()
-    host = chat.page.locator("#hc-host")
-    expect(host).to_contain_text("41 of 93 MB")
-    chat.send("Early")
-    expect(chat.live).to_contain_text("41 of 93 MB")
-    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
-    expect(chat.replies).to_have_count(1)
-    expect(host).not_to_contain_text("MB")
-    chat.page.locator("#hc-model input").click()
-    chat.page.get_by_role("option", name="Qwen3 0.6B").click()
-    chat.until(lambda: service.slot.started == ["Qwen3 0.6B"])
-    chat.press("Chat settings")
-    expect(chat.page.get_by_label("number input for Temperature")).to_have_value("0.7")
-    chat.ask("Hello")
-    assert service.asked[-1][1].temperature == 0.7
-    service.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
-    chat.open()
-    expect(host).to_contain_text("Qwen3 0.6B is loaded as soon as the reply that is being written has ended.")
-    host.get_by_role("button", name="Cancel").click()
-    expect(host).to_be_empty()
-    expect(chat.page.locator("#hc-model input")).to_have_value("SmolLM2 135M")
-    assert service.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
+def test_a_model_that_loads_is_told_and_one_that_is_chosen_brings_its_settings(fresh: FakeService) -> None:
+    fresh.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
+    page = Visitor(fresh)
+    assert "41 of 93 MB" in page.says("hc-host")
+    fresh.slot.status = SlotStatus("SmolLM2 135M", "ready")
+    page.tick()
+    assert page.says("hc-host") == ""
+    page.give("hc-model", "Qwen3 0.6B", "select")
+    assert fresh.slot.started == ["Qwen3 0.6B"]
+    assert page.value("Temperature") == 0.7
+    page.ask("Hello")
+    assert fresh.asked[-1][1].temperature == 0.7
+    fresh.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
+    page.tick()
+    waits = "Qwen3 0.6B is loaded as soon as the reply that is being written has ended."
+    assert waits in page.says("hc-host")
+    page.press("hc_model_cancel")
+    assert page.says("hc-host") == ""
+    assert page.value("hc-model") == "SmolLM2 135M"
+    assert fresh.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
 
 
-def test_errors_are_a_line_and_the_chat_goes_on(chat: Chat, service: FakeService) -> None:
-    error = chat.live.get_by_role("alert")
-    service.script.fail = "The model ran out of memory. Choose a smaller one."
-    chat.send("Boom")
-    expect(error).to_contain_text("ran out of memory")
-    chat.idle()
-    service.script.fail, service.script.raises = None, RuntimeError("disk <full>")
-    chat.send("Again")
-    expect(error).to_contain_text("Something went wrong that hierchat did not expect")
-    expect(chat.box).to_have_value("Again")
-    service.script.raises = None
-    chat.ask("Third")
-    expect(error).to_have_count(0)
+def test_errors_are_a_line_and_the_chat_goes_on(fresh: FakeService) -> None:
+    page = Visitor(fresh)
+    fresh.script.fail = "The model ran out of memory. Choose a smaller one."
+    page.ask("Boom")
+    assert "ran out of memory" in page.says("hc-live")
+    fresh.script.fail, fresh.script.raises = None, RuntimeError("disk <full>")
+    page.ask("Again")
+    assert "Something went wrong that hierchat did not expect" in page.says("hc-live")
+    assert page.value("hc-box") == "Again"
+    fresh.script.raises = None
+    page.ask("Third")
+    assert page.says("hc-live") == ""
 
 
+@pytest.mark.browser
 def test_a_title_of_the_model_comes_quietly(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService
 ) -> None:
@@ -313,6 +312,7 @@ def test_a_title_of_the_model_comes_quietly(
         expect(chat.titles.first).to_be_focused()
 
 
+@pytest.mark.browser
 def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: FakeService) -> None:
     thought = "The user wants a **short** greeting.\n\n- No name is known."
     # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.

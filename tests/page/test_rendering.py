@@ -30,6 +30,7 @@ from hierchat.reasoning import join_reasoning
 from hierchat.runtime.levels import LeftOut
 from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
+from tests.testing.visitor import visible
 
 SETTINGS = GenerationSettings(temperature=0.7, top_p=0.9, stop=("END",)).model_dump(mode="json")
 FIGURES = Figures(
@@ -48,10 +49,6 @@ PLAN = PlanView(LEVELS, retrieval=True, expected_ms=5.43, measured_ms=5.61, left
 THOUGHT = "The user wants a **short** greeting.\n\n- No name is known.\n- So none is used."
 ANSWER = "Good morning! What can I do for you?"
 THOUGHTFUL = join_reasoning(THOUGHT, ANSWER)
-
-
-def visible(markup: str) -> str:
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
 
 
 FASTER = "2.3\N{MULTIPLICATION SIGN} faster than without drafts"

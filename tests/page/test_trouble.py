@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,13 +18,12 @@ from hierchat.page.page_sessions import Session, Sessions
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store.connection import Connection, translated
 from tests.page.stored import stored_chat
-from tests.page.test_page import edit_question
 from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.deleting import delete_for_good
 from tests.testing.fake_service import FakeService, SlotStatus
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 GONE = "This chat was deleted in another tab."
 
 
@@ -46,54 +45,37 @@ def delete_elsewhere(service: FakeService) -> None:
         delete_for_good(service.store, service.user, conversation.id)
 
 
-def edit(chat: Chat) -> None:
-    field = edit_question(chat)
-    field.fill("Edited")
-    field.press("Control+Enter")
+@pytest.mark.parametrize("address", ["999999", "abc", "-1", "9" * 5000, "\0"])
+def test_chats_that_never_were(fresh: FakeService, address: str) -> None:
+    page = Visitor(fresh, c=address)
+    assert "There is no chat at this address." in page.says("hc-live")
+    assert not page.hidden("hc-empty")
 
 
-CONTROLS: dict[str, tuple[Callable[[Chat], None], str, str]] = {
-    "send": (lambda chat: chat.send("Typed"), f"{GONE} Your message is still in the box", "Typed"),
-    "edit": (edit, f"{GONE} Your message is still in the box", "Edited"),
-    "again": (lambda chat: chat.replies.last.get_by_role("button", name="Again").click(), GONE, ""),
-    "sources": (lambda chat: chat.replies.last.get_by_role("button", name="Sources").click(), GONE, ""),
-    "open": (lambda chat: chat.titles.first.click(), GONE, ""),
-    "delete": (lambda chat: chat.menu("Question", "Delete"), "", ""),
-}
-"""What is pressed, what is said, and what stands in the box then."""
+@pytest.mark.parametrize("act", ["send", "hc_edit", "hc_again", "hc_sources", "hc_open", "hc_delete"])
+def test_every_control_of_a_chat_that_was_deleted_in_another_tab(fresh: FakeService, act: str) -> None:
+    page = Visitor(fresh)
+    page.ask("Question")
+    (chat,) = fresh.store.chats.find(fresh.user)
+    question, reply = fresh.store.messages.path(fresh.user, chat.id)
+    delete_elsewhere(fresh)
+    told = "" if act == "hc_delete" else GONE
+    if act == "send":
+        page.give("hc-box", "Typed", "submit")
+    else:
+        ids = {"hc_open": chat.id, "hc_delete": chat.id, "hc_sources": reply.id}
+        page.press(act, id=ids.get(act, question.id), text="Typed" if act == "hc_edit" else "")
+    assert told in page.says("hc-live")
+    assert not page.hidden("hc-empty")
+    assert page.says("hc-list") == "Your chats will appear here."
+    if act in ("send", "hc_edit"):
+        assert f"{GONE} Your message is still in the box" in page.says("hc-live")
+        assert page.value("hc-box") == "Typed"
+        assert "Typed" in page.ask(page.value("hc-box"))
 
 
-def test_every_control_of_a_chat_that_was_deleted_in_another_tab(
-    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The page looks for news each second, and after a reply there are some: it would be quicker than the press.
-    monkeypatch.setattr(service.changes, "count", lambda user: 0)
-    for control, (act, sentence, text) in CONTROLS.items():
-        chat.new()
-        chat.ask("Question")
-        delete_elsewhere(service)
-        act(chat)
-        if sentence:
-            said(chat, sentence)
-        expect(chat.page.locator("#hc-empty")).to_be_visible()
-        expect(chat.page.locator("#hc-list li")).to_have_count(0)
-        expect(chat.box).to_have_value(text)
-        if text:
-            chat.shot(f"deleted-{control}")
-            chat.page.wait_for_timeout(1_000)  # sooner, the same text counts as pressed twice
-            chat.page.locator("#hc-send").click()
-            expect(chat.questions).to_have_text([text])
-            chat.idle()
-            delete_elsewhere(service)
-    sane(chat)
-
-
-def test_chats_that_never_were_and_are_deleted_in_mid_reply_and_in_the_queue(
-    chat: Chat, service: FakeService
-) -> None:
-    for address in ("999999", "abc", "-1", "9" * 5000, "%00"):
-        chat.open(f"?c={address}")
-        said(chat, "There is no chat at this address.")
+@pytest.mark.browser
+def test_chats_that_are_deleted_in_mid_reply_and_in_the_queue(chat: Chat, service: FakeService) -> None:
     service.script.seconds = 60
     chat.begin("Long story")
     delete_elsewhere(service)
@@ -117,6 +99,7 @@ def sqlite_full() -> sqlite3.OperationalError:
     return error
 
 
+@pytest.mark.browser
 def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeService) -> None:
     @contextmanager
     def failing(error: Exception) -> Iterator[None]:
@@ -154,6 +137,7 @@ def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeSe
     sane(chat)
 
 
+@pytest.mark.browser
 def test_a_page_is_loaded_again_when_the_server_does_not_know_it_or_comes_back(
     chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +187,7 @@ def test_a_page_is_loaded_again_when_the_server_does_not_know_it_or_comes_back(
         app.close(verbose=False)
 
 
+@pytest.mark.browser
 def test_a_message_that_is_sent_before_the_server_knows_the_page(
     chromium: Browser, fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +219,7 @@ def test_a_message_that_is_sent_before_the_server_knows_the_page(
         assert fresh.store.messages.path(fresh.user, opened)[-2].text == "In a hurry"
 
 
+@pytest.mark.browser
 def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeService) -> None:
     """The page's user is gone: nothing can be written for it, until the page is loaded again."""
     chat.ask("Question")
@@ -246,6 +232,7 @@ def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeServic
     expect(chat.questions).to_have_text(["And it goes on"])
 
 
+@pytest.mark.browser
 def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
     chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

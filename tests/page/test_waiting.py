@@ -52,51 +52,6 @@ def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself
     expect(chat.questions).to_have_text(["First", "Fourth", "Second"])
 
 
-def test_a_message_and_its_file_go_out_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 60
-    chat.begin("First")
-    service.script = Script()
-    files = chat.page.get_by_role("list", name="Attached files")
-    chat.drop("#hc-main", ("a.txt", b"text"))
-    expect(files.get_by_role("listitem")).to_have_count(1)
-    wait(chat, "Second", 1)
-    chat.page.goto("about:blank")
-    service.in_progress.all_of(service.user)[0].stop.set()
-    chat.until(lambda: not service.in_progress.all_of(service.user))
-    (conversation,) = service.store.chats.find(service.user)
-    path = service.store.messages.path(service.user, conversation.id)
-    assert [message.text for message in path if message.role == "user"] == ["First", "Second"]
-    assert path[-1].state == "complete"
-    assert [file.name for file in service.store.messages.attachments(service.user, path[2].id)] == ["a.txt"]
-    chat.open()
-    chat.press("First")
-    expect(chat.replies).to_have_count(2)
-    expect(chat.box).to_have_value("")
-    expect(files).to_have_count(0)
-
-
-def test_a_message_goes_back_when_the_reply_fails_and_away_with_its_chat(
-    chat: Chat, service: FakeService
-) -> None:
-    service.script.seconds = 60
-    chat.begin("First")
-    wait(chat, "Second", 1)
-    service.script.fail, service.script.seconds = "The model ran out of memory.", 0.1
-    expect(chat.live.get_by_role("alert")).to_contain_text("ran out of memory")
-    expect(chat.box).to_have_value("Second")
-    expect(waiting(chat)).to_have_count(0)
-    expect(chat.questions).to_have_text(["First"])
-    service.script = Script(seconds=60)
-    chat.send("Second")
-    expect(chat.live).to_contain_text("tokens in")
-    wait(chat, "Third", 1)
-    chat.menu("First", "Delete")
-    expect(waiting(chat)).to_have_count(0)
-    expect(chat.page.locator("#hc-title")).to_have_text("New chat")
-    chat.idle()
-    assert service.store.chats.find(service.user) == []
-
-
 def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: FakeService) -> None:
     def queued(text: str) -> None:
         chat.send(text)

@@ -1,0 +1,147 @@
+"""The page without a browser: what its script would send is given to the handlers, and what they draw is kept."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gradio as gr
+
+from hierchat.access.files import files
+from hierchat.language import translated
+from hierchat.page.page_app import build_app
+
+
+def visible(markup: str) -> str:
+    """The words of HTML."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
+
+
+class Visitor:
+    """One open page. What is joined to an action runs to its end before the next one."""
+
+    def __init__(self, service: Any, beside: Visitor | None = None, **address: str) -> None:
+        """`beside`: another page of the same user; `address`: the parts behind the question mark."""
+        self.app = beside.app if beside else build_app(service, "here")
+        self.key = secrets.token_hex(8)
+        self._request = gr.Request(username=None, session_hash=self.key, query_params=address)
+        self._components = {block._id: block for block in self.app.blocks.values()}
+        labels = ((block, translated(str(getattr(block, "label", "")))) for block in self.app.blocks.values())
+        self._labels = {block._id: label for block, label in labels}
+        self._values = {id: getattr(block, "value", None) for id, block in self._components.items()}
+        self._properties: dict[int, dict[str, Any]] = {}
+        self._run(None, "load")
+
+    def press(self, act: str, **data: Any) -> None:
+        """Press a button of generated HTML: `id`, `text` and what else it carries."""
+        self._run("hc-bus", act, {"id": 0, "text": "", **data})
+
+    def steps(self, act: str, **data: Any) -> Iterator[None]:
+        """The same, one answer after the other."""
+        yield from self._steps("hc-bus", act, {"id": 0, "text": "", **data})
+
+    def give(self, control: str, value: Any, event: str = "") -> None:
+        """Change a control, by its id or its label, and tell of it by this event."""
+        self._values[self._find(control)._id] = value
+        if event:
+            self._run(control, event)
+
+    def click(self, control: str) -> None:
+        """Click a control of Gradio's."""
+        self._run(control, "click")
+
+    def ask(self, text: str) -> str:
+        """Send, wait for the end, and the thread as shown."""
+        self.give("hc-box", text, "submit")
+        return self.says("hc-thread")
+
+    def html(self, control: str) -> str:
+        """What stands in a control."""
+        return str(self._values[self._find(control)._id] or "")
+
+    def value(self, control: str) -> Any:
+        """The value of a control."""
+        return self._values[self._find(control)._id]
+
+    def all(self) -> Iterator[Any]:
+        """All that the browser was told: what stands in every control."""
+        return iter(self._values.values())
+
+    def chosen(self, control: str) -> str:
+        """The words of what a list has chosen."""
+        part = self._find(control)
+        choices = self._properties.get(part._id, {}).get("choices") or part.choices
+        return next(said for said, value in choices if value == self._values[part._id])
+
+    def says(self, control: str) -> str:
+        """The words that stand there."""
+        return visible(self.html(control))
+
+    def hidden(self, control: str) -> bool:
+        """Whether it was taken away from the eye."""
+        now = self._properties.get(self._find(control)._id, {})
+        return now.get("visible") == "hidden" or "hc-off" in now.get("elem_classes", ())
+
+    def tick(self) -> None:
+        """A second goes by."""
+        for function in self.app.fns.values():
+            if any(event == "tick" for _id, event in function.targets):
+                list(self._called(function, None))
+
+    def leave(self) -> None:
+        """Close the page."""
+        self._run(None, "unload")
+
+    def ticket(self, name: str, raw: bytes) -> str:
+        """A file that was sent to the server."""
+        place = files.place(name)
+        place.write_bytes(raw)
+        return files.hold(place, "local")
+
+    def _find(self, control: str) -> Any:
+        named = [
+            block
+            for id, block in self._components.items()
+            if control in (getattr(block, "elem_id", None), self._labels[id])
+        ]
+        assert len(named) == 1, (control, named)
+        return named[0]
+
+    def _run(self, control: str | None, event: str, data: Mapping[str, Any] | None = None) -> None:
+        for _step in self._steps(control, event, data):
+            pass
+
+    def _steps(
+        self, control: str | None, event: str, data: Mapping[str, Any] | None = None
+    ) -> Iterator[None]:
+        """`control`: None for what happens to the whole page."""
+        targets = (
+            [(None, event), (self.app._id, event)] if control is None else [(self._find(control)._id, event)]
+        )
+        joined = [one for one in self.app.fns.values() if one.fn and set(targets) & set(one.targets)]
+        assert joined, (control, event)
+        for function in joined:
+            yield from self._called(function, data)
+            for after in self.app.fns.values():
+                if after.fn and after.trigger_after == function._id:
+                    yield from self._called(after, data)
+
+    def _called(self, function: Any, data: Mapping[str, Any] | None) -> Iterator[None]:
+        values = [self._values[component._id] for component in function.inputs]
+        given = function.fn(self._request, gr.EventData(None, data), *values)
+        for update in given if inspect.isgenerator(given) else [given]:
+            self._draw(update or {})
+            yield
+
+    def _draw(self, update: Mapping[Any, Any]) -> None:
+        for component, drawn in update.items():
+            if isinstance(drawn, dict) and drawn.get("__type__") == "update":
+                self._properties.setdefault(component._id, {}).update(drawn)
+                if "value" in drawn:
+                    self._values[component._id] = drawn["value"]
+            elif not isinstance(drawn, gr.Timer):
+                self._values[component._id] = drawn
