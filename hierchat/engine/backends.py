@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from hierchat.engine.fallback import (
-    INEXACT,
-    LIMIT_S,
-    AttemptLog,
-    AttemptRecord,
-    Implementation,
-    NoImplementation,
-    NotRight,
-    Selected,
-    Selection,
-    within,
-)
+from hierchat.engine import fallback
+from hierchat.engine.fallback import INEXACT, Implementation, NoImplementation, NotRight, Selected, within
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.load.loaded_model import LoadedModel
@@ -98,16 +88,16 @@ def select_from(loaded: LoadedModel, order: Sequence[Implementation], *, keeping
     name = gpu(device) or "the processor"
     attempts = None
     if keeping:
-        made_with = cache_key("", "", gpu(device))
-        record = AttemptRecord(model=f"{loaded.name}, {loaded.backend}", device=name, made_with=made_with)
-        attempts = AttemptLog(record, f"{loaded.model_key} {loaded.backend}", gpu=on_gpu)
-    limit = LIMIT_S if on_gpu else None
+        what, made_with = f"{loaded.name}, {loaded.backend}", cache_key("", "", gpu(device))
+        record = fallback.AttemptRecord(model=what, device=name, made_with=made_with)
+        attempts = fallback.AttemptLog(record, f"{loaded.model_key} {loaded.backend}", gpu=on_gpu)
+    limit = fallback.LIMIT_S if on_gpu else None
     failed: Mapping[str, str]
     try:
         within(limit, lambda: require_right_device(device, model.dtype))
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
         wanted = within(limit, lambda: expected(model, vocabulary))
-        selected = Selection(
+        selected = fallback.Selection(
             lambda runner: require_agreement(runner, wanted),
             limit,
             lambda: not on_gpu or _answers(device),
@@ -165,17 +155,15 @@ def implementations(loaded: LoadedModel) -> list[Implementation]:
             model.set_attn_implementation(attention)
         return PlainRunner(model, context_length=context)
 
-    found = []
+    makers: dict[str, Callable[[], Runner]] = {"plain": partial(plain, usual)}
     if slotted(config, loaded.device):
         on_cuda = loaded.device.startswith("cuda") and loaded.backend != "int8"
+        makers = {"slots": slots} | makers
         if on_cuda and find_spec("triton") is not None and graphed(config, context):
-            found.append(Implementation("graphs", partial(static, True)))
-            found.append(Implementation("rows", partial(static, False)))
-        found.append(Implementation("slots", slots))
-    found.append(Implementation("plain", partial(plain, usual), drafts=False))
+            makers = {"graphs": partial(static, True), "rows": partial(static, False)} | makers
     if usual != "eager" and not loaded.device.startswith("cpu"):
-        found.append(Implementation("eager", partial(plain, "eager"), drafts=False))
-    return found
+        makers["eager"] = partial(plain, "eager")
+    return [Implementation(name, make, name not in ("plain", "eager")) for name, make in makers.items()]
 
 
 def implementation_names(device: str) -> list[str]:

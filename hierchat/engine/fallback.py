@@ -10,6 +10,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,10 +55,6 @@ class NotRight(Exception):
     """A runner does not compute what it should; the text says in what."""
 
 
-class NoAnswer(Exception):
-    """Nothing came within the time limit."""
-
-
 class NoImplementation(Exception):
     """None works. `failed`: the reason of each."""
 
@@ -88,8 +85,7 @@ class AttemptLog:
         """`gpu`: for the processor only failures are kept, and no end of the program is blamed on what was tried."""
         name = hashlib.sha256(f"{model_key} {record.device}".encode()).hexdigest()[:32]
         self._file = folder() / f"{name}.json"
-        self._gpu = gpu
-        self._record = record
+        self._gpu, self._record = gpu, record
         with suppress(OSError, ValueError):
             kept = AttemptRecord.model_validate_json(self._file.read_bytes())
             if kept.made_with == record.made_with:
@@ -222,32 +218,22 @@ class Selection:
 
 
 def within(limit: float | None, work: Callable[[], T]) -> T:
-    """Return or raise what `work` does. Raises NoAnswer after `limit` seconds: `work` then goes on in a thread of its
+    """Return or raise what `work` does. Raises NotRight after `limit` seconds: `work` then goes on in a thread of its
     own, for which nobody waits."""
     if limit is None:
         return work()
-    came: list[T] = []
-    raised: list[BaseException] = []
+    answer = Future[T]()
 
     def do() -> None:
         try:
-            came.append(work())
+            answer.set_result(work())
         except BaseException as error:
-            raised.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=do, name="implementation", daemon=True)
-    thread.start()
-    wait(thread, limit)
-    if came:
-        return came[0]
-    if raised:
-        raise raised.pop()
-    raise NoAnswer(f"no answer within {limit:g} seconds")
-
-
-def wait(thread: threading.Thread, limit: float) -> None:
-    """Wait for a thread, at most so many seconds."""
-    thread.join(limit)
+    threading.Thread(target=do, name="implementation", daemon=True).start()
+    if not wait([answer], limit).done:
+        raise NotRight(f"no answer within {limit:g} seconds")
+    return answer.result()
 
 
 def in_few_words(error: BaseException) -> str:

@@ -46,21 +46,16 @@ SWITCHES = (
 
 
 class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
-    """The result of a self-test."""
+    """What a self-test found."""
 
     exact: bool
     quantum: int = Field(default=1, ge=1, description="rows to whose multiples a segment is padded")
     widest: int | None = Field(default=None, ge=1, description="rows of the widest forward; None: any")
 
 
-def prove(sequence: CachedSequence, key: str | None = None, *, border: int = BORDER) -> bool:
-    """Tell whether a runner is exact, by a sequence of it. `key` (see cache_key) names the kept result; None: test anew
-    and keep nothing."""
-    return remembered(key, lambda: Proof(exact=invariant(sequence, border=border))).exact
-
-
 def remembered(key: str | None, test: Callable[[], Proof]) -> Proof:
-    """Return the proof kept under `key`, or what `test` finds now. A damaged file counts as none."""
+    """Return the proof kept under `key` (see cache_key), or what `test` finds now; None: nothing is kept. A damaged
+    file counts as none."""
     if key is None:
         return test()
     file = cache_dir() / "selftest" / f"{key}.json"

@@ -33,11 +33,7 @@ def lay_out(parents, start, pages, stride, positions, order, places):  # type: i
             for t in range(positions[node] - base):
                 order[node, t] = order[parent, t]
         last = positions[node] - base
-        order[node, last] = start - base + node
-        if last + 1 < order.shape[1]:
-            order[node, last + 1] = (
-                start - base + node
-            )  # weighed with zero where a chunk ends on an odd count
+        order[node, last : last + 2] = start - base + node  # one more: weighed with zero behind an odd count
         for t in range(min(last + 2, order.shape[1])):
             at = base + order[node, t]
             places[node, t] = pages[at // CHUNK] * stride + at % CHUNK
@@ -100,25 +96,10 @@ def attend_chunk(  # type: ignore[no-untyped-def]
 
 @kernel
 def attend_tail(  # type: ignore[no-untyped-def]
-    queries,
-    rows,
-    pages,
-    start,
-    row,
-    head,
-    group,
-    slots,
-    layer,
-    cap,
-    attended,
-    positions,
-    window,
-    order,
-    places,
-    scratch,
+    queries, texts, text, row, head, group, slots, layer, cap, attended, work, window, places, scratch
 ):
-    """One row of a block of `rows` against everything from the last whole chunk on, along its own path. pages [chunks]
-    of its text."""
+    """One row of a block of a text against everything from the last whole chunk on, along its own path."""
+    rows, pages, start = texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text]
     size = queries.shape[2]
     begin = start // CHUNK
     chunks = (start + rows - 1) // CHUNK + 1 - begin
@@ -129,8 +110,8 @@ def attend_tail(  # type: ignore[no-untyped-def]
     values = slots.values[0, layer, head]
     scales = slots.value_scales.reshape(-1)[(layer * slots.values.shape[2] + head) * CHUNK :]
     stride = attended.shape[2] * (size + 2) * 4
-    length = positions[row] + 1 - begin * CHUNK
-    unseen = max(first_seen(positions[row], window) - begin * CHUNK, 0)
+    length = work.positions[row] + 1 - begin * CHUNK
+    unseen = max(first_seen(work.positions[row], window) - begin * CHUNK, 0)
     for first in range(0, group, QUERIES):
         number = min(QUERIES, group - first)
         query = queries[row, head * group + first].ctypes.data
@@ -147,7 +128,7 @@ def attend_tail(  # type: ignore[no-untyped-def]
             slot = places[row, chunk * CHUNK : chunk * CHUNK + CHUNK]
             for t in range(since, count):
                 gains[t] = scales[slot[t]]
-                at = order[row, chunk * CHUNK + t]
+                at = work.order[row, chunk * CHUNK + t]
                 for q in range(number):
                     path[q, t] = scores[q, at]
             share = attended[row, head * group + first, begin + chunk]

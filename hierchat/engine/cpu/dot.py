@@ -6,20 +6,13 @@ Plain weights meet float32. No order depends on how many rows are computed toget
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 
-from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, call, i64, load, loop, vector
-from hierchat.engine.cpu.unpacking import (
-    HALVED,
-    HIGHEST,
-    LOWERED,
-    MINIMUMS,
-    PLAIN,
-    TOO_HIGH,
-    Isa,
-    Reader,
-    single,
-)
+from hierchat.engine.cpu import llvm
+from hierchat.engine.cpu.llvm import F32, I8, I32, I64, broadcast, i64, load, loop, store, vector
+from hierchat.engine.cpu.unpacking import HALVED, HIGHEST, LOWERED, MINIMUMS, PLAIN, TOO_HIGH, Isa, Reader
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS
 
@@ -60,33 +53,20 @@ def build(
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
     function = ir.Function(module, kind, "product")
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    end = function.append_basic_block("end")
-    switch = b.switch(function.args[0], end)
-    for rows in passes or isa.rows:
-        inner = product(module, name, isa, rows).function
-        block = function.append_basic_block(f"rows_{rows}")
-        switch.add_case(i64(rows), block)
-        b.position_at_end(block)
-        b.call(inner, function.args[1:])
-        b.branch(end)
-    b.position_at_end(end)
+    many, *given = function.args
+    llvm.by_count(b, "product", many, passes or isa.rows, given, partial(product, name, isa))
     b.ret_void()
     return module
 
 
 class _Product:
-    """The function for one number of rows."""
+    """The function for one number of rows; `given` are the ARGUMENTS behind it."""
 
-    def __init__(self, module: ir.Module, name: str, isa: Isa, rows: int) -> None:
-        self.name, self.isa, self.rows = name, isa, rows
+    def __init__(self, name: str, isa: Isa, b: ir.IRBuilder, rows: int, *given: ir.Value) -> None:
+        self.name, self.isa, self.b, self.rows = name, isa, b, rows
         self.layout = LAYOUTS[name]
-        kind = ir.FunctionType(ir.VoidType(), [I64] * (len(ARGUMENTS) - 1))
-        self.function = ir.Function(module, kind, f"product_{rows}")
-        self.function.linkage = "internal"
-        self.function.attributes.add("noinline")
-        self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.at = dict(zip(ARGUMENTS[1:], self.function.args, strict=True))
-        self.reader = Reader(name, isa, self.b)
+        self.at = dict(zip(ARGUMENTS[1:], given, strict=True))
+        self.reader = Reader(name, isa, b)
         self.floats = vector(F32, isa.lanes)
         self.zeros = [ir.Constant(self.floats, [0.0] * isa.lanes)] * rows
         self.scratch = (
@@ -118,25 +98,21 @@ class _Product:
                 place = b.add(self.at["out"], b.add(b.mul(first, i64(4)), b.mul(self.at["stride"], i64(row))))
                 with b.if_else(whole) as (then, otherwise):
                     with then:
-                        self._store(total, place)
+                        store(self.b, total, place)
                     with otherwise:
-                        self._store(total, self.last)
+                        store(self.b, total, self.last)
                         self._copy(self.last, place, left)
             return []
 
         panels = b.sdiv(b.add(self.at["count"], i64(lanes - 1)), i64(lanes))
         loop(b, i64(0), panels, [], panel)
-        b.ret_void()
-
-    def _store(self, value: ir.Value, address: ir.Value) -> None:
-        self.b.store(value, self.b.inttoptr(address, value.type.as_pointer()), align=4)
 
     def _copy(self, source: ir.Value, goal: ir.Value, count: ir.Value) -> None:
         b = self.b
 
         def one(n: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             place = b.mul(n, i64(4))
-            self._store(load(b, F32, b.add(source, place), 4), b.add(goal, place))
+            store(self.b, load(b, F32, b.add(source, place), 4), b.add(goal, place))
             return []
 
         loop(b, i64(0), count, [], one)
@@ -145,9 +121,7 @@ class _Product:
         return broadcast(self.b, load(self.b, kind, address, 4), self.isa.lanes)
 
     def _fused(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-        if not self.isa.fused:
-            return self.b.fadd(self.b.fmul(x, y), z)
-        return call(self.b, f"llvm.fma.v{self.isa.lanes}f32", self.floats, x, y, z)
+        return llvm.fused(self.b, x, y, z, self.isa.fused)
 
     def _fetch(self, address: ir.Value, size: int) -> None:
         """Brings what lies ahead, if anything, into the nearest cache: the hardware's own looking ahead ends with
@@ -155,7 +129,9 @@ class _Product:
         b = self.b
         for line in range(0, size, _LINE):
             pointer = b.inttoptr(b.add(address, i64(AHEAD + line)), I8.as_pointer())
-            call(b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1)))
+            llvm.call(
+                b, "llvm.prefetch.p0", ir.VoidType(), pointer, *(ir.Constant(I32, f) for f in (0, 3, 1))
+            )
 
     def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
         """The totals of each row of activations: groups of eight blocks, each group scaled once."""
@@ -168,7 +144,7 @@ class _Product:
             there = b.add(base, b.mul(first, i64(per_block)))
             if self.scratch is not None:
                 for place, scale in enumerate(self.reader.packed_scales(there)):
-                    self._store(scale, b.add(self.scratch, i64(4 * self.isa.lanes * place)))
+                    store(self.b, scale, b.add(self.scratch, i64(4 * self.isa.lanes * place)))
             left = b.sub(blocks, first)
             count = b.select(b.icmp_signed("<", left, i64(8)), left, i64(8))
 
@@ -258,7 +234,7 @@ class _Product:
             def four(at: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
                 for further in range(4):
                     k = b.add(b.mul(at, i64(4)), i64(further))
-                    weights = single(self.reader, b.add(there, b.mul(k, i64(size))))
+                    weights = self.reader.single(b.add(there, b.mul(k, i64(size))))
                     offset = b.add(place, b.mul(k, i64(4)))
                     parts = [
                         self._fused(weights, self._spread(F32, b.add(start, offset)), part)
@@ -291,7 +267,7 @@ class _ByteProduct(_Product):
             there = b.add(base, b.mul(first, i64(per_block)))
             scales = reader.integer_scales(there) if integer else reader.packed_scales(there)
             for place, scale in enumerate(scales):
-                self._store(scale, b.add(self.scratch, i64(size * place)))
+                store(self.b, scale, b.add(self.scratch, i64(size * place)))
 
             def block(j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
                 self._fetch(b.add(there, b.mul(j, i64(per_block))), per_block)
@@ -306,14 +282,10 @@ class _ByteProduct(_Product):
                 return totals
 
             def minimum(j: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
-                least = load(b, self.floats, b.add(self.scratch, b.mul(j, i64(2 * size))), size)
-                return self._lowered(least, b.add(first, j), totals)
+                place = b.add(self.scratch, b.add(b.mul(j, i64(2 * size)), i64(size)))
+                return self._lowered(load(b, self.floats, place, size), b.add(first, j), totals)
 
-            self_scratch = self.scratch
-            self.scratch = b.add(self_scratch, i64(size))
-            totals = loop(b, i64(0), i64(8), totals, minimum)
-            self.scratch = self_scratch
-            return totals
+            return loop(b, i64(0), i64(8), totals, minimum)
 
         def alone(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
             there = b.add(base, b.mul(number, i64(per_block)))

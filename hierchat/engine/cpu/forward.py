@@ -10,25 +10,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from hierchat.engine.cpu import phases
+from hierchat.engine.cpu import memory, phases
 from hierchat.engine.cpu.llvm import clock, kernel
-from hierchat.engine.cpu.memory import (
-    CHUNK,
-    DENSE_DOWN,
-    DENSE_GATE,
-    DENSE_UP,
-    DOWN,
-    FORM,
-    GATE,
-    LAYER_GATE,
-    LAYER_OUT,
-    ROUTER,
-    UP,
-    K,
-    O,
-    Q,
-    V,
-)
+from hierchat.engine.cpu.memory import CHUNK, DOWN, FORM, GATE, ROUTER, UP, K, O, Q, V
 from hierchat.engine.cpu.phases import PHASES, norm_phase, product_phase, product_tasks, product_wait
 from hierchat.engine.cpu.rows import ONE
 
@@ -65,7 +49,7 @@ def experts(run, phase, rows, layer, shape, weights, work, chosen, dense):  # ty
 def dense_mlp(run, phase, rows, layer, shape, weights, work, dense):  # type: ignore[no-untyped-def]
     """The dense MLP that a layer has beside its experts."""
     matrices = weights.matrices[layer]
-    gate, up, down = matrices[DENSE_GATE], matrices[DENSE_UP], matrices[DENSE_DOWN]
+    gate, up, down = matrices[memory.DENSE_GATE], matrices[memory.DENSE_UP], matrices[memory.DENSE_DOWN]
     phases.gate_up_phase(run, phase + phases.DENSE_GATE_UP, gate, up, down[FORM], rows, shape, work)
     product_phase(run, phase + phases.DENSE_BACK, down, rows, work.inner, work.out)
     phases.hold_phase(run, phase + phases.HOLD, rows, layer, shape, work, matrices[ROUTER, FORM], dense)
@@ -86,8 +70,8 @@ def make_inputs(run, phase, rows, shape, weights, work, inputs):  # type: ignore
 @kernel
 def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: ignore[no-untyped-def]
     """The part of a layer that brings its own input in, as far as the product behind it."""
-    matrices, none = weights.matrices[layer], weights.last_norm[:0]
-    gate, out, norm = matrices[LAYER_GATE], matrices[LAYER_OUT], weights.after_inner_norms[layer]
+    matrices, none, norm = weights.matrices[layer], weights.last_norm[:0], weights.after_inner_norms[layer]
+    gate, out = matrices[memory.LAYER_GATE], matrices[memory.LAYER_OUT]
     norm_phase(run, phase + phases.INPUT_NORM, rows, shape, work, gate[FORM], none, norm, none, True, ONE)
     product_phase(run, phase + phases.INPUT_GATE, gate, rows, work.input, work.gate)
     phases.open_phase(run, phase + phases.INPUT_OPEN, rows, layer, shape, work, out[FORM], inputs)
@@ -155,7 +139,7 @@ def forward(  # type: ignore[no-untyped-def]
         product_phase(run, phase + phases.OUTPUT, matrices[O], rows, work.input, work.out)
         before, norm = weights.after_attention_norms[layer], weights.inner_norms[layer]
         bias, gate, up, down = weights.output_biases[layer], matrices[GATE], matrices[UP], matrices[DOWN]
-        forms = gate[FORM] | up[FORM] | matrices[DENSE_GATE, FORM] | matrices[DENSE_UP, FORM]
+        forms = gate[FORM] | up[FORM] | matrices[memory.DENSE_GATE, FORM] | matrices[memory.DENSE_UP, FORM]
         forms |= matrices[ROUTER, FORM]
         norm_phase(run, phase + phases.INNER_NORM, rows, shape, work, forms, bias, before, norm, True, ONE)
         if dense is not None:
@@ -175,9 +159,6 @@ def forward(  # type: ignore[no-untyped-def]
     product_phase(run, phase + phases.HEAD, head, rows, work.input, logits)
     if shape.logit_cap:
         phases.cap_phase(run, phase + phases.CAP, rows, shape.logit_cap, logits)
-
-
-# A team of threads that computes one forward after another.
 
 
 Job = Callable[[int], Any]

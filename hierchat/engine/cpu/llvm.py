@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -42,9 +42,13 @@ def load(b: ir.IRBuilder, kind: ir.Type, address: ir.Value, align: int) -> ir.Va
     return b.load(b.inttoptr(address, kind.as_pointer()), align=align)
 
 
-def fused(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """x * y + z, floats or vectors of them."""
-    if not FUSED:
+def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int = 4) -> None:
+    b.store(value, b.inttoptr(address, value.type.as_pointer()), align=align)
+
+
+def fused(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value, once: bool = FUSED) -> ir.Value:
+    """x * y + z, floats or vectors of them; rounded `once` or twice."""
+    if not once:
         return b.fadd(b.fmul(x, y), z)
     name = f"v{x.type.count}f32" if isinstance(x.type, ir.VectorType) else "f32"
     return call(b, f"llvm.fma.{name}", x.type, x, y, z)
@@ -66,12 +70,42 @@ def joined(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
     return b.shuffle_vector(low, high, ir.Constant(vector(I32, lanes), list(range(lanes))))
 
 
-def sum_of(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The lanes added in halves: a fixed order."""
+def folded(b: ir.IRBuilder, value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    """The lanes joined in halves: a fixed order."""
     while value.type.count > 1:
         half = value.type.count // 2
-        value = b.fadd(slice_of(b, value, 0, half), slice_of(b, value, half, half))
+        value = join(slice_of(b, value, 0, half), slice_of(b, value, half, half))
     return b.extract_element(value, ir.Constant(I32, 0))
+
+
+def by_count(
+    b: ir.IRBuilder,
+    name: str,
+    count: ir.Value,
+    counts: Sequence[int],
+    given: Sequence[ir.Value],
+    body: Callable[..., Any],
+) -> None:
+    """Calls `body` as a function of its own for each of `counts`, with what is given, all int64."""
+    end = b.append_basic_block("counted")
+    switch = b.switch(count, end)
+    for number in counts:
+        full = f"hierchat_{name}_{number}"
+        function = b.module.globals.get(full)
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
+            function = ir.Function(b.module, kind, full)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            inner = ir.IRBuilder(function.append_basic_block("entry"))
+            body(inner, number, *function.args)
+            inner.ret_void()
+        block = b.append_basic_block(f"count_{number}")
+        switch.add_case(i64(number), block)
+        b.position_at_end(block)
+        b.call(function, given)
+        b.branch(end)
+    b.position_at_end(end)
 
 
 def loop(

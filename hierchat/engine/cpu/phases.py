@@ -13,25 +13,11 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
+from hierchat.engine.cpu import rows as by_row
 from hierchat.engine.cpu.attention import attend_chunk, attend_tail, first_seen, merge, store
 from hierchat.engine.cpu.llvm import atomic_add, atomic_load, clock, fma, kernel, pause
 from hierchat.engine.cpu.memory import CHUNK, FLOATS, GATED, MATRIX_ROWS, K, V
-from hierchat.engine.cpu.rows import (
-    ONE,
-    PASS_ROWS,
-    ROWS,
-    ZERO,
-    added,
-    capped,
-    multiplied,
-    normalise,
-    pass_rows,
-    product,
-    quantise,
-    quantise_part,
-    rotate,
-    unit_of,
-)
+from hierchat.engine.cpu.rows import ONE, ROWS, ZERO, added, normalise, pass_rows, product, quantise
 from hierchat.engine.cpu.softmax import clamped_gate, gelu_gate, silu_gate
 from hierchat.jit import LANES
 from hierchat.models.architectures.families import ACTIVATIONS, CLAMPED
@@ -148,7 +134,7 @@ def norm_phase(  # type: ignore[no-untyped-def]
                 normalise(work.out[row], before, shape.epsilon, work.out[row])
             added(work.x[row], work.out[row], scale)
         if factor != ONE:
-            multiplied(work.x[row], factor)
+            by_row.multiplied(work.x[row], factor)
         plain = work.input.plain[row * size : (row + 1) * size]
         if norm.shape[0]:
             normalise(work.x[row], norm, shape.epsilon, plain)
@@ -228,7 +214,7 @@ def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer
                 norms = weights.query_norms if h < shape.heads else weights.key_norms
                 normalise(head, norms[layer], shape.epsilon, head)
             if rotation >= 0:
-                rotate(head, cosines, sines, shape.rotary_offset)
+                by_row.rotate(head, cosines, sines, shape.rotary_offset)
             if h < shape.heads:
                 for j in range(shape.head_dim):
                     head[j] *= factor
@@ -260,10 +246,9 @@ def attention_phase(  # type: ignore[no-untyped-def]
     tails = rows * shape.kv_heads
     for task in tasks(run.counters, phase + 1, tails):
         head, row = task % shape.kv_heads, task // shape.kv_heads
-        text = work.texts[row]
         attend_tail(
-            qkv, texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text], row, head,
-            group, slots, kept, shape.score_cap, attended, work.positions, window, work.order, places, scratch,
+            qkv, texts, work.texts[row], row, head, group, slots, kept, shape.score_cap, attended, work, window,
+            places, scratch,
         )  # fmt: skip
     wait(run, phase, wholes)
     wait(run, phase + 1, tails)
@@ -299,7 +284,7 @@ def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
 def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
     """Logits stay within a soft cap."""
     for row in tasks(run.counters, phase, rows):
-        capped(logits[row], cap)
+        by_row.capped(logits[row], cap)
     wait(run, phase, rows)
 
 
@@ -308,7 +293,7 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
     """Gate and up projections and the activation, of a tile and of the rows of one pass at a time, so that what lies
     between them stays in the nearest cache (`scratch`); the result is what the down projection reads, in the `forms`
     that it wants."""
-    size, unit, scratch = gate[MATRIX_ROWS], unit_of(forms), work.scratch[run.rank]
+    size, unit, scratch = gate[MATRIX_ROWS], by_row.unit_of(forms), work.scratch[run.rank]
     room = ROWS * GATED
     most = room // pass_rows(0, rows) // unit * unit
     tile = min((tile_size(size, rows, run.threads) + unit - 1) // unit * unit, most)
@@ -331,16 +316,14 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
                 gated(
                     shape.activation, gates[own].ctypes.data, ups[own].ctypes.data, width, plain.ctypes.data
                 )
-                quantise_part(plain, first, size, forms, 0, begin + row, rows, work.inner)
+                by_row.quantise_part(plain, first, size, forms, 0, begin + row, rows, work.inner)
     wait(run, phase, count)
-
-
-# The phases of MoE layers that also have a dense MLP (memory.DenseMlp).
 
 
 @kernel
 def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ignore[no-untyped-def]
-    """What the dense MLP brought is normalised and held; the residual stream becomes what the router reads."""
+    """What the dense MLP beside experts brought is normalised and held (memory.DenseMlp); the residual stream becomes
+    what the router reads."""
     size = shape.hidden
     for row in tasks(run.counters, phase, rows):
         normalise(work.out[row], dense.after_dense_norms[layer], shape.epsilon, dense.held[row])
@@ -357,9 +340,6 @@ def join_phase(run, phase, rows, layer, shape, work, dense):  # type: ignore[no-
         normalise(work.out[row], dense.after_expert_norms[layer], shape.epsilon, work.out[row])
         added(work.out[row], dense.held[row], ONE)
     wait(run, phase, rows)
-
-
-# The phases of inputs that layers have of their own, beside the residual stream.
 
 
 @kernel
@@ -383,9 +363,6 @@ def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ig
         gated(shape.activation, gates, ups, size, plain.ctypes.data)
         quantise(plain, forms, 0, row, rows, work.input)
     wait(run, phase, rows)
-
-
-# The phases of routed experts: which of them each row is routed to, and their products, grouped by expert.
 
 
 @kernel
@@ -449,7 +426,7 @@ def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
             used[number] = expert
             number += 1
             begins[expert] = at
-            at += count // ROWS * ROWS + PASS_ROWS[count % ROWS]
+            at += count // ROWS * ROWS + by_row.PASS_ROWS[count % ROWS]
             most = max(most, count)
     return number, most
 

@@ -6,24 +6,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.dot import BYTE_SUMS, GROUP, SUMS, takes_int8
-from hierchat.engine.cpu.llvm import (
-    F32,
-    I8,
-    I16,
-    I32,
-    broadcast,
-    call,
-    call_product,
-    emits,
-    fma,
-    i64,
-    kernel,
-    load,
-    slice_of,
-    vector,
-    zeros,
-)
+from hierchat.engine.cpu.llvm import F32, I8, I16, I32, call_product, emits, fma, i64, kernel, store
 from hierchat.engine.cpu.machine_code import product_address
 from hierchat.engine.cpu.memory import BLOCKS, FLOATS, FORM, FUNCTION, INT8, INT16, ROW_BYTES, WEIGHTS
 from hierchat.engine.cpu.softmax import soft_cap
@@ -32,9 +17,6 @@ from hierchat.jit import INSTRUCTIONS, LANES
 from hierchat.models.catalogue import Activations
 from hierchat.models.formats.blocks import Blocks
 from hierchat.models.formats.layouts import BLOCK
-
-# A tile of a matrix times all rows of a block.
-
 
 ROWS = ISAS[INSTRUCTIONS].most
 """Most rows of activations in one pass over the weights."""
@@ -99,19 +81,16 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
         )
 
 
-# A block of activations as int16, in the order in which the products read them.
-
-
 ORDER = [four + place for four in range(0, BLOCK, 4) for place in (0, 2, 1, 3)]
+"""Of a block of activations as int16: that in which the products read them."""
 
 
 def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
     """The sums of both halves of 32 int32."""
-    return [call(b, "llvm.vector.reduce.add.v16i32", I32, slice_of(b, numbers, at, 16)) for at in (0, 16)]
-
-
-def _put(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int = 4) -> None:
-    b.store(value, b.inttoptr(address, value.type.as_pointer()), align=align)
+    return [
+        llvm.call(b, "llvm.vector.reduce.add.v16i32", I32, llvm.slice_of(b, numbers, at, 16))
+        for at in (0, 16)
+    ]
 
 
 @emits(types.void, types.int64, types.float32, types.int64, types.int64, types.int64)
@@ -123,16 +102,16 @@ def round_block(
     At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and
     again so far the second.
     """
-    floats = vector(F32, BLOCK)
-    scaled = b.fmul(load(b, floats, x, 4), broadcast(b, inverse, BLOCK))
-    numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
+    floats = llvm.vector(F32, BLOCK)
+    scaled = b.fmul(llvm.load(b, floats, x, 4), llvm.broadcast(b, inverse, BLOCK))
+    numbers = b.fptosi(llvm.call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), llvm.vector(I32, BLOCK))
     halves = _halves(b, numbers)
-    _put(b, b.sitofp(b.add(*halves), F32), sums)
+    store(b, b.sitofp(b.add(*halves), F32), sums)
     for at, half in enumerate(halves, 1):
-        _put(b, b.mul(half, ir.Constant(I32, -32)), b.add(sums, b.mul(stride, i64(at))))
-    short = b.trunc(numbers, vector(I16, BLOCK))
-    order = ir.Constant(vector(I32, BLOCK), ORDER)
-    _put(b, b.shuffle_vector(short, ir.Constant(short.type, ir.Undefined), order), out, 2)
+        store(b, b.mul(half, ir.Constant(I32, -32)), b.add(sums, b.mul(stride, i64(at))))
+    short = b.trunc(numbers, llvm.vector(I16, BLOCK))
+    order = ir.Constant(llvm.vector(I32, BLOCK), ORDER)
+    store(b, b.shuffle_vector(short, ir.Constant(short.type, ir.Undefined), order), out, 2)
 
 
 @emits(types.void, *[types.int64] * 5)
@@ -141,27 +120,27 @@ def round_to_bytes(
 ) -> None:
     """Address of 32 float32, rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
     `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. What is no number has a step that is none."""
-    floats, whole = vector(F32, BLOCK), vector(I32, BLOCK)
-    value = load(b, floats, x, 4)
+    floats, whole = llvm.vector(F32, BLOCK), llvm.vector(I32, BLOCK)
+    value = llvm.load(b, floats, x, 4)
     # The sizes of floats are in the order of their bits; what is no number has the largest
     bits = b.and_(b.bitcast(value, whole), ir.Constant(whole, [0x7FFFFFFF] * BLOCK))
-    most = b.bitcast(call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
+    most = b.bitcast(llvm.call(b, f"llvm.vector.reduce.smax.v{BLOCK}i32", I32, bits), F32)
     nothing, top = ir.Constant(F32, 0.0), ir.Constant(F32, 127.0)
     broken = b.fmul(most, nothing)  # NaN for NaN and infinity
     large = b.fcmp_ordered(">", most, ir.Constant(F32, float(NOTHING)))
     good = b.and_(large, b.fcmp_ordered("==", broken, nothing))
     inverse = b.select(good, b.fdiv(top, most), nothing)
     step = b.select(good, b.fdiv(most, top), broken)
-    scaled = b.fmul(b.select(good, value, zeros(floats)), broadcast(b, inverse, BLOCK))
-    numbers = b.fptosi(call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), vector(I32, BLOCK))
+    scaled = b.fmul(b.select(good, value, llvm.zeros(floats)), llvm.broadcast(b, inverse, BLOCK))
+    numbers = b.fptosi(llvm.call(b, f"llvm.rint.v{BLOCK}f32", floats, scaled), llvm.vector(I32, BLOCK))
     halves = _halves(b, numbers)
     pair = b.or_(b.and_(halves[0], ir.Constant(I32, 0xFFFF)), b.shl(halves[1], ir.Constant(I32, 16)))
     found = [b.fmul(b.sitofp(b.add(*halves), F32), step)]
     found += [b.mul(half, ir.Constant(I32, -32)) for half in halves]
     for at, number in enumerate((*found, pair)):
-        _put(b, number, b.add(sums, b.mul(stride, i64(at))))
-    _put(b, step, scale)
-    _put(b, b.trunc(numbers, vector(I8, BLOCK)), out, 1)
+        store(b, number, b.add(sums, b.mul(stride, i64(at))))
+    store(b, step, scale)
+    store(b, b.trunc(numbers, llvm.vector(I8, BLOCK)), out, 1)
 
 
 ROW_LANES = 16

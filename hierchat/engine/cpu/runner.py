@@ -10,44 +10,20 @@ from typing import Any, cast
 
 import numpy as np
 
+from hierchat.engine.cpu import memory
 from hierchat.engine.cpu.attention import lay_out
 from hierchat.engine.cpu.forward import Team, forward
-from hierchat.engine.cpu.memory import (
-    CHUNK,
-    FIELDS,
-    FORM,
-    INT8,
-    PLACES,
-    DenseMlp,
-    Inputs,
-    K,
-    Q,
-    Shape,
-    Texts,
-    Weights,
-    make_key_values,
-    make_work,
-    padded_rows,
-)
+from hierchat.engine.cpu.memory import CHUNK, PLACES, DenseMlp, Inputs, Shape, Texts, Weights
 from hierchat.engine.cpu.phases import COUNTER, NO_CYCLES, PARTS, PHASES, Run
 from hierchat.engine.cpu.rows import ROWS, record
 from hierchat.engine.cpu.sequence import CpuSequence, Pages
 from hierchat.engine.engine import clear_memory_errors
 from hierchat.engine.runner import Runner, Segment, TooManySequences
-from hierchat.engine.selftest import cache_key, prove
+from hierchat.engine.selftest import Proof, cache_key, invariant, remembered
 from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
+from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
-from hierchat.models.architectures.model_config import (
-    expert_width,
-    experts_of,
-    has_mlp_beside_experts,
-    layer_heads,
-    query_scales,
-    shared_by_active,
-    sources,
-    windows,
-)
 from hierchat.models.architectures.rope import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
@@ -92,14 +68,12 @@ class CpuRunner(Runner):
         self.context_length = context_length
         self.shapes, kinds = shapes_of(model, architecture)
         self.shape = self.shapes[0]
-        scale = (
-            sqrt(self.shape.hidden) if architecture.scaled_embedding else config.get("embedding_multiplier")
-        )
-        self._embedding_scale = np.float32(scale or 1.0)
+        root = sqrt(self.shape.hidden) if architecture.scaled_embedding else 0.0
+        self._embedding_scale = np.float32(root or config.get("embedding_multiplier") or 1.0)
         self.positions = context_length + MOST_ROWS
         """Slots of a sequence: a block may stand behind a full context."""
-        self.weights = _weights(model, architecture, kinds, self.positions, context_length, activations)
-        eight = bool((self.weights.matrices[..., FORM] == INT8).any())
+        self.weights = _weights(model, kinds, context_length, activations)
+        eight = bool((self.weights.matrices[..., memory.FORM] == memory.INT8).any())
         self.activations: Activations = "int8" if eight else "int16"
         self.team = Team(threads)
         weakref.finalize(self, self.team.close)
@@ -107,11 +81,11 @@ class CpuRunner(Runner):
         # Of the slots of one sequence: keys and values of 2 bytes, and their scales
         slot = sum(shape.slot_layers * shape.kv_heads * (4 * shape.head_dim + 8) for shape in self.shapes)
         sequences = min(sequences, max(1, int(SHARE * free_memory("cpu") / (chunks * CHUNK * slot))))
-        self.slots = tuple(make_key_values(shape, sequences * chunks) for shape in self.shapes)
+        self.slots = tuple(memory.make_key_values(shape, sequences * chunks) for shape in self.shapes)
         self.pages = Pages(sequences * chunks)
         self.most_sequences = sequences
         self._opened = 0
-        self._work = make_work(self.shapes, MOST_ROWS, self.team.threads)
+        self._work = memory.make_work(self.shapes, MOST_ROWS, self.team.threads)
         self._inputs = _inputs(model, self.shape)
         self._dense = _dense_mlp(model, self.shape)
         # Floats of the attention of one row over one chunk, at most
@@ -120,7 +94,10 @@ class CpuRunner(Runner):
         self._cycles = NO_CYCLES
         name = f"{self.backend} {INSTRUCTIONS} {self.activations}"
         sequence = self.open()
-        self.exact = prove(sequence, key and cache_key(key, name), border=CHUNK)
+        proof = remembered(
+            key and cache_key(key, name), lambda: Proof(exact=invariant(sequence, border=CHUNK))
+        )
+        self.exact = proof.exact
         sequence.close()
 
     def open(self) -> CpuSequence:
@@ -230,29 +207,25 @@ _BY_LAYER = (
 
 
 def _weights(
-    model: BlockModel,
-    architecture: Architecture,
-    kinds: Sequence[int],
-    positions: int,
-    context_length: int,
-    activations: Activations,
+    model: BlockModel, kinds: Sequence[int], context_length: int, activations: Activations
 ) -> Weights:
+    architecture, positions = ARCHITECTURES[model.config["model_type"]], context_length + MOST_ROWS
     none = np.zeros((0, 0), np.float32)
     no_vectors = np.zeros((len(model.layers), 0), np.float32)
     no_biases = np.zeros((len(model.layers), 0, 0), np.float32)
     # Of one kind, whether they come from a file that is mapped or not: for each kind all would be compiled anew
     vectors = {name: np.array(vector) for name, vector in model.vectors.items()}
-    matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(FIELDS)), np.int64)
+    matrices = np.zeros((len(model.layers) + 1, len(PLACES), len(memory.FIELDS)), np.int64)
     for number, layer in enumerate(model.layers):
         for name, matrix in layer.items():
             matrices[number, PLACES.index(name)] = record(matrix, activations)
-    matrices[-1, Q] = record(model.head, activations)
+    matrices[-1, memory.Q] = record(model.head, activations)
     if model.layer_projection:
-        matrices[-1, K] = record(model.layer_projection, activations)
-    read = sources(model.config)
+        matrices[-1, memory.K] = record(model.layer_projection, activations)
+    read = model_config.sources(model.config)
     kept = [layer for layer, source in enumerate(read) if layer == source]
     numbers = [[layer for layer in kept if kinds[layer] == kinds[source]].index(source) for source in read]
-    value_size = max(size for _, _, size in layer_heads(model.config)) if architecture.value_norm else 0
+    sizes = [size if architecture.value_norm else 0 for _, _, size in model_config.layer_heads(model.config)]
     factors = vectors.get("rope_factors")
     cosines, sines = rope_tables(model.config, architecture, positions, factors, context_length)
     return Weights(
@@ -264,15 +237,15 @@ def _weights(
         ),
         query_norms=vectors.get("query_norms", none),
         key_norms=vectors.get("key_norms", none),
-        value_norms=np.ones(value_size, np.float32),
+        value_norms=np.ones(max(sizes), np.float32),
         biases=vectors.get("biases", np.zeros((0, 0, 0), np.float32)),
         output_biases=vectors.get("o_biases", no_vectors),
         last_norm=vectors["last_norm"] / np.float32(model.config.get("logits_scaling") or 1.0),
         cosines=cosines,
         sines=sines,
         rotations=np.array(rope_kinds(model.config, architecture), np.int64),
-        query_scales=query_scales(model.config, positions, architecture.query_scale),
-        windows=np.array(windows(model.config, architecture), np.int64),
+        query_scales=model_config.query_scales(model.config, positions, architecture.query_scale),
+        windows=np.array(model_config.windows(model.config, architecture), np.int64),
         kinds=np.array(kinds, np.int64),
         slots=np.array(numbers, np.int64),
         scales=vectors.get("scales", np.ones(len(model.layers), np.float32)).reshape(-1),
@@ -282,19 +255,20 @@ def _weights(
 def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shape, ...], list[int]]:
     """The Shapes of a model's layers, and which of them each layer has."""
     config = model.config
-    experts, active = experts_of(config) if architecture.experts else (0, 0)
-    kept = [layer == source for layer, source in enumerate(sources(config))]
-    layouts = rotary_layouts(config, architecture)
+    experts, active = model_config.experts_of(config) if architecture.experts else (0, 0)
+    kept = [layer == source for layer, source in enumerate(model_config.sources(config))]
+    layouts, rotations = rotary_layouts(config, architecture), rope_kinds(config, architecture)
+    dense = config[architecture.inner] if model_config.has_mlp_beside_experts(config, architecture) else 0
     each = [
         (heads, layouts[max(rotation, 0)][:2])
-        for heads, rotation in zip(layer_heads(config), rope_kinds(config, architecture), strict=True)
+        for heads, rotation in zip(model_config.layer_heads(config), rotations, strict=True)
     ]
     found = list(dict.fromkeys(each))
     norms = model.vectors.get("query_norms")
     widths = [
         layer[place].rows for layer in model.layers for place in ("gate", "layer_gate") if place in layer
     ]
-    inner = expert_width(config, architecture) if experts else max(widths)
+    inner = model_config.expert_width(config, architecture) if experts else max(widths)
     shapes = tuple(
         Shape(
             layers=config["num_hidden_layers"],
@@ -308,7 +282,7 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
             activation=ACTIVATIONS.index(architecture.activation_of(config)),
             experts=experts,
             active=active,
-            shared_by_active=shared_by_active(config),
+            shared_by_active=model_config.shared_by_active(config),
             residual_scale=float(config.get("residual_multiplier") or 1.0),
             score_cap=float(config.get("attn_logit_softcapping") or 0.0),
             logit_cap=float(config.get("final_logit_softcapping") or 0.0),
@@ -317,7 +291,7 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
             slot_layers=sum(keeps for one, keeps in zip(each, kept, strict=True) if one == kind),
             last_kept=max(layer for layer, keeps in enumerate(kept) if keeps),
             joint_norms=len(found) == 1 and norms is not None and norms.shape[1] == heads * size,
-            dense=config[architecture.inner] if has_mlp_beside_experts(config, architecture) else 0,
+            dense=dense,
         )
         for kind in found
         for (heads, kv_heads, size), (pairs, offset) in [kind]
@@ -330,7 +304,7 @@ def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
     if not model.layer_projection:
         return None
     norm = model.vectors["layer_norm"] * np.float32(sqrt(0.5))
-    room = (padded_rows(MOST_ROWS), shape.layers, len(norm))
+    room = (memory.padded_rows(MOST_ROWS), shape.layers, len(norm))
     # The embedding's part is divided by the root of `hidden` before its norm, which but for epsilon undoes that
     return Inputs(np.zeros(room, np.float32), np.zeros(room, np.float32), norm, shape.epsilon * shape.hidden)
 

@@ -14,13 +14,9 @@ if TYPE_CHECKING:
     from hierchat.engine.cpu.runner import CpuRunner
 
 
-# Pages of key-value slots: each holds one chunk of positions of a text; texts that begin alike hold it
-# together.
-
-
 class Pages:
-    """The pages that are free, and how many texts hold each of the others. `lock` is held by whoever calls a method:
-    replies begin and end while others go on."""
+    """Pages of key-value slots: each holds one chunk of positions of a text, or of several that begin alike. `lock` is
+    held by whoever calls a method: replies begin and end while others go on."""
 
     def __init__(self, count: int) -> None:
         self.lock = threading.Lock()

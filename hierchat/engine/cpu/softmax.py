@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 
 from hierchat.engine.cpu import llvm
-from hierchat.engine.cpu.llvm import F32, I16, I32, I64, broadcast, emits, fused, i64, load, loop, vector
+from hierchat.engine.cpu.llvm import F32, I16, I32, broadcast, fused, i64, load, loop, store, vector
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.jit import LANES
 
@@ -23,10 +23,6 @@ REGISTERS = 4
 """Registers of sums per query."""
 NONE = -3e38
 _FLOATS = vector(F32, LANES)
-
-
-def _store(b: ir.IRBuilder, value: ir.Value, address: ir.Value) -> None:
-    b.store(value, b.inttoptr(address, value.type.as_pointer()), align=4)
 
 
 def _all(value: float) -> ir.Constant:
@@ -42,51 +38,28 @@ def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, size: int) -> ir.Va
     return b.add(address, b.mul(index, i64(size)))
 
 
-def _by_count(
-    b: ir.IRBuilder, name: str, count: ir.Value, given: list[ir.Value], body: Callable[..., None]
-) -> None:
-    """Calls `body` as a function of its own for each number of queries from 1 to QUERIES."""
-    end = b.append_basic_block("counted")
-    switch = b.switch(count, end)
-    for queries in range(1, QUERIES + 1):
-        full = f"hierchat_{name}_{queries}"
-        function = b.module.globals.get(full)
-        if function is None:
-            kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
-            function = ir.Function(b.module, kind, full)
-            function.linkage = "internal"
-            function.attributes.add("noinline")
-            inner = ir.IRBuilder(function.append_basic_block("entry"))
-            body(inner, queries, *function.args)
-            inner.ret_void()
-        block = b.append_basic_block(f"count_{queries}")
-        switch.add_case(i64(queries), block)
-        b.position_at_end(block)
-        b.call(function, given)
-        b.branch(end)
-    b.position_at_end(end)
+def _counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
+    """Turn what emits code for one number of queries into what kernels call with any number from 1 to QUERIES, which is
+    the first of the `arguments`, all int64."""
+
+    def decorate(body: Callable[..., None]) -> Any:
+        @llvm.emits(types.void, *[types.int64] * arguments)
+        def chosen(b: ir.IRBuilder, queries: ir.Value, *given: ir.Value) -> None:
+            llvm.by_count(b, body.__name__, queries, range(1, QUERIES + 1), given, body)
+
+        return chosen
+
+    return decorate
 
 
-@emits(types.void, *[types.int64] * 7)
-def score(b: ir.IRBuilder, queries: ir.Value, *given: ir.Value) -> None:
-    """out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for 1 to QUERIES queries.
+@_counted(7)
+def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
+    """out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for some queries.
 
-    `given`, as _score has it: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales
-    [CHUNK]; size; address of out [queries, CHUNK], its rows `stride` bytes apart.
+    `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size; address
+    of out [queries, CHUNK], its rows `stride` bytes apart.
     """
-    _by_count(b, "score", queries, list(given), _score)
-
-
-def _score(
-    b: ir.IRBuilder,
-    queries: int,
-    query: ir.Value,
-    keys: ir.Value,
-    scales: ir.Value,
-    size: ir.Value,
-    out: ir.Value,
-    stride: ir.Value,
-) -> None:
+    query, keys, scales, size, out, stride = given
     for first in range(0, CHUNK, REGISTERS * LANES):
 
         def one(j: ir.Value, sums: list[ir.Value], first: int = first) -> list[ir.Value]:
@@ -105,36 +78,20 @@ def _score(
             q, place = number // REGISTERS, first + number % REGISTERS * LANES
             scale = load(b, _FLOATS, b.add(scales, i64(4 * place)), 4)
             there = b.add(b.add(out, b.mul(stride, i64(q))), i64(4 * place))
-            _store(b, b.fmul(total, scale), there)
+            store(b, b.fmul(total, scale), there)
 
 
-@emits(types.void, *[types.int64] * 11)
-def weigh(b: ir.IRBuilder, queries: ir.Value, *given: ir.Value) -> None:
-    """A chunk's share of the result for 1 to QUERIES queries: the values weighed by e**(score - highest), behind them
-    the highest score and the sum of the weights.
+@_counted(11)
+def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
+    """A chunk's share of the result for some queries: the values weighed by e**(score - highest), behind them the
+    highest score and the sum of the weights.
 
-    `given`, as _weigh has it: address of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first`
-    to before `count`, overwritten; addresses of float32 gains [CHUNK], the scale of each position's value, of int16
-    values [slots, size], size a multiple of 16, and of int32 order [count], the slot of each position; size; address of
-    out float32 [queries, size + 2], rows `out_stride` bytes apart.
+    `given`: address of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before
+    `count`, overwritten; addresses of float32 gains [CHUNK], the scale of each position's value, of int16 values
+    [slots, size], size a multiple of 16, and of int32 order [count], the slot of each position; size; address of out
+    float32 [queries, size + 2], rows `out_stride` bytes apart.
     """
-    _by_count(b, "weigh", queries, list(given), _weigh)
-
-
-def _weigh(
-    b: ir.IRBuilder,
-    queries: int,
-    scores: ir.Value,
-    stride: ir.Value,
-    first: ir.Value,
-    count: ir.Value,
-    gains: ir.Value,
-    values: ir.Value,
-    order: ir.Value,
-    size: ir.Value,
-    out: ir.Value,
-    out_stride: ir.Value,
-) -> None:
+    scores, stride, first, count, gains, values, order, size, out, out_stride = given
     rows = [b.add(scores, b.mul(stride, i64(q))) for q in range(queries)]
     outs = [b.add(out, b.mul(out_stride, i64(q))) for q in range(queries)]
     for row, there in zip(rows, outs, strict=True):
@@ -150,7 +107,7 @@ def _weigh(
                 column = b.mul(index, i64(registers * LANES))
 
                 def position(t: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-                    slot = b.sext(load(b, I32, _at(b, order, t, 4), 4), I64)
+                    slot = b.sext(load(b, I32, _at(b, order, t, 4), 4), llvm.I64)
                     value = _at(b, values, b.add(b.mul(slot, size), column), 2)
                     pieces = [_numbers(b, b.add(value, i64(2 * LANES * n))) for n in range(registers)]
                     grown = []
@@ -165,7 +122,7 @@ def _weigh(
                 sums = loop(b, first, count, [llvm.zeros(_FLOATS)] * (queries * registers), position)
                 for number, total in enumerate(sums):
                     place = b.add(column, i64(number % registers * LANES))
-                    _store(b, total, _at(b, outs[number // registers], place, 4))
+                    store(b, total, _at(b, outs[number // registers], place, 4))
                 return []
 
             loop(b, begin, end, [], part)
@@ -185,25 +142,16 @@ def _softmax(
     highest = found[0]
     for other in found[1:]:
         highest = b.select(b.fcmp_ordered(">", other, highest), other, highest)
-    top = highest_of(b, highest)
+    top = llvm.folded(b, highest, lambda low, high: b.select(b.fcmp_ordered(">", high, low), high, low))
     total = llvm.zeros(_FLOATS)
     for number, (mask, value) in enumerate(zip(valid, found, strict=True)):
         place = i64(4 * LANES * number)
         weight = b.select(mask, exponential(b, b.fsub(value, broadcast(b, top, LANES))), _all(0.0))
         total = b.fadd(total, weight)
         gain = load(b, _FLOATS, b.add(gains, place), 4)
-        _store(b, b.select(mask, b.fmul(weight, gain), _all(0.0)), b.add(scores, place))
-    _store(b, top, end)
-    _store(b, llvm.sum_of(b, total), b.add(end, i64(4)))
-
-
-def highest_of(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """The largest lane; what is no number does not count, unless it comes first."""
-    while value.type.count > 1:
-        half = value.type.count // 2
-        low, high = llvm.slice_of(b, value, 0, half), llvm.slice_of(b, value, half, half)
-        value = b.select(b.fcmp_ordered(">", high, low), high, low)
-    return b.extract_element(value, ir.Constant(I32, 0))
+        store(b, b.select(mask, b.fmul(weight, gain), _all(0.0)), b.add(scores, place))
+    store(b, top, end)
+    store(b, llvm.folded(b, total, b.fadd), b.add(end, i64(4)))
 
 
 # e**x = 2**n * polynomial on [-ln 2 / 2, ln 2 / 2], ln 2 split in two (Cody and Waite); relative error 2e-7
@@ -250,7 +198,7 @@ def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
 def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False) -> Any:
     """out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
 
-    @emits(types.void, *[types.int64] * 4)
+    @llvm.emits(types.void, *[types.int64] * 4)
     def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
         def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             place = b.mul(index, i64(4 * LANES))
@@ -262,7 +210,7 @@ def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = F
                 up = b.fadd(up, _all(1.0))
             below = b.fadd(exponential(b, b.fsub(_all(0.0), steep(b, value))), _all(1.0))
             result = b.fmul(b.fdiv(value, below), up)
-            _store(b, result, b.add(out, place))
+            store(b, result, b.add(out, place))
             return []
 
         loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)
@@ -278,7 +226,7 @@ clamped_gate = _gate(lambda b, x: b.fmul(x, _all(_STEEP)), clamped=True)
 """SwiGLU as gpt-oss has it."""
 
 
-@emits(types.void, types.int64, types.int64, types.float32)
+@llvm.emits(types.void, types.int64, types.int64, types.float32)
 def soft_cap(b: ir.IRBuilder, address: ir.Value, size: ir.Value, cap: ir.Value) -> None:
     """x = cap * tanh(x / cap) in place; address of float32 [size], a multiple of 16. tanh(u) = 1 - 2 / (1 + e**2u)."""
     most = broadcast(b, cap, LANES)
@@ -287,7 +235,7 @@ def soft_cap(b: ir.IRBuilder, address: ir.Value, size: ir.Value, cap: ir.Value) 
         place = b.add(address, b.mul(index, i64(4 * LANES)))
         twice = b.fmul(b.fdiv(load(b, _FLOATS, place, 4), most), _all(2.0))
         below = b.fadd(exponential(b, twice), _all(1.0))
-        _store(b, b.fmul(most, b.fsub(_all(1.0), b.fdiv(_all(2.0), below))), place)
+        store(b, b.fmul(most, b.fsub(_all(1.0), b.fdiv(_all(2.0), below))), place)
         return []
 
     loop(b, i64(0), b.sdiv(size, i64(LANES)), [], part)

@@ -13,9 +13,6 @@ from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, broadcast, call, i6
 from hierchat.jit import LANES_OF
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 
-# What the product kernels ask of a processor: how many rows of weights fill a register, and how pairs of
-# int16 are multiplied.
-
 
 @dataclass(frozen=True, slots=True)
 class Isa:
@@ -297,22 +294,29 @@ class Reader:
             for number in range(8):
                 yield b.xor(self.word(place, number), self.all_of(0x80808080))
         elif bits == 6:
-            for half in range(2):
-                words = [self.word(place, 3 * half + number) for number in range(3)]
-                yield from (self.masked(word, 0, 0x3F3F3F3F) for word in words)
-                parts = [self.masked(word, 6 - 2 * at, 0x03030303 << 2 * at) for at, word in enumerate(words)]
-                yield b.or_(b.or_(*parts[:2]), parts[2])
+            yield from self._sixes(place)
         else:
             fifth = self.word(place, 0) if bits == 5 else None
-            words = [self.word(place, number + (bits == 5)) for number in range(4)]
-            for at in range(8):
-                word = self.masked(words[at % 4], 4 * (at // 4), 0x0F0F0F0F)
+            for at, word in enumerate(self._fours(place, bits == 5)):
                 if fifth is not None:
                     low = self.masked(fifth, 2 * at - 4, 0x00100010)
                     word = b.or_(word, b.or_(low, self.masked(fifth, 2 * at - 11, 0x10001000)))
                 if self.name in LEVELS:
                     word = _looked_up(self, word, int(LOWERED[self.name]))
                 yield word
+
+    def _fours(self, place: ir.Value, first: int = 0) -> Iterator[ir.Value]:
+        """Numbers from 0 to 15: the low halves of four words, then the high ones."""
+        words = [self.word(place, number + first) for number in range(4)]
+        yield from (self.masked(word, shift, 0x0F0F0F0F) for shift in (0, 4) for word in words)
+
+    def _sixes(self, place: ir.Value) -> Iterator[ir.Value]:
+        """Numbers from 0 to 63: the fourth word is made of what is left in three."""
+        for half in range(2):
+            words = [self.word(place, 3 * half + number) for number in range(3)]
+            yield from (self.masked(word, 0, 0x3F3F3F3F) for word in words)
+            parts = [self.masked(word, 6 - 2 * at, 0x03030303 << 2 * at) for at, word in enumerate(words)]
+            yield self.b.or_(self.b.or_(*parts[:2]), parts[2])
 
     def _scaled(self, value: ir.Value, factor: float) -> ir.Value:
         return (
@@ -351,12 +355,22 @@ class Reader:
         place = self.numbers(base, block)
         bits = LAYOUTS[self.name].bits
         if self.name in LEVELS:
-            return _levels(self, place)
+            words = (_looked_up(self, word) for word in self._fours(place))
+            return (pair for word in words for pair in _signed(self, word))
         if bits == 8:
-            return _eights(self, place)
+            return (pair for number in range(8) for pair in _signed(self, self.word(place, number)))
         if bits == 6:
-            return _sixes(self, place)
+            return (pair for word in self._sixes(place) for pair in _bytes(self, word))
         return _lean_fours(self, place) if lean and bits == 4 else _fours(self, place, bits == 5)
+
+    def single(self, address: ir.Value) -> ir.Value:
+        """One weight of every row, of a plain type, as float32."""
+        if self.name == "F32":
+            return load(self.b, self.floats, address, 2)
+        if self.name == "F16":
+            return self.half(address)
+        raw = self.b.zext(load(self.b, vector(I16, self.isa.lanes), address, 2), self.ints)
+        return self.b.bitcast(self.b.shl(raw, self.all_of(16)), self.floats)
 
     def short(self, value: ir.Value) -> ir.Value:
         return self.b.bitcast(value, vector(I16, 2 * self.isa.lanes))
@@ -417,14 +431,6 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
         yield reader.b.lshr(reader.short(word), reader.shorts(12)), 0
 
 
-def _levels(reader: Reader, place: ir.Value) -> Pairs:
-    """What the low halves of four words stand for, then what the high ones do: numbers from -127 to 113."""
-    words = [reader.word(place, number) for number in range(4)]
-    for shift in (0, 4):
-        for word in words:
-            yield from _signed(reader, _looked_up(reader, reader.masked(word, shift, 0x0F0F0F0F)))
-
-
 def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
     """LEVELS of the numbers from 0 to 15 in the bytes of a word, each `raised` by so much."""
     b, count = reader.b, 4 * reader.isa.lanes
@@ -449,36 +455,8 @@ def _bytes(reader: Reader, word: ir.Value) -> Pairs:
     yield reader.b.lshr(reader.short(word), reader.shorts(8)), 0
 
 
-def _sixes(reader: Reader, place: ir.Value) -> Pairs:
-    """Numbers from 0 to 63."""
-    b = reader.b
-    for half in range(2):
-        words = [reader.word(place, 3 * half + number) for number in range(3)]
-        for word in words:
-            yield from _bytes(reader, reader.masked(word, 0, 0x3F3F3F3F))
-        parts = [reader.masked(word, 6 - 2 * at, 0x03030303 << 2 * at) for at, word in enumerate(words)]
-        yield from _bytes(reader, b.or_(b.or_(*parts[:2]), parts[2]))
-
-
-def _eights(reader: Reader, place: ir.Value) -> Pairs:
-    """Numbers from -128 to 127."""
-    for number in range(8):
-        yield from _signed(reader, reader.word(place, number))
-
-
 def _signed(reader: Reader, word: ir.Value) -> Pairs:
     """Four numbers from -128 to 127."""
     b, short = reader.b, reader.short(word)
     yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
     yield b.ashr(short, reader.shorts(8)), 0
-
-
-def single(reader: Reader, address: ir.Value) -> ir.Value:
-    """One weight of every row, of a plain type, as float32."""
-    b = reader.b
-    if reader.name == "F32":
-        return load(b, reader.floats, address, 2)
-    if reader.name == "F16":
-        return reader.half(address)
-    raw = b.zext(load(b, vector(I16, reader.isa.lanes), address, 2), reader.ints)
-    return b.bitcast(b.shl(raw, reader.all_of(16)), reader.floats)

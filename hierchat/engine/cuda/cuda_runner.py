@@ -23,11 +23,8 @@ from hierchat.engine.cuda.row_attention import DEPTH, NAME, StaticSegment, Stati
 from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.torch.slots import SlottedSequence
-from hierchat.engine.torch.torch_runner import gpu, precision
+from hierchat.engine.torch.torch_runner import forward, gpu, precision
 from hierchat.engine.verification import LateRows, Rows
-
-# CUDA graphs, captured when first needed; those unused the longest go where all together take too much memory.
-
 
 log = logging.getLogger(__name__)
 CAP = 512 * 2**20
@@ -63,7 +60,8 @@ def capture(body: Callable[[], T]) -> Graph[T]:
 
 
 class Graphs(Generic[T]):
-    """Runs bodies by key, each as the graph that was recorded at its first run."""
+    """Runs bodies by key, each as the graph that was recorded at its first run; those unused the longest go where all
+    together take too much memory."""
 
     def __init__(
         self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
@@ -226,17 +224,11 @@ class CudaRunner(Runner):
     def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
         """What a graph records: nothing but tensors at fixed addresses decides what it does."""
         slots.writing = segment.slots
-        arguments = {
-            "input_ids": segment.ids[None],
-            "position_ids": segment.positions[None],
-            "past_key_values": slots,
-            "use_cache": True,
-            "segment": segment,
-        }
+        model = self.model if logits else self.model.base_model
+        found = forward(model, segment.ids, segment.positions, slots, segment)
         if not logits:
-            self.model.base_model(**arguments)
             return None
-        rows = self.model(**arguments).logits[0]
+        rows = found.logits[0]
         best = rows.argmax(-1)
         finite = rows.gather(1, best[:, None])[:, 0].isfinite()
         return rows, torch.where(finite, best, -1)

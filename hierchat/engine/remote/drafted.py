@@ -19,9 +19,6 @@ from hierchat.engine.engine import Step
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel, ServerError
 from hierchat.engine.remote.openai_engine import Counted, RemoteEngine
 
-# The side channel of our drafter inside vLLM: figures of replies, and what it has to forget. JSON, a line each way.
-
-
 PROTOCOL = 1
 MOST_AT_ONCE = 1000
 """Replies that one request names."""
@@ -33,7 +30,8 @@ class DrafterError(ServerError):
 
 
 class DrafterChannel:
-    """Sends requests to one drafter on this machine, from any thread; connects at the first."""
+    """Asks our drafter inside vLLM on this machine for figures of replies, and tells it what to forget: JSON, a line
+    each way. From any thread; connects at the first request."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port

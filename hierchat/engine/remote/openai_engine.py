@@ -15,9 +15,6 @@ from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.remote.openai_client import Chunk, OpenAIClient, RemoteModel, ServerError, request_fields
 from hierchat.reasoning import CLOSES, OPENS, nearest_effort, split_reasoning
 
-# How much a model of a server thinks: what a kind of server can be asked, in which fields, and what comes back.
-
-
 NOT_TAKEN = (400, 422)
 """Statuses of a server that does not know a field, or its value."""
 LEFT_OUT = "The server at {url} does not let one choose how much this model thinks, so that was left out."
@@ -81,8 +78,6 @@ class Thoughts:
         return f"\n{CLOSES}\n\n" if was else ""
 
 
-# Stands for the tokenizer of a model that is elsewhere: a server is sent messages, and it alone knows their tokens.
-
 BYTES = 3
 """Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
 does fit."""
@@ -91,7 +86,8 @@ NOTHING = 0
 
 
 class TextTokens:
-    """Turns a text into numbers of three bytes each, and back: what prompts need of a tokenizer."""
+    """Stands for the tokenizer of a model that is elsewhere: turns a text into numbers of three bytes each, and back.
+    A server is sent messages, and it alone knows their tokens."""
 
     chat_template = ""
     added_tokens_decoder: Mapping[int, Any] = {}

@@ -14,24 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.sampling.gumbel import (
-    MEMBERS,
-    PAGE,
-    WIDTH,
-    Floats,
-    Ids,
-    earliest,
-    gumbel,
-    gumbel_of_first,
-    gumbel_of_one,
-    members,
-    stream,
-)
+from hierchat.engine.sampling import gumbel as noise
+from hierchat.engine.sampling.gumbel import MEMBERS, PAGE, WIDTH, Floats, Ids, members
 from hierchat.jit import Kernels
-
-# Logits processors, written down plainly in float64: the definition of what the sampler draws from. In
-# order: repetition / presence / frequency penalty, logit bias, temperature, top-k, top-p, min-p.
-
 
 FloatArray = NDArray[np.floating]
 Float64s = NDArray[np.float64]
@@ -109,7 +94,9 @@ def _replaced(row: FloatArray, tokens: NDArray[np.int64], values: FloatArray) ->
 
 
 def processed(logits: FloatArray, settings: GenerationSettings, counts: Counts | None = None) -> Float64s:
-    """Apply all processors: [vocabulary], but for a constant, as the best is 0. Excluded tokens are -inf.
+    """Apply all processors, plainly in float64: the definition of what the sampler draws from. In order: penalties
+    (repetition, presence, frequency), logit bias, temperature, top-k, top-p, min-p. [vocabulary], but for a constant,
+    as the best is 0; excluded tokens are -inf.
 
     Tokens are put in order before temperature divides them, which does not change the order but could round two
     neighbours together.
@@ -182,15 +169,15 @@ class PerturbedLogits:
     def winner(self, floor: float, end: int) -> int:
         """Find the token of the best score among those above `floor`, and those on it before token `end`."""
         blocks = np.flatnonzero(self.peaks >= floor)
-        noise, leaders = earliest(self.key, blocks)
-        reached = (self._allowed(leaders, floor, end) + noise).max()
-        reached = max(reached, gumbel_of_one(self.key, self.best)) - SLACK
-        looked_into = self._scaled(self.peaks[blocks]) + noise >= reached
+        drawn, leaders = noise.earliest(self.key, blocks)
+        reached = (self._allowed(leaders, floor, end) + drawn).max()
+        reached = max(reached, noise.gumbel_of_one(self.key, self.best)) - SLACK
+        looked_into = self._scaled(self.peaks[blocks]) + drawn >= reached
         tokens = members(blocks[looked_into])
         scaled = self._allowed(tokens, floor, end)
-        near = scaled + noise[looked_into, None] >= reached
+        near = scaled + drawn[looked_into, None] >= reached
         tokens = tokens[near]
-        scores = scaled[near] + gumbel(self.key, tokens)
+        scores = scaled[near] + noise.gumbel(self.key, tokens)
         return int(tokens[scores == scores.max()].min())
 
     def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
@@ -287,7 +274,7 @@ def choose(
         raise BrokenLogits(
             "The model returned logits that are no numbers: its weights are damaged. Delete it and get it again."
         )
-    key = stream(seed, position)
+    key = noise.stream(seed, position)
     with np.errstate(over="ignore"):  # what is too far below the best is -inf
         if settings.temperature and len(logits) <= SMALL:
             return defined(logits, settings, counts, key)
@@ -302,7 +289,7 @@ def choose(
 
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: int) -> int:
     """Choose as it is defined, for temperatures above 0."""
-    return int((processed(logits, settings, counts) + gumbel_of_first(key, len(logits))).argmax())
+    return int((processed(logits, settings, counts) + noise.gumbel_of_first(key, len(logits))).argmax())
 
 
 kernel = Kernels(__file__)

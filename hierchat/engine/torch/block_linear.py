@@ -84,13 +84,11 @@ def _index(numbers: Any) -> torch.Tensor | None:
     return None if numbers is None else torch.from_numpy(np.array(numbers))
 
 
-# Linear layers packed to float16 for the CPU (FBGEMM), with float32 activations and sums. Twice the speed
-# of float32 and more where memory is the bound, and a forward over several rows costs little more than one
-# over a single row: that is what makes verification cheap. Weights are rounded to float16 once, at load.
-
-
 class PackedLinear(nn.Module):
-    """y = x W^T + b with W in float16 blocks; x [..., in], y [..., out], float32."""
+    """y = x W^T + b with W in float16 blocks for the CPU (FBGEMM); x [..., in], y [..., out], float32, as sums are.
+
+    Twice the speed of float32 and more where memory is the bound, and a forward over several rows costs little more
+    than one over a single row. Weights are rounded to float16 once, at load."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()

@@ -15,11 +15,6 @@ from torch.nn import functional
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function
 
-# Where each node of a segment stands: rows, branches and positions of one forward. A row's attention is summed in order
-# of position over chunks of fixed size, whatever else is in the segment. TorchSlots of a chain are in order of position
-# as they lie; for a tree this module says how to reorder them branch by branch (docs/architecture.md: exact trees).
-
-
 CHUNK = 128
 """Positions per product of weights and values; chunks are added in order of position."""
 ROWS = 8
@@ -31,7 +26,8 @@ Rule: TypeAlias = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """The part of a tree's layout that a chain does not need. Positions from `shared` on are reordered per branch."""
+    """The part of a tree's layout that a chain, whose slots are in order of position as they lie, does not need.
+    Positions from `shared` on are reordered per branch (docs/architecture.md: exact trees)."""
 
     shared: int
     """A multiple of CHUNK: below it slots are positions, for every branch."""

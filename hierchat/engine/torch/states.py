@@ -235,29 +235,17 @@ def scan(
     def job(run: Run) -> None:
         advance(run, query, key, value, fade, rate, parents, first, changes, last, out, corrects)
 
+    def behind(node: int) -> torch.Tensor:
+        path = [node]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        nodes, state = np.array(path[::-1], np.int64), np.empty_like(first)
+        _shared(share, lambda run: repeat(run, key, fade, changes, nodes, first, state))
+        return torch.from_numpy(state[None])
+
     _shared(share, job)
-    if ends:
-        layer.follow(lambda _: torch.from_numpy(last[None]))
-    else:
-        layer.follow(partial(_behind, share, key, fade, changes, parents, first))
+    layer.follow((lambda _: torch.from_numpy(last[None])) if ends else behind)
     return torch.from_numpy(out)
-
-
-def _behind(
-    share: Share,
-    keys: Floats,
-    fades: Floats,
-    changes: Floats,
-    parents: NDArray[np.int64],
-    first: Floats,
-    node: int,
-) -> torch.Tensor:
-    path = [node]
-    while parents[path[-1]] >= 0:
-        path.append(parents[path[-1]])
-    nodes, state = np.array(path[::-1], np.int64), np.empty_like(first)
-    _shared(share, lambda run: repeat(run, keys, fades, changes, nodes, first, state))
-    return torch.from_numpy(state[None])
 
 
 def _shared(share: Share, job: Callable[[Run], None]) -> None:
@@ -317,11 +305,6 @@ def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-un
     wait(run, 0, heads)
 
 
-# Has transformers' modules that keep a running state compute a segment node by node. A segment goes through
-# such a module as if every row were a text of one token. Its projections go over all rows at once. The
-# state is brought up to date node by node: on a processor by a kernel of ours, else by the module's own
-# rule for a single token. So a node gets the same bits in any segment.
-
 PROCESSOR = "cpu"
 """The kind of device that has a kernel of ours."""
 
@@ -329,7 +312,10 @@ PROCESSOR = "cpu"
 def by_node(model: torch.nn.Module) -> None:
     """Make those layers of a transformers model that keep a state compute a segment over StateSlots node by node.
 
-    transformers' functions that bring a state up to date learn of StateLayer; with any other they do what they did.
+    A segment goes through such a module as if every row were a text of one token, its projections over all rows at
+    once. The state is brought up to date node by node: on a processor by a kernel of ours, else by the module's own
+    rule for a single token. So a node gets the same bits in any segment. transformers' functions
+    that bring a state up to date learn of StateLayer; with any other they do what they did.
     """
     for module in model.modules():
         if any(isinstance(child, torch.nn.Conv1d) for child in module.children()):

@@ -19,12 +19,6 @@ from hierchat.engine.torch.slots import SlottedSequence, TorchSlots
 from hierchat.engine.torch.states import StateSlots, alone, by_node, keeps_states
 from hierchat.engine.verification import ArrayRows, Rows
 
-# How many threads a forward on the CPU gets: all of them, or one while something else uses the cores. A forward is some
-# hundred short parallel regions, each as slow as its slowest thread. Where a browser or another program holds a core,
-# waiting for the thread that lost it costs up to ten times the forward; one thread alone is then faster
-# (docs/benchmarks.md). The number of threads changes no bit: the target's self-test compares them.
-
-
 SLOW = 2.5
 """A forward this many times slower than the fastest of its width was disturbed."""
 DISTURBED = 2
@@ -34,7 +28,13 @@ FIRST_REST, LONGEST_REST = 16, 256
 
 
 class Threads:
-    """Watches forwards and sets torch's threads. Call `enter` in the thread that computes, before each forward."""
+    """Watches forwards and sets torch's threads: all, or one while something else uses the cores. Call `enter` in the
+    thread that computes, before each forward.
+
+    A forward is some hundred short parallel regions, each as slow as its slowest thread. Where another program holds a
+    core, waiting for the thread that lost it costs up to ten times the forward; one thread alone is then faster. Their
+    number changes no bit: the self-test compares them.
+    """
 
     def __init__(self, most: int | None = None) -> None:
         """`most`: None for all of them."""
@@ -164,17 +164,11 @@ class TorchRunner(Runner):
         )
         if not padded and len(ids) == 1:
             layout = replace(layout, plain=True)
-        arguments = {
-            "input_ids": torch.tensor([ids], device=self.device),
-            "position_ids": layout.positions[None],
-            "past_key_values": slots,
-            "use_cache": True,
-            "segment": layout,
-        }
+        model = self.model if logits else self.model.base_model
         self._threads.enter()
         began = time.perf_counter()
         with nullcontext() if layout.plain else self._experts.segment(len(tokens)):
-            found = (self.model if logits else self.model.base_model)(**arguments)
+            found = forward(model, torch.tensor(ids, device=self.device), layout.positions, slots, layout)
         out = found.logits[0, : len(tokens)] if logits else torch.empty(0)
         if self.device.type == "cpu":
             self._threads.note(len(ids), (time.perf_counter() - began) * 1e3)
@@ -220,6 +214,12 @@ class TorchSequence(SlottedSequence):
     def _read(self, tokens: Sequence[int]) -> None:
         self.runner.run(self.slots, tokens, range(-1, len(tokens) - 1), padded=True, logits=False)
         self.slots.commit(list(range(len(tokens))))
+
+
+def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: TorchSlots, segment: Any) -> Any:
+    """Call a module of transformers for a segment, as its attention and our slots want it."""
+    places = {"position_ids": positions[None], "past_key_values": slots, "use_cache": True}
+    return model(input_ids=ids[None], segment=segment, **places)
 
 
 def precision(model: Any) -> str:
