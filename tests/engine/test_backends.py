@@ -15,18 +15,12 @@ from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.loaded_model import LoadedModel
+from tests.engine.test_fallback import loaded
 from tests.testing.families import tiny_family
 
 
-def loaded(kind: str) -> LoadedModel:
-    return LoadedModel(
-        kind, tiny_family(kind), None, "cpu", "float32", "none", "float32", 200, "key", frozenset()
-    )
-
-
 def test_a_recurrent_model_gets_the_plain_runner() -> None:
-    runner = make_runner(loaded("mamba"))
+    runner = make_runner(loaded(tiny_family("mamba")))
     assert isinstance(runner, PlainRunner)
     assert not runner.drafts
     curve = LatencyCurve()
@@ -39,14 +33,14 @@ def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPat
         raise TypeError("an argument that nobody expected")
 
     monkeypatch.setattr(TorchRunner, "run", broken)
-    runner = make_runner(replace(loaded("gemma2"), model_key="not tested before"))
+    runner = make_runner(replace(loaded(tiny_family("gemma2")), model_key="not tested before"))
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 
 
 def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.engine.torch.torch_runner.invariant", lambda *given, **named: False)
-    runner = make_runner(replace(loaded("lfm2"), model_key="another"))
+    runner = make_runner(replace(loaded(tiny_family("lfm2")), model_key="another"))
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 

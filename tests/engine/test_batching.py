@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import pytest
@@ -26,18 +27,14 @@ from hierchat.models.formats.blocks import pack
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model, tokens_of
 
 PLACES = 4
-RUNNERS = {
-    kind: CpuRunner(
-        block_model(tiny_model(kind), lambda floats: pack(floats, 8)),
-        context_length=CONTEXT,
-        threads=2,
-        sequences=PLACES,
-    )
-    for kind in get_args(Kind)
-}
 
 
-ENGINES = {kind: LocalEngine(runner.open(), (), text_of, PLACES) for kind, runner in RUNNERS.items()}
+def runner(kind: Kind, threads: int, sequences: int) -> CpuRunner:
+    model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))
+    return CpuRunner(model, context_length=CONTEXT, threads=threads, sequences=sequences)
+
+
+ENGINES = {kind: LocalEngine(runner(kind, 2, PLACES).open(), (), text_of, PLACES) for kind in get_args(Kind)}
 
 
 @pytest.fixture(params=ENGINES)
@@ -64,34 +61,20 @@ def knowing(text: list[int], number: int):
 
 def at_once(engine: LocalEngine, asked: list[tuple], padded: bool = True) -> list[list[Step]]:
     """Steps of replies that are asked for from a thread each: (prompt, settings, drafter)."""
-    found: list[list[Step]] = [[] for _ in asked]
-    errors: list[BaseException] = []
     ready = threading.Barrier(len(asked))
 
-    def ask(user: int) -> None:
+    def ask(user: int) -> list[Step]:
         prompt, settings, drafter = asked[user]
         ready.wait()
-        try:
-            for step in engine.generate(
-                GenerationRequest(prompt, settings, drafter, padded=padded, user=user)
-            ):
-                found[user].append(step)
-        except BaseException as error:
-            errors.append(error)
+        return list(engine.generate(GenerationRequest(prompt, settings, drafter, padded=padded, user=user)))
 
-    threads = [threading.Thread(target=ask, args=(user,)) for user in range(len(asked))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return found
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return list(pool.map(ask, range(len(asked))))
 
 
 @limits(max_examples=15, deadline=None)
 @given(
-    kind=st.sampled_from(sorted(RUNNERS)),
+    kind=st.sampled_from(sorted(ENGINES)),
     lengths=st.lists(
         st.one_of(st.integers(1, 40), st.sampled_from([127, 128, 129, 300])), min_size=2, max_size=PLACES
     ),
@@ -171,22 +154,11 @@ class Broken(Drafter):
 def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
     prompts = [random_tokens(20, number) for number in range(3)]
     alone = tokens_of(engine.generate(GenerationRequest(prompts[0], how(0, 80))))
-    found: list[list[int]] = []
-
-    def fine() -> None:
-        found.append(tokens_of(engine.generate(GenerationRequest(prompts[0], how(0, 80), user=1))))
-
-    def broken() -> None:
-        with pytest.raises(BrokenLogits):
-            list(engine.generate(GenerationRequest(prompts[1], how(0, 80), Broken(), user=2)))
-        found.append([])
-
-    threads = [threading.Thread(target=target) for target in (fine, broken)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == [[], alone]
+    with ThreadPoolExecutor(2) as pool:
+        fine = pool.submit(list, engine.generate(GenerationRequest(prompts[0], how(0, 80), user=1)))
+        broken = GenerationRequest(prompts[1], how(0, 80), Broken(), user=2)
+        assert isinstance(pool.submit(list, engine.generate(broken)).exception(), BrokenLogits)
+        assert tokens_of(fine.result()) == alone
 
 
 def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine) -> None:
@@ -208,9 +180,9 @@ def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine
 def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalEngine) -> None:
     """Both share forwards: of the chunk no logits are computed."""
     forwards: list[list[bool]] = []
-    runner = engine.runner
-    whole = runner.forward
-    runner.forward = lambda blocks, **how: (
+    own = engine.runner
+    whole = own.forward
+    own.forward = lambda blocks, **how: (
         forwards.append([one.logits for one in blocks]) or whole(blocks, **how)
     )  # type: ignore[method-assign]
     try:
@@ -223,7 +195,7 @@ def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalE
         mine = [*began, *writing]
         thread.join()
     finally:
-        del runner.forward  # type: ignore[method-assign]
+        del own.forward  # type: ignore[method-assign]
     assert [True, False] in forwards
     assert tokens_of(mine) == tokens_of(engine.generate(GenerationRequest(random_tokens(5, 1), how(0, 60))))
     assert tokens_of(other) == tokens_of(
@@ -283,8 +255,7 @@ def test_a_brief_question_passes_a_long_text_but_not_for_ever() -> None:
 
 @pytest.fixture
 def pool() -> SequencePool:
-    model = block_model(tiny_model("llama"), lambda floats: pack(floats, 8))
-    return SequencePool(CpuRunner(model, context_length=CONTEXT, threads=1, sequences=3).open(), 3)
+    return SequencePool(runner("llama", 1, 3).open(), 3)
 
 
 def read(pool: SequencePool, text: list[int], user: int | None = None) -> int:
@@ -327,11 +298,3 @@ def test_what_was_read_for_one_user_is_nothing_to_another(pool: SequencePool) ->
     assert read(pool, text, user=2) == 0
     for user in (3, 4, 5):
         assert read(pool, text, user) == 0  # also in a sequence that held it for another
-
-
-def test_no_more_replies_than_sequences(pool: SequencePool) -> None:
-    taken = [pool.take(random_tokens(9, number), number) for number in range(3)]
-    with pytest.raises(TooManySequences, match="3 replies"):
-        pool.take([1], 9)
-    pool.give(taken[0])
-    assert pool.take([1], 9) is taken[0]

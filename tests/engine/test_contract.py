@@ -29,21 +29,10 @@ from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Adversary, Buried, Noise, Oracle, TreeDrafter
 from tests.engine.test_cuda_runner import target_of as cuda_target
+from tests.testing import tiny
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of
 from tests.testing.families import tiny_family
-from tests.testing.tiny import (
-    BACKENDS,
-    CONTEXT,
-    VOCABULARY,
-    block_model,
-    fresh_steps,
-    random_tokens,
-    text_of,
-    tiny_engine,
-    tiny_model,
-    tiny_target,
-    tokens_of,
-)
+from tests.testing.tiny import VOCABULARY, bits, fresh_steps, random_tokens, text_of, tokens_of
 
 ALL = 150
 KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[: VOCABULARY - 1])
@@ -59,8 +48,8 @@ KERNELS = ("gemma3", "gemma3, a wide window", "qwen3 moe", "gpt-oss", *FAMILIES)
 
 @cache
 def _on_blocks(name: str) -> Any:
-    model = block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 4))
-    return CpuRunner(model, context_length=CONTEXT, threads=2).open()
+    model = tiny.block_model(model_of(CONFIGS[name]), lambda floats: pack(floats, 4))
+    return CpuRunner(model, context_length=tiny.CONTEXT, threads=2).open()
 
 
 @cache
@@ -69,10 +58,10 @@ def _of_family(kind: str) -> Any:
 
 
 TARGETS: dict[str, Callable[[], Any]] = {
-    **{backend: partial(tiny_target, backend) for backend in BACKENDS},
+    **{backend: partial(tiny.tiny_target, backend) for backend in tiny.BACKENDS},
     **{f"cuda {regime}": partial(cuda_target, regime) for regime in REGIMES},
-    "fewer tokens": lambda: FewerTokens(tiny_target("llama-blocks"), KNOWN, ALL),
-    "plain": lambda: PlainRunner(tiny_model(), context_length=CONTEXT).open(),
+    "fewer tokens": lambda: FewerTokens(tiny.tiny_target("llama-blocks"), KNOWN, ALL),
+    "plain": lambda: PlainRunner(tiny.tiny_model(), context_length=tiny.CONTEXT).open(),
 }
 MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
@@ -162,15 +151,8 @@ def test_drafts_change_no_word_of_any_model(name: str) -> None:
         assert [len(step.tokens) for step in steps if step.tokens] == [8] * 2
 
 
-@pytest.mark.parametrize("length", [2, 126, 127, 128, 129, 240])
-def test_context_drafts_at_the_borders_of_chunks(length: int) -> None:
-    for temperature in (0.0, 0.8):  # few different tokens, so that suffixes recur
-        wanted = GenerationSettings(temperature=temperature, max_new_tokens=24, seed=length)
-        assert_same_words("llama-packed", random_tokens(length, vocabulary=12), wanted, ("context",))
-
-
 def test_true_drafts_save_forwards_and_false_ones_win_nothing() -> None:
-    engine, prompt = tiny_engine(), random_tokens(20)
+    engine, prompt = tiny.tiny_engine(), random_tokens(20)
     for temperature in (0.0, 0.8):
         wanted = GenerationSettings(temperature=temperature, max_new_tokens=64)
         plain = tokens_of(fresh_steps(engine, prompt, wanted))
@@ -183,7 +165,7 @@ def test_true_drafts_save_forwards_and_false_ones_win_nothing() -> None:
 
 def test_seeds_and_settings_matter() -> None:
     """Otherwise the comparisons above would show little."""
-    engine = tiny_engine()
+    engine = tiny.tiny_engine()
     asked = [
         GenerationSettings(max_new_tokens=24, seed=seed, **kind)
         for seed in range(3)
@@ -200,11 +182,6 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     while parents[path[0]] >= 0:
         path.insert(0, parents[path[0]])
     return path
-
-
-def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
-    rows = target.forward(tokens, parents)
-    return np.array([rows[node] for node in range(len(tokens))])
 
 
 def one_by_one(target: Any, path: Sequence[int]) -> np.ndarray:

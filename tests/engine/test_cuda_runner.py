@@ -3,34 +3,24 @@ products are fused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hierchat.config import GenerationSettings
-from hierchat.engine.cuda.cuda_runner import (
-    _CHOICE,
-    FIRST_VIEW,
-    REGIMES,
-    CudaRunner,
-    CudaSequence,
-    Graph,
-    Graphs,
-    Out,
-    fused_choice,
-)
+from hierchat.engine.cuda import cuda_runner
+from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, REGIMES, CudaRunner, CudaSequence, Graph, Graphs, Out
 from hierchat.engine.cuda.row_attention import DEPTH
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, TreeDrafter
-from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
+from tests.testing.tiny import Kind, bits, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LENGTH = 1200
 """Beyond two borders of views."""
@@ -60,11 +50,6 @@ def target_of(regime: tuple[int, int], kind: Kind = "llama") -> CudaSequence:
     target = shared(regime, kind)
     target.rollback(0)
     return target
-
-
-def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> np.ndarray:
-    rows = target.forward(tokens, parents)
-    return np.array([rows[node] for node in range(len(tokens))])
 
 
 @pytest.mark.parametrize("regime", REGIMES)
@@ -101,13 +86,6 @@ def test_graphs_are_few() -> None:
     assert set(graphs.keys) == {(slots, 16, view, logits) for view in views for logits in (True, False)}
 
 
-def test_the_self_test_finds_a_regime() -> None:
-    target = CudaRunner(tiny_model(), context_length=LENGTH).open()
-    assert target.exact
-    assert (target.runner.quantum, target.runner.widest) in REGIMES
-    assert target.tokens == []
-
-
 def test_rows_that_depend_on_their_number_need_one_width() -> None:
     """As cuBLAS is: another kernel for another number of rows, and the same for the same."""
     model = tiny_model()
@@ -140,20 +118,13 @@ def test_a_block_has_bounds() -> None:
         target.rollback(1)
 
 
-def test_slots_hold_the_whole_context() -> None:
-    target = CudaRunner(tiny_model(), context_length=64, regime=REGIMES[1]).open()
-    steps = list(
-        LocalEngine(target, (), text_of).generate(
-            GenerationRequest([1, 2, 3], GenerationSettings(), TreeDrafter())
-        )
-    )
-    assert steps[-1].finish == "context"
-    assert len(tokens_of(steps)) == 61
-
-
-def test_slots_end_where_they_end() -> None:
+def test_slots_hold_the_whole_context_and_end_where_they_end() -> None:
     target = CudaRunner(tiny_model(), context_length=64).open()  # the self-test needs more than that
     assert target.exact
+    request = GenerationRequest([1, 2, 3], GenerationSettings(), TreeDrafter())
+    steps = list(LocalEngine(target, (), text_of).generate(request))
+    assert steps[-1].finish == "context"
+    assert len(tokens_of(steps)) == 61
     with pytest.raises(ValueError, match="no room for 500 more"):
         target.forward([1] * 500, range(-1, 499))
 
@@ -172,21 +143,13 @@ class Recorder:
         return Graph(lambda: self.replayed.append(name), name, self.size)
 
 
-def test_the_first_run_records_and_every_run_replays() -> None:
-    recorder = Recorder()
-    graphs = Graphs[str](capture=recorder)
-    for key in ("a", "b", "a"):
-        assert graphs.run(key, lambda key=key: key) == key
-    assert recorder.recorded == ["a", "b"]
-    assert recorder.replayed == ["a", "b", "a"]
-
-
-def test_above_the_cap_the_longest_unused_goes() -> None:
+def test_the_first_run_records_and_above_the_cap_the_longest_unused_goes() -> None:
     recorder = Recorder(size=100)
     graphs = Graphs[str](cap=250, capture=recorder)
     for key in ("a", "b", "a", "c", "b"):
-        graphs.run(key, lambda key=key: key)
+        assert graphs.run(key, lambda key=key: key) == key
     assert recorder.recorded == ["a", "b", "c", "b"]
+    assert recorder.replayed == ["a", "b", "a", "c", "b"]
     assert graphs.keys == ["c", "b"]
 
 
@@ -216,15 +179,19 @@ def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> b
 
 @pytest.mark.parametrize("rows", [2, 16, 64, DEPTH])
 def test_all_forwards_are_fused_where_there_is_a_kernel(rows: int) -> None:
-    assert fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, rows, 4096, 4096)
-    assert fused_choice(never, lambda device: (7, 5))(0, torch.float16, rows, 4096, 4096)
+    assert cuda_runner.fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, rows, 4096, 4096)
+    assert cuda_runner.fused_choice(never, lambda device: (7, 5))(0, torch.float16, rows, 4096, 4096)
 
 
 def test_elsewhere_bitsandbytes_chooses() -> None:
-    assert not fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, DEPTH + 1, 4096, 4096)
-    assert not fused_choice(never, lambda device: (9, 0))(0, torch.float32, 8, 4096, 4096)
-    assert not fused_choice(never, lambda device: (7, 5))(0, torch.bfloat16, 8, 4096, 4096)
-    assert fused_choice(lambda *given: True, lambda device: (6, 0))(0, torch.float16, 8, 4096, 4096)
+    assert not cuda_runner.fused_choice(never, lambda device: (9, 0))(
+        0, torch.bfloat16, DEPTH + 1, 4096, 4096
+    )
+    assert not cuda_runner.fused_choice(never, lambda device: (9, 0))(0, torch.float32, 8, 4096, 4096)
+    assert not cuda_runner.fused_choice(never, lambda device: (7, 5))(0, torch.bfloat16, 8, 4096, 4096)
+    assert cuda_runner.fused_choice(lambda *given: True, lambda device: (6, 0))(
+        0, torch.float16, 8, 4096, 4096
+    )
 
 
 def test_the_installed_version_asks_where_we_answer() -> None:
@@ -233,4 +200,4 @@ def test_the_installed_version_asks_where_we_answer() -> None:
     if spec is None or spec.origin is None:
         pytest.skip("bitsandbytes is not installed")
     said = (Path(spec.origin).parent / "backends" / "cuda" / "ops.py").read_text()
-    assert f"use_custom = {_CHOICE}(A.device.index, A.dtype, M, N, K)" in said
+    assert f"use_custom = {cuda_runner._CHOICE}(A.device.index, A.dtype, M, N, K)" in said

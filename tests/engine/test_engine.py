@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import FrozenInstanceError
 from itertools import count, pairwise
 from typing import Any
 
@@ -18,9 +17,7 @@ from hierchat.drafting.source import Source
 from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.engine.generation import CHUNK, LONGEST_PARAGRAPH, PromptTooLong, is_looping
 from hierchat.engine.local import LocalEngine
-from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.engine.verification import ArrayRows
 from tests.engine.drafters import Noise, Oracle, TreeDrafter
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tiny_engine, tiny_target, tokens_of
 
@@ -43,11 +40,9 @@ def drafters(reply: list[int]) -> list[Drafter | None]:
 @pytest.mark.parametrize("after", range(7))
 def test_stop_is_heard_within_one_step(after: int, drafter: Drafter | None) -> None:
     """Steps 0 to 3 read the prompt, the others decode."""
-    engine, stop = tiny_engine(), threading.Event()
+    engine, stop, settings = tiny_engine(), threading.Event(), GenerationSettings(max_new_tokens=50)
     steps: list[Step] = []
-    for step in engine.generate(
-        GenerationRequest(PROMPT, GenerationSettings(max_new_tokens=50), drafter, stop)
-    ):
+    for step in engine.generate(GenerationRequest(PROMPT, settings, drafter, stop)):
         steps.append(step)
         if len(steps) == after + 1:
             stop.set()
@@ -91,18 +86,13 @@ def test_an_accepted_run_is_cut_where_the_reply_ends(at: int, which: int) -> Non
     """By the limit, an end token, or a stop string."""
     prompt, reply = PROMPT[:20], reply_to(PROMPT[:20], max_new_tokens=30)
     string = text_of(reply[at : at + 3])
-    for wanted, ends, length, finish in (
-        (GenerationSettings(max_new_tokens=at + 1), (), at + 1, "length"),
-        (GenerationSettings(max_new_tokens=30), {reply[at]}, reply.index(reply[at]) + 1, "end"),
-        (
-            GenerationSettings(max_new_tokens=30, stop=("never", string)),
-            (),
-            text_of(reply).index(string) + 3,
-            "stop",
-        ),
+    for settings, ends, length, finish in (
+        ({"max_new_tokens": at + 1}, (), at + 1, "length"),
+        ({"max_new_tokens": 30}, {reply[at]}, reply.index(reply[at]) + 1, "end"),
+        ({"max_new_tokens": 30, "stop": ("never", string)}, (), text_of(reply).index(string) + 3, "stop"),
     ):
         engine = tiny_engine(end_ids=ends)
-        steps = fresh_steps(engine, prompt, wanted, drafters(reply)[which])
+        steps = fresh_steps(engine, prompt, GenerationSettings(**settings), drafters(reply)[which])
         assert tokens_of(steps) == reply[:length]
         assert steps[-1].finish == finish
         assert engine.sequence.tokens == [*prompt, *tokens_of(steps)][:-1]
@@ -121,17 +111,10 @@ def test_a_stop_string_is_looked_for_in_the_reply_alone_however_long_it_is() -> 
 @pytest.mark.parametrize("length", [1, 50, 62, 63])
 def test_context_full(length: int, which: int) -> None:
     reply = reply_to(PROMPT[:length], max_new_tokens=80)
-    target = tiny_target()
-    engine = LocalEngine(
-        TorchRunner(
-            target.runner.model, context_length=64, quantum=target.runner.quantum, packed=False
-        ).open(),
-        (),
-        text_of,
-    )
-    steps = list(
-        engine.generate(GenerationRequest(PROMPT[:length], GenerationSettings(), drafters(reply)[which]))
-    )
+    runner = tiny_target().runner
+    small = TorchRunner(runner.model, context_length=64, quantum=runner.quantum, packed=False)
+    request = GenerationRequest(PROMPT[:length], GenerationSettings(), drafters(reply)[which])
+    steps = list(LocalEngine(small.open(), (), text_of).generate(request))
     assert tokens_of(steps) == reply[: 64 - length]
     assert steps[-1].finish == "context"
     assert max(step.width for step in steps) <= 64
@@ -143,14 +126,6 @@ def test_prompt_too_long(length: int) -> None:
         list(tiny_engine().generate(GenerationRequest(random_tokens(length), GenerationSettings())))
 
 
-def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = tiny_engine()
-    broken = np.full((1, 97), np.nan, dtype=np.float32)
-    monkeypatch.setattr(engine.sequence, "forward", lambda *_, **__: ArrayRows(broken))
-    with pytest.raises(BrokenLogits):
-        list(engine.generate(GenerationRequest([1, 2], GenerationSettings())))
-
-
 # Steps
 
 
@@ -159,9 +134,8 @@ def test_broken_weights_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_steps_say(which: int, temperature: float) -> None:
     reply = reply_to(PROMPT, max_new_tokens=30, temperature=temperature)
     drafter = [*drafters(reply), Noise(nodes=12)][which]
-    steps = fresh_steps(
-        tiny_engine(), PROMPT, GenerationSettings(max_new_tokens=30, temperature=temperature), drafter
-    )
+    wanted = GenerationSettings(max_new_tokens=30, temperature=temperature)
+    steps = fresh_steps(tiny_engine(), PROMPT, wanted, drafter)
     assert [step.finish for step in steps] == [*[None] * (len(steps) - 1), "length"]
     assert all(before.prompt_read <= after.prompt_read for before, after in pairwise(steps))
     assert {step.prompt_tokens for step in steps} == {len(PROMPT)}
@@ -181,17 +155,6 @@ def test_what_steps_say(which: int, temperature: float) -> None:
     assert sum(step.width for step in steps if not step.tokens) == len(PROMPT) - 1
     if drafter is None:
         assert all(step.sources == (TARGET,) for step in steps if step.tokens)
-
-
-def test_steps_do_not_change() -> None:
-    step = Step(tokens=(1,), sources=(TARGET,))
-    with pytest.raises(FrozenInstanceError):
-        step.tokens = ()  # type: ignore[misc]
-    steps = fresh_steps(tiny_engine(), [1], GenerationSettings(max_new_tokens=2))
-    assert [step.width for step in steps] == [0, 1, 1]  # a prompt of one token
-    for made in (step, steps[-1]):
-        with pytest.raises(TypeError):
-            made.proposed["context"] = 1  # type: ignore[index]
 
 
 # Measurements
@@ -262,23 +225,6 @@ def test_latency_learns_from_drafted_replies_alone(monkeypatch: pytest.MonkeyPat
     steps = [step for step in fresh_steps(engine, REPEATED, wanted, Drafter()) if step.tokens]
     before = [sum(len(step.tokens) for step in steps[:number]) for number in range(len(steps))]
     assert noted == [(step.width, len(REPEATED) + tokens) for step, tokens in zip(steps, before, strict=True)]
-
-
-def test_the_size_of_drafts_follows_costs() -> None:
-    class Dear:
-        def step_ms(self, context: int) -> list[float]:
-            return [5.0 * width for width in range(1, 33)]
-
-    engine = tiny_engine()
-    wanted = GenerationSettings(max_new_tokens=30)
-    reply = tokens_of(fresh_steps(engine, REPEATED, wanted))
-    for drafter, widths in (
-        (Drafter([Source.of([[*REPEATED, *reply]] * 3)], latency=Dear()), {1}),
-        (Drafter([Source.of([[*REPEATED, *reply]] * 3)], latency=Dear(), width=4), {4}),
-    ):
-        steps = fresh_steps(engine, REPEATED, wanted, drafter)
-        assert tokens_of(steps) == reply
-        assert {step.width for step in steps[:-1] if step.tokens} == widths
 
 
 # Loops

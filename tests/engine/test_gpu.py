@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cuda.cuda_runner import FIRST_VIEW, CudaRunner, Graphs, Out, capture
-from hierchat.engine.cuda.row_attention import StaticSegment, attend_plainly
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.torch.torch_runner import TorchRunner
 from tests.engine.drafters import Buried, TreeDrafter
+from tests.engine.test_triton import SHAPES, compare
 from tests.testing.tiny import Kind, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 pytestmark = [
@@ -43,49 +44,16 @@ def assert_same_words(target: CachedSequence) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_speculative_equals_vanilla(kind: Kind, dtype: torch.dtype) -> None:
-    target = CudaRunner(tiny_model(kind).to("cuda", dtype), context_length=LENGTH).open()
-    assert target.runner.backend == str(dtype).removeprefix("torch.")
-    assert target.exact
-    assert target.runner._graphs._capture is not None  # nothing was refused
-    assert_same_words(target)
+@pytest.mark.parametrize("made", [CudaRunner, TorchRunner], ids=["graphs", "where Triton is missing"])
+def test_speculative_equals_vanilla(made: type[Any], kind: Kind, dtype: torch.dtype) -> None:
+    runner = made(tiny_model(kind).to("cuda", dtype), context_length=LENGTH)
+    assert (runner.device.type, runner.backend) == ("cuda", str(dtype).removeprefix("torch."))
+    assert made is TorchRunner or (runner.exact and not runner.refused)
+    assert_same_words(runner.open())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_without_graphs(dtype: torch.dtype) -> None:
-    """Where Triton is missing."""
-    target = TorchRunner(tiny_model().to("cuda", dtype), context_length=LENGTH).open()
-    assert target.device.type == "cuda"
-    assert_same_words(target)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_kernels_compute_what_is_said_plainly(dtype: torch.dtype) -> None:
-    from hierchat.engine.cuda.triton_attention import attend
-
-    parents = [-1, 0, 0, 2, 1, -1]
-    for heads, kv, width in ((4, 2, 16), (9, 3, 64), (32, 8, 128), (3, 1, 80)):
-        for start in (0, 60, 511, 1023):
-            block, plain = (StaticSegment(16, torch.device(device)) for device in ("cuda", "cpu"))
-            for one in (block, plain):
-                one.fill([1] * len(parents), parents, start)
-            keys, values = torch.randn(2, kv, start + 40, width, device="cuda").to(dtype)
-            query = torch.randn(16, heads, width, device="cuda").to(dtype).transpose(0, 1)
-            places = block.positions, block.start, block.paths
-            out = attend(query, keys, values, *places, 2048, width**-0.5)
-            expected = attend_plainly(
-                query.cpu().float(),
-                keys.cpu().float(),
-                values.cpu().float(),
-                plain.positions,
-                plain.start,
-                plain.paths,
-                width**-0.5,
-            )
-            torch.testing.assert_close(
-                out.cpu().float(), expected, atol=0.02 if dtype == torch.bfloat16 else 1e-4, rtol=0.02
-            )
-            assert torch.equal(attend(query, keys, values, *places, 4096, width**-0.5), out)
+def test_the_kernels_compute_what_is_said_plainly() -> None:
+    compare("cuda", {torch.bfloat16: 0.02, torch.float32: 1e-4}, [*SHAPES, (32, 8, 128)])
 
 
 def test_replays_compute_what_the_modules_do() -> None:
@@ -110,16 +78,6 @@ def test_greedy_decoding_brings_no_logits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(target.runner, "_fetch_rows", lambda _: pytest.fail("logits were asked for"))
     steps = fresh_steps(LocalEngine(target, (), text_of), [1, 2, 3], GenerationSettings(max_new_tokens=8))
     assert len(tokens_of(steps)) == 8
-
-
-def test_dropped_graphs_give_their_memory_back() -> None:
-    model = tiny_model().to("cuda", torch.bfloat16)
-    target = CudaRunner(model, context_length=LENGTH, regime=(16, 16), graphs=Graphs(cap=1)).open()
-    for _ in range(5):
-        target.rollback(0)
-        target.read(random_tokens(20))
-        target.forward([1], [-1]).best(0)
-    assert len(target.runner._graphs.keys) == 1
 
 
 def test_a_full_memory_is_one_error() -> None:

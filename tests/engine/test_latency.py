@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
-from hierchat.engine.torch.torch_runner import TorchSequence
 from tests.testing.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]
@@ -100,26 +99,20 @@ def test_it_never_falls_and_is_never_free(noted: list[tuple[int, int, float]]) -
         assert list(found) == sorted(found)
 
 
-def test_measuring_commits_nothing() -> None:
-    target = tiny_target()
+def test_measuring_commits_nothing_and_probes_with_different_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one token would wake the same experts, and so look cheap."""
+    target, curve, seen = tiny_target(), LatencyCurve(), list[list[int]]()
     target.read(random_tokens(20))
-    before = list(target.tokens)
-    curve = LatencyCurve()
+    before, forward = list(target.tokens), target.forward
+
+    def watched(tokens: Sequence[int], *given: Any, **named: Any) -> Any:
+        seen.append(list(tokens))
+        return forward(tokens, *given, **named)
+
+    monkeypatch.setattr(target, "forward", watched)
     measure(curve, target, seconds=0.0)
     assert target.tokens == before
     assert fresh(curve, 20)[0] > 0
-
-
-def test_probes_are_rows_of_different_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of one token would wake the same experts, and so look cheap."""
-    target, forward, seen = tiny_target(), TorchSequence.forward, list[list[int]]()
-
-    def watched(self: TorchSequence, tokens: Sequence[int], *given: Any, **named: Any) -> Any:
-        seen.append(list(tokens))
-        return forward(self, tokens, *given, **named)
-
-    monkeypatch.setattr(TorchSequence, "forward", watched)
-    measure(LatencyCurve(), target, seconds=0.0)
     assert max(map(len, seen)) > 1
     assert all(len(set(tokens)) == len(tokens) for tokens in seen)
 

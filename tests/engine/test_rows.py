@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,17 +25,8 @@ from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.engine.verification import ArrayRows, LateRows, Sampler, verify
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Buried
-from tests.testing.tiny import (
-    CONTEXT,
-    VOCABULARY,
-    Backend,
-    block_model,
-    fresh_steps,
-    random_tokens,
-    text_of,
-    tiny_engine,
-    tiny_model,
-)
+from tests.testing import tiny
+from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, text_of, tiny_model
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 
@@ -104,6 +94,8 @@ def test_rows_of_an_earlier_forward_are_refused(before: bool) -> None:
         rows[0]
     with pytest.raises(RuntimeError, match="earlier forward"):
         rows.best(0)
+    with pytest.raises(RuntimeError, match="earlier forward"):
+        rows.likeliest([0], 4)
 
 
 REPLIES = {
@@ -153,16 +145,10 @@ class Curious(Buried):
         self.told.append(top)
 
 
-class Incurious(Buried):
-    def observe(self, tokens: Sequence[int], top: NDArray[np.int32] | None = None) -> None:
-        super().observe(tokens, top)
-        assert top is None
-
-
 @pytest.mark.parametrize("kind", REPLIES)
 @pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
-def test_a_drafter_is_told_of_every_row_that_chose(backend: Backend, kind: str) -> None:
-    engine, prompt = tiny_engine(backend), random_tokens(20)
+def test_a_drafter_is_told_of_every_row_that_chose(backend: tiny.Backend, kind: str) -> None:
+    engine, prompt = tiny.tiny_engine(backend), random_tokens(20)
     reply = [token for step in fresh_steps(engine, prompt, REPLIES[kind]) for token in step.tokens]
     curious = Curious(reply)
     steps = fresh_steps(engine, prompt, REPLIES[kind], curious)
@@ -179,28 +165,6 @@ def test_a_drafter_is_told_of_every_row_that_chose(backend: Backend, kind: str) 
         rows = engine.sequence.forward([reply[place]], [-1])
     if kind == "greedy":
         assert told[:, 0].tolist() == reply
-
-
-def test_who_does_not_ask_is_told_nothing() -> None:
-    engine, prompt = tiny_engine(), random_tokens(20)
-    assert fresh_steps(engine, prompt, REPLIES["greedy"], Incurious([]))[-1].finish == "length"
-
-
-def test_rows_on_a_device_bring_only_the_likeliest() -> None:
-    target = CudaRunner(tiny_model(), context_length=128, regime=(16, 32)).open()
-    prompt = random_tokens(20)
-    target.read(prompt)
-    rows: Any = target.forward(random_tokens(5, seed=1), [-1, 0, 1, 1, 0])
-    rows.best(0)
-    found = rows.likeliest([0, 4, 2], 4)
-    assert rows._rows is None
-    assert np.array_equal(found, [defined(rows[node], 4) for node in (0, 4, 2)])
-    assert np.array_equal(rows.likeliest([3], 4), ArrayRows(np.array([rows[3]])).likeliest([0], 4))
-    late = LateRows(lambda: np.zeros(1, np.int64), lambda: np.eye(1, VOCABULARY, 5, dtype=np.float32), 1)
-    assert late.likeliest([0], 2).tolist() == [[5, 0]]
-    old, _ = rows, target.forward([1], [-1])
-    with pytest.raises(RuntimeError, match="earlier forward"):
-        old.likeliest([0], 4)
 
 
 class Reader(Drafter):
@@ -227,7 +191,7 @@ def sequence(request: pytest.FixtureRequest) -> CachedSequence:
     model = tiny_model("llama")
     if request.param == "torch":
         return TorchRunner(model, context_length=CONTEXT).open()
-    blocks = block_model(model, lambda floats: pack(floats, 8))
+    blocks = tiny.block_model(model, lambda floats: pack(floats, 8))
     return CpuRunner(blocks, context_length=CONTEXT, threads=1, sequences=2).open()
 
 

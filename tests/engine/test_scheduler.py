@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hierchat.engine.scheduler import QueueFull, Scheduler
+from hierchat.engine.scheduler import QueueFull, Scheduler, Ticket
 
 
 def test_first_come_first_served_and_bounded() -> None:
@@ -23,11 +23,8 @@ def test_first_come_first_served_and_bounded() -> None:
 
 def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
     scheduler, order, within = Scheduler(), list[int](), list[int]()
-    arrived = [threading.Event() for _ in range(5)]
 
-    def use(number: int) -> None:
-        ticket = scheduler.join()
-        arrived[number].set()
+    def use(number: int, ticket: Ticket) -> None:
         assert ticket.take(60)
         within.append(number)
         assert len(within) == 1
@@ -35,14 +32,10 @@ def test_turns_come_in_the_order_of_arrival_and_one_at_a_time() -> None:
         within.clear()
         ticket.leave()
 
-    with scheduler.turn() as mine:
+    with ThreadPoolExecutor(5) as pool, scheduler.turn() as mine:
         assert mine
-        threads = [threading.Thread(target=use, args=(number,)) for number in range(5)]
-        for thread, event in zip(threads, arrived, strict=True):
-            thread.start()
-            assert event.wait(60)
-    for thread in threads:
-        thread.join()
+        waiting = [pool.submit(use, number, scheduler.join()) for number in range(5)]
+    assert [one.exception() for one in waiting] == [None] * 5
     assert order == [0, 1, 2, 3, 4]
 
 

@@ -38,17 +38,13 @@ class Toy:
         self.threads = 2
         self.forwards = 0
         self.marks: list[float] = []
-        self._tokens: list[int] = []
-
-    @property
-    def tokens(self) -> list[int]:
-        return self._tokens
+        self.tokens: list[int] = []
 
     def rollback(self, length: int) -> None:
-        del self._tokens[length:], self.marks[length:]
+        del self.tokens[length:], self.marks[length:]
 
     def read(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
+        self.tokens += tokens
         self.marks += [float(len(tokens))] * len(tokens) if self.fault == "committed in pieces" else []
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
@@ -57,7 +53,7 @@ class Toy:
         rows = np.empty((len(tokens), self.vocabulary), dtype=np.float32)
         for node, parent in enumerate(parents):
             paths.append((*(paths[parent] if parent >= 0 else ()), tokens[node]))
-            text = [*self._tokens, *paths[node]]
+            text = [*self.tokens, *paths[node]]
             rows[node] = np.random.default_rng(text).random(self.vocabulary) + sum(self.marks)
         rows += {
             "width": len(tokens) == 1,
@@ -70,7 +66,7 @@ class Toy:
         return rows
 
     def commit(self, nodes: Sequence[int]) -> None:
-        self._tokens += [self.block[node] for node in nodes]
+        self.tokens += [self.block[node] for node in nodes]
         if self.fault == "moved slots" and list(nodes) != list(range(len(nodes))):
             self.marks.append(1.0)
 

@@ -10,30 +10,17 @@ from transformers.masking_utils import causal_mask_function, sliding_window_caus
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest, OutOfMemory, clear_memory_errors
 from hierchat.engine.torch import torch_runner
-from hierchat.engine.torch.segment_attention import CHUNK, ROWS, SegmentLayout, lay_out
-from hierchat.engine.torch.torch_runner import (
-    DISTURBED,
-    FIRST_REST,
-    LONGEST_REST,
-    Threads,
-    TorchRunner,
-    TorchSequence,
-)
-from tests.testing.tiny import (
-    CONTEXT,
-    VOCABULARY,
-    Kind,
-    fresh_steps,
-    random_tokens,
-    tiny_engine,
-    tiny_model,
-    tokens_of,
-)
+from hierchat.engine.torch.segment_attention import CHUNK, lay_out
+from hierchat.engine.torch.torch_runner import DISTURBED, FIRST_REST, Threads, TorchRunner, TorchSequence
+from tests.testing import tiny
+from tests.testing.tiny import CONTEXT, VOCABULARY, fresh_steps, random_tokens, tiny_model, tokens_of
 
 
 @pytest.mark.parametrize("bucket", [CHUNK, torch_runner.BUCKET])
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_logits_agree_with_transformers(kind: Kind, bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_agree_with_transformers(
+    kind: tiny.Kind, bucket: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_runner, "FIRST_SLOTS", CHUNK)  # so that the slots grow on the way
     monkeypatch.setattr(torch_runner, "CHUNK", bucket)
     ids = np.random.default_rng(3).integers(0, VOCABULARY, CONTEXT - 12).tolist()
@@ -62,91 +49,33 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way() -> None:
     assert np.corrcoef(row, expected)[0, 1] > 0.999
 
 
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
+def test_disturbance_leaves_one_thread_for_a_while_then_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    return Threads()
-
-
-def disturb(threads: Threads) -> None:
-    for _ in range(DISTURBED):
-        threads.note(1, 100.0)
-
-
-def rest(threads: Threads) -> int:
-    """Forwards done alone until all threads are asked for again."""
-    count = 0
-    while threads.now == 1:
-        threads.note(1, 20.0)
-        count += 1
-    return count
-
-
-def test_disturbance_leaves_one_thread_for_a_while_then_longer(threads: Threads) -> None:
-    threads.note(1, 10.0)
-    rests = []
-    for _ in range(7):
-        disturb(threads)
-        assert threads.now == 1
-        rests.append(rest(threads))
-    assert rests == [16, 32, 64, 128, 256, 256, 256]
-    assert rests[0] == FIRST_REST
-    assert rests[-1] == LONGEST_REST
-
-
-def test_quiet_cores_forget_the_disturbance(threads: Threads) -> None:
-    threads.note(1, 10.0)
-    disturb(threads)
-    rest(threads)
-    for _ in range(FIRST_REST):
-        threads.note(1, 10.0)
-    disturb(threads)
-    assert rest(threads) == FIRST_REST
-
-
-def test_widths_are_judged_apart(threads: Threads) -> None:
-    threads.note(1, 10.0)
+    threads = Threads()
     for _ in range(5):
-        threads.note(128, 200.0)
-    assert threads.now == 4
+        threads.note(128, 200.0)  # widths are judged apart
+    threads.note(1, 10.0)
 
+    def disturbed() -> int:
+        """Forwards done alone until all threads are asked for again."""
+        for _ in range(DISTURBED):
+            assert threads.now == 4
+            threads.note(1, 100.0)
+        return next(count for count in range(999) if threads.now == 4 or threads.note(1, 20.0))
 
-X = float("-inf")
-
-
-def own(layout: SegmentLayout) -> list[list[float]]:
-    """What each node sees of the block itself."""
-    end = layout.start + layout.nodes
-    return layout.mask()[layout.place][:, layout.start : end].tolist()
-
-
-def test_chain() -> None:
-    layout = lay_out(5, [-1, 0, 1])
-    assert (layout.start, layout.nodes, layout.view) == (5, 3, CHUNK)
-    assert layout.branches is None
-    assert not layout.plain
-    assert layout.positions.tolist() == [5, 6, 7]
-    assert layout.place.tolist() == [0, 1, 2]
-    assert layout.rows.tolist() == [0, 1, 2, 0, 0, 0, 0, 0]  # padded by node 0
-    assert own(layout) == [[0, X, X], [0, 0, X], [0, 0, 0]]
-    assert not layout.mask()[:, :5].any()  # all see what is committed
-    assert (layout.mask()[:, 8:] == X).all()  # none sees what lies behind the block
-
-
-def test_two_branches() -> None:
-    """0 - 1 - 3, and 0 - 2."""
-    layout = lay_out(2, [-1, 0, 0, 1])
-    assert layout.positions.tolist() == [2, 3, 3, 4]
-    assert layout.rows.tolist() == [0, 2, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 0]  # the leaf 2 comes first
-    assert layout.place.tolist() == [0, 8, 1, 9]
-    assert own(layout) == [[0, X, X, X], [0, 0, X, X], [0, X, 0, X], [0, 0, X, 0]]
-    assert layout.branches is not None
-    assert (layout.branches.count, layout.branches.shared) == (2, 0)
-    first, second = layout.branches.slots.view(2, -1).tolist()
-    assert first[:6] == [0, 1, 2, 4, 3, 5]  # 0 - 2, and then the others
-    assert second[:6] == [0, 1, 2, 3, 5, 4]  # 0 - 1 - 3
-    assert sorted(first) == sorted(second) == list(range(CHUNK))
-    assert layout.branches.columns.tolist() == [first] * ROWS + [second] * ROWS
+    rests = [disturbed() for _ in range(7)]
+    assert rests == [
+        FIRST_REST,
+        32,
+        64,
+        128,
+        torch_runner.LONGEST_REST,
+        torch_runner.LONGEST_REST,
+        torch_runner.LONGEST_REST,
+    ]
+    for _ in range(FIRST_REST):
+        threads.note(1, 10.0)  # quiet cores forget it
+    assert disturbed() == FIRST_REST
 
 
 def test_a_window_counts_positions_of_the_own_branch() -> None:
@@ -193,7 +122,7 @@ def test_others_pass(error: Exception) -> None:
 
 @pytest.mark.parametrize("method", ["forward", "read", "commit"])
 def test_after_it_the_next_reply_is_as_ever(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, wanted, prompt = tiny_engine(), GenerationSettings(max_new_tokens=8), random_tokens(200)
+    engine, wanted, prompt = tiny.tiny_engine(), GenerationSettings(max_new_tokens=8), random_tokens(200)
     expected = tokens_of(fresh_steps(engine, prompt, wanted))
     engine.sequence.rollback(0)
     real, calls = getattr(TorchSequence, method), 0

@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+
+from hierchat.engine.cuda.row_attention import StaticSegment, attend_plainly
 
 pytest.importorskip("triton")
 
-INTERPRETED = """
-import torch
-from hierchat.engine.cuda.row_attention import attend_plainly
-from hierchat.engine.cuda.row_attention import StaticSegment
-from hierchat.engine.cuda.triton_attention import SPLIT, attend
-
-torch.manual_seed(0)
 PARENTS = [-1, 0, 0, 2, 1, -1]
-for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 4e-3)):
-    for heads, kv, width in ((4, 2, 16), (9, 3, 64), (3, 1, 80)):
-        for start in (0, 60, SPLIT - 2, 2 * SPLIT - 1):
-            block = StaticSegment(8, torch.device("cpu"))
-            block.fill([1] * len(PARENTS), PARENTS, start)
-            keys, values = torch.randn(2, kv, start + 40, width).to(dtype)
-            query = torch.randn(8, heads, width).to(dtype).transpose(0, 1)  # strided as transformers' is
-            places = block.positions, block.start, block.paths
-            view, scale = 3 * SPLIT, width**-0.5
-            out = attend(query, keys, values, *places, view, scale)
-            expected = attend_plainly(query, keys, values, *places, scale)
-            assert (out - expected).abs().max() < tolerance, (dtype, heads, width, start)
-            alone = StaticSegment(2, torch.device("cpu"))
-            alone.fill([1] * len(PARENTS), PARENTS, start, begin=4)
-            places = alone.positions, alone.start, alone.paths
-            pair = attend(query[:, 4:6], keys, values, *places, 4 * SPLIT, scale)
-            assert torch.equal(pair, out[4:6]), (dtype, heads, width, start)
-print("equal")
-"""
+SHAPES = [(4, 2, 16), (9, 3, 64), (3, 1, 80)]
+"""Heads, key-value heads, numbers of a head."""
+
+
+def compare(where: str, tolerances: dict[torch.dtype, float], shapes: list[tuple[int, int, int]]) -> None:
+    """The kernels against plain torch in float32, and a pair of rows against itself among others, at another view."""
+    from hierchat.engine.cuda.triton_attention import SPLIT, attend
+
+    def filled(width: int, device: str, begin: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        segment = StaticSegment(width, torch.device(device))
+        segment.fill([1] * len(PARENTS), PARENTS, start, begin)
+        return segment.positions, segment.start, segment.paths
+
+    torch.manual_seed(0)
+    starts = (0, 60, SPLIT - 2, 2 * SPLIT - 1)
+    for dtype, (heads, kv, width), start in itertools.product(tolerances, shapes, starts):
+        keys, values = torch.randn(2, kv, start + 40, width, device=where).to(dtype)
+        query = torch.randn(8, heads, width, device=where).to(dtype).transpose(0, 1)  # as transformers' is
+        out = attend(query, keys, values, *filled(8, where), 3 * SPLIT, width**-0.5)
+        given = [one.cpu().float() for one in (query, keys, values)]
+        expected = attend_plainly(*given, *filled(8, "cpu"), width**-0.5)
+        assert (out.cpu().float() - expected).abs().max() < tolerances[dtype], (dtype, heads, width, start)
+        pair = attend(query[:, 4:6], keys, values, *filled(2, where, 4), 4 * SPLIT, width**-0.5)
+        assert torch.equal(pair, out[4:6]), (dtype, heads, width, start)
 
 
 def test_the_kernels_compute_what_is_said_plainly() -> None:
     """Another process: triton reads the variable once."""
+    script = f"from {__name__} import *; compare('cpu', {{torch.float32: 1e-5, torch.float16: 4e-3}}, SHAPES)"
     done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
+        [sys.executable, "-c", script],
         env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "equal\n", done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])

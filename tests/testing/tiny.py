@@ -138,5 +138,11 @@ def fresh_steps(
     return list(engine.generate(GenerationRequest(prompt, settings, drafter)))
 
 
+def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
+    """The logits of a segment's nodes, copied."""
+    rows = target.forward(tokens, parents)
+    return np.array([rows[node] for node in range(len(tokens))])
+
+
 def tokens_of(steps: Iterable[Step]) -> list[int]:
     return [token for step in steps for token in step.tokens]

@@ -38,6 +38,15 @@ def _is_daily(isa: Isa, name: str) -> bool:
     return isa.name in ("avx2", "generic") and name in DAILY
 
 
+def _over(cases: list[tuple[Isa, str]]) -> pytest.MarkDecorator:
+    daily = [isa.name == INSTRUCTIONS or _is_daily(isa, name) for isa, name in cases]
+    marked = [
+        case if often else pytest.param(*case, marks=pytest.mark.large)
+        for case, often in zip(cases, daily, strict=True)
+    ]
+    return pytest.mark.parametrize(("isa", "name"), marked, ids=lambda case: getattr(case, "name", case))
+
+
 BYTES = [(isa, name) for isa, name in CASES if takes_int8(name, isa, "int8")]
 
 
@@ -91,16 +100,7 @@ def exact(name: str, raw: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]
     return x @ weights.T, float((np.abs(x).astype(np.float64) @ np.abs(weights).T).max())
 
 
-@pytest.mark.parametrize(
-    ("isa", "name"),
-    [
-        case
-        if case[0].name == INSTRUCTIONS or _is_daily(*case)
-        else pytest.param(*case, marks=pytest.mark.large)
-        for case in CASES
-    ],
-    ids=lambda case: getattr(case, "name", case),
-)
+@_over(CASES)
 def test_every_type_agrees_with_float64_for_any_number_of_rows(isa: Isa, name: str) -> None:
     for columns in (256, 768) if LAYOUTS[name].weights == 256 else (32, 288):
         raw = random_rows(name, 37, columns)
@@ -126,16 +126,7 @@ def whole_numbers(name: str, rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("largest", [127, 3])
-@pytest.mark.parametrize(
-    ("isa", "name"),
-    [
-        case
-        if case[0].name == INSTRUCTIONS or _is_daily(*case)
-        else pytest.param(*case, marks=pytest.mark.large)
-        for case in BYTES
-    ],
-    ids=lambda case: getattr(case, "name", case),
-)
+@_over(BYTES)
 def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> None:
     """Scales are whole numbers, so that no float is rounded (as long as sums stay below 2**24)."""
     columns, most = 256, isa.most

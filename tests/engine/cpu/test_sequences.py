@@ -83,19 +83,6 @@ def test_a_common_beginning_is_held_once(three: list[CpuSequence]) -> None:
     assert np.array_equal(look(other), read_anew(other.tokens))
 
 
-def test_whoever_goes_back_into_a_shared_page_gets_one_of_its_own(three: list[CpuSequence]) -> None:
-    one, other, _ = three
-    text = random_tokens(CHUNK + 20)
-    one.read(text)
-    other.adopt(one, text)
-    other.rollback(50)
-    assert other.pages == one.pages[:1]
-    other.read(random_tokens(30, 1))
-    assert other.pages[0] != one.pages[0]
-    assert np.array_equal(look(one), read_anew(text))
-    assert np.array_equal(look(other), read_anew(other.tokens))
-
-
 number = st.integers(0, TEXTS - 1)
 deeds = st.lists(
     st.one_of(
@@ -136,13 +123,10 @@ def test_every_text_stays_what_it_is(deeds: list[tuple[str, int, int]]) -> None:
 @pytest.mark.parametrize(
     ("read", "length"), [(0, 5), (0, CHUNK), (CHUNK - 2, CHUNK + 3), (50, 2 * CHUNK + 7), (9, 9)]
 )
-@pytest.mark.parametrize("same", [True, False])
-def test_what_is_taken_over_is_as_if_it_had_been_read(
-    three: list[CpuSequence], read: int, length: int, same: bool
+def test_what_a_runner_of_the_same_shape_takes_over_is_as_if_it_had_been_read(
+    three: list[CpuSequence], read: int, length: int
 ) -> None:
-    """From another text of the runner, or from a runner of the same shape."""
-    text, one = random_tokens(length), three[0]
-    other = three[1] if same else elsewhere()
+    text, one, other = random_tokens(length), three[0], elsewhere()
     one.read(text)
     before = look(one)
     other.read(text[:read])

@@ -273,16 +273,9 @@ def test_each_kind_of_server_is_asked_in_its_way(
     assert asked(owner, model, "") == {}  # it thinks as it does by itself
 
 
-def written(url: str, **settings: Any) -> list[Step]:
-    server = OpenAIClient.of_catalogue(OpenAI(url=url))
-    engine = RemoteEngine(server, server.model("scripted"), 0)
-    prompt = list(TextTokens().apply_chat_template([{"role": "user", "content": "?"}])["input_ids"])
-    return list(engine.generate(GenerationRequest(prompt, GenerationSettings(**settings))))
-
-
 def test_what_is_chosen_is_sent(url: str, script: Script) -> None:
     script.models[1]["owned_by"] = "vllm"
-    assert not [step.notice for step in written(url, reasoning="off") if step.notice]
+    assert not [step.notice for step in steps(engine(url), reasoning="off")[0] if step.notice]
     (said,) = script.asked
     assert said["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
     assert "reasoning_effort" not in said
@@ -290,9 +283,9 @@ def test_what_is_chosen_is_sent(url: str, script: Script) -> None:
 
 def test_a_server_that_refuses_is_asked_once_more_without_and_it_is_said(url: str, script: Script) -> None:
     script.unknown = "reasoning_effort"
-    steps = written(url, reasoning="high", seed=3)
-    assert "".join(step.text or "" for step in steps) == "Hello there."
-    assert [step.notice for step in steps if step.notice] == [
+    made, text = steps(engine(url), reasoning="high", seed=3)
+    assert text == "Hello there."
+    assert [step.notice for step in made if step.notice] == [
         f"The server at {url} does not let one choose how much this model thinks, so that was left out."
     ]
     first, second = script.asked
@@ -300,11 +293,9 @@ def test_a_server_that_refuses_is_asked_once_more_without_and_it_is_said(url: st
 
 
 def test_what_is_refused_for_another_reason_is_said_as_it_is(url: str, script: Script) -> None:
-    script.refuses = (400, "This model's maximum context length is 4096 tokens.")
-    with pytest.raises(ServerError, match="This chat is longer than scripted"):
-        written(url, reasoning="high")
-    assert len(script.asked) == 2
-    script.refuses = (503, "Loading model")
-    with pytest.raises(ServerError, match="Loading model"):
-        written(url, reasoning="high")
-    assert len(script.asked) == 3
+    made = engine(url)
+    for refuses, says, times in (((400, "context length"), "is longer", 2), ((503, "Busy"), "Busy", 3)):
+        script.refuses = refuses
+        with pytest.raises(ServerError, match=says):
+            steps(made, reasoning="high")
+        assert len(script.asked) == times
