@@ -66,8 +66,8 @@ def _split(  # type: ignore[no-untyped-def]
     best = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     weighed = tl.zeros([TILE, PADDED], tl.float32)
-    for first in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
-        position = first + tl.arange(0, BLOCK)
+    for block in range(begin, tl.minimum(begin + SPLIT, last + 1), BLOCK):
+        position = block + tl.arange(0, BLOCK)
         seen = position <= last
         own = seen & (position >= first)
         slot = tl.load(paths + row * path_row + position - first, mask=own, other=0)
