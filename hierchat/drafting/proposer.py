@@ -12,7 +12,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match
+from hierchat.drafting.cost import DraftCost
+from hierchat.drafting.draft_tree import DraftTree, Match
 
 log = logging.getLogger(__name__)
 

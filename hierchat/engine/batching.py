@@ -13,10 +13,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hierchat.drafting.draft_tree import DraftCost, DraftTree, Latency, divided
+from hierchat.drafting.cost import WIDEST, DraftCost, Latency, LatencyCurve, divided
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
-from hierchat.engine.latency import WIDEST, LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences
 from hierchat.engine.verification import Sampler
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.engine.generation import CHUNK, common_prefix
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts
 from hierchat.engine.verification import Rows, Sampler, verify

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree
+from hierchat.drafting.cost import DraftCost, LatencyCurve
+from hierchat.drafting.draft_tree import NO_MATCH, DraftTree
 from hierchat.drafting.proposer import ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.grammar import Grammar
 from hierchat.engine.sampling.sampler import Counts

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from hierchat.config import GenerationSettings
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.engine.batching import ContinuousBatch, SequencePool
 from hierchat.engine.engine import GenerationRequest, Step, clear_memory_errors
 from hierchat.engine.generation import Detokenizer, Generation
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.runner import CachedSequence, Runner
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.sampling.sampler import top_tokens

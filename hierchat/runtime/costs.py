@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 
 from hierchat.config import cache_dir
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.engine.cpu.forward import cores
-from hierchat.engine.latency import LatencyCurve, fastest_gigabytes_per_second, measure
+from hierchat.engine.latency import fastest_gigabytes_per_second, measure
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import Backend, ModelEntry

@@ -17,13 +17,13 @@ import numpy as np
 import psutil
 
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing import kernel as drafting_kernel
 from hierchat.drafting.source import Source
 from hierchat.drafting.successors import TOP, Successors
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.sampling.sampler import top_tokens
 from hierchat.jit import compiled
 from hierchat.models.progress import Progress, Report

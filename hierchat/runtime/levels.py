@@ -10,10 +10,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.engine.draft_model import FewerTokens
 from hierchat.engine.engine import UnsupportedModel
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.planner import Hierarchy

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, get_args
 
-from hierchat.config import GenerationSettings, Reasoning
+from hierchat.config import GenerationSettings
 from hierchat.drafting.proposer import Proposer, installed_proposers
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
@@ -22,7 +22,7 @@ from hierchat.models.load.add import chosen
 from hierchat.models.load.check import by_engine
 from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedError, silent
 from hierchat.runtime.costs import machine_name, measure_costs
-from hierchat.runtime.prompt import Chat, Prompt, PromptBuilder, PromptMessage, Tools, joined
+from hierchat.runtime.prompt import Chat, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
 from hierchat.runtime.template import ChatTemplate, TemplateStopped
 from hierchat.runtime.thinking import ThinkingFormat
@@ -161,24 +161,6 @@ class TextPrompts(PromptBuilder):
     def __init__(self, model: RemoteModel, context_length: int, system_prompt: str | None = None) -> None:
         super().__init__(TextTokens(), context_length, system_prompt)
         self.thinking = ThinkingFormat(self.tokenizer, choices(model.owner, model.name))
-
-    def build(
-        self,
-        messages: Sequence[PromptMessage],
-        room: int,
-        end_ids: Collection[int] = (),
-        reasoning: Reasoning = "",
-    ) -> Prompt:
-        return super().build([replace(message, tokens=()) for message in messages], room)
-
-    def whole(
-        self,
-        messages: Sequence[PromptMessage],
-        end_ids: Collection[int] = (),
-        tools: Tools = (),
-        reasoning: Reasoning = "",
-    ) -> Prompt:
-        return super().whole([replace(message, tokens=()) for message in messages])
 
     def _encode(self, chat: Chat, tools: Tools, arguments: Mapping[str, Any]) -> list[int]:
         # Many templates insist on question and reply in turn, and a server's error names no way out.

@@ -69,7 +69,7 @@ class PromptBuilder:
     that the key-value slots of earlier turns stay valid. What a user types as a control token is plain text."""
 
     knows_tokens = True
-    """Whether its tokens are the model's own."""
+    """Whether its tokens are the model's own; else replies enter as text."""
 
     def __init__(
         self, tokenizer: Any, context_length: int, system_prompt: str | None = None, model: str = "this model"
@@ -253,7 +253,7 @@ class PromptBuilder:
         reasoning: Reasoning = "",
     ) -> list[int]:
         arguments = self.thinking.arguments(reasoning)
-        written = [self.thinking.as_written(message.text, message.tokens) for message in said]
+        written = [self.knows_tokens and self.thinking.as_written(one.text, one.tokens) for one in said]
         spliced = [message for message, its in zip(said, written, strict=True) if its]
         marked = [self._message(one, MARK if its else None) for one, its in zip(said, written, strict=True)]
         ids = self._template(marked, tools, arguments)

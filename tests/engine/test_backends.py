@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.engine.backends import make_runner
-from hierchat.engine.latency import LatencyCurve, measure
+from hierchat.engine.latency import measure
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource

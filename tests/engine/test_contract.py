@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.draft_tree import DraftCost, FreeRows
+from hierchat.drafting.cost import DraftCost, FreeRows, LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import JointDrafter, Proposer
 from hierchat.drafting.source import Source
@@ -22,7 +22,6 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cuda.cuda_runner import REGIMES
 from hierchat.engine.draft_model import FewerTokens
 from hierchat.engine.engine import GenerationRequest
-from hierchat.engine.latency import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner

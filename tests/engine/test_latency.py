@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.engine.latency import PROBES, WIDEST, LatencyCurve, measure
+from hierchat.drafting.cost import WIDEST, LatencyCurve
+from hierchat.engine.latency import PROBES, measure
 from tests.testing.tiny import random_tokens, tiny_target
 
 Cost = Callable[[int, int], float]

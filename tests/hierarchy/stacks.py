@@ -12,12 +12,12 @@ import torch
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.engine.draft_model import CachedDraftModel, DraftedReply
-from hierchat.engine.latency import LatencyCurve
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy

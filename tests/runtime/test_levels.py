@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hierchat.drafting.cost import LatencyCurve
+
 # Before the cache moves, so that these are compiled once
 from hierchat.engine.draft_model import FewerTokens
-from hierchat.engine.latency import PROBES, LatencyCurve
+from hierchat.engine.latency import PROBES
 from hierchat.engine.runner import CachedSequence
 from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, Size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hierchat.checks.questions import Question
 from hierchat.config import GenerationSettings
-from hierchat.engine.latency import LatencyCurve
+from hierchat.drafting.cost import LatencyCurve
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.levels import Levels, LoadedLevel

@@ -154,7 +154,7 @@ class Scorer(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What drafts cost and are worth (draft_tree.DraftCost)."""
+    """What drafts cost and are worth (cost.DraftCost)."""
 
     most: int
     """Nodes of the tree, at most."""

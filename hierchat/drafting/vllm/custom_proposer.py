@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hierchat
+from hierchat.drafting.cost import RowCosts
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
 from hierchat.drafting.vllm import drafter_settings
-from hierchat.drafting.vllm.batch import Batch, RowCosts, TrackedReply
+from hierchat.drafting.vllm.batch import Batch, TrackedReply
 from hierchat.drafting.vllm.drafter_settings import PREFIX, DrafterSettingsError, asked
 from hierchat.drafting.vllm.user_state import (
     UserState,

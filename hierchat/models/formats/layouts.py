@@ -126,13 +126,13 @@ TWOS = np.uint32(0x03030303)
 
 @kernel
 def word(halves, at):  # type: ignore[no-untyped-def]
-    """The word at byte `at`, an even one, of uint16 `halves`."""
+    """Return the word at byte `at`, an even one, of uint16 `halves`."""
     return np.uint32(np.uint32(halves[at // 2]) | (np.uint32(halves[at // 2 + 1]) << np.uint32(16)))
 
 
 @kernel
 def any_word(halves, at):  # type: ignore[no-untyped-def]
-    """The same at any byte: blocks of MXFP4 have 17."""
+    """Return the word at any byte: blocks of MXFP4 have 17."""
     if at % 2 == 0:
         return word(halves, at)
     low, high = np.uint32(halves[at // 2]) >> np.uint32(8), np.uint32(halves[at // 2 + 2]) & np.uint32(0xFF)
@@ -147,7 +147,7 @@ def put(halves, at, value):  # type: ignore[no-untyped-def]
 
 @kernel
 def put_anywhere(halves, at, value):  # type: ignore[no-untyped-def]
-    """The same at any byte; an odd one's halves are zero where it goes."""
+    """Write a word to any byte; an odd one's halves are zero where it goes."""
     if at % 2 == 0:
         put(halves, at, value)
     else:
@@ -188,7 +188,7 @@ def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped
 
 @kernel
 def write(source, row, at, numbers, high, block, given):  # type: ignore[no-untyped-def]
-    """The way back; the row's bytes are zero before the first block is written."""
+    """Write eight words where `read` has them; the row's bytes are zero before the first block is written."""
     if source == NIBBLES:
         bits = np.uint32(0)
         for i in range(8):
@@ -249,7 +249,7 @@ def pack(bits, numbers, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def unpack(bits, words, out):  # type: ignore[no-untyped-def]
-    """The way back."""
+    """Take apart what `pack` packed."""
     if bits == 8:
         for i in range(8):
             out[i] = words[i]

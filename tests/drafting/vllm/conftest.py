@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.drafting.vllm.batch import WIDEST, RowCosts
+from hierchat.drafting.cost import WIDEST_BATCH, RowCosts
 from hierchat.drafting.vllm.custom_proposer import HierchatProposer
 from tests.drafting.vllm.fake_runner import Engine, config
 
@@ -36,7 +36,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monke
 @pytest.fixture
 def forwards_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a forward is taken to cost: how fast this machine is must not tell what is drafted."""
-    prices = [1000.0 + 20.0 * rows for rows in range(WIDEST)]
+    prices = [1000.0 + 20.0 * rows for rows in range(WIDEST_BATCH)]
     monkeypatch.setattr(RowCosts, "step_ms", lambda costs, context: prices)
 
 

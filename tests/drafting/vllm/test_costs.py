@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.vllm.batch import WIDEST, RowCosts
+from hierchat.drafting.cost import WIDEST_BATCH, RowCosts
 
 
 @given(
@@ -21,7 +21,7 @@ def test_costs_never_fall_whatever_was_seen(seen: list[tuple[int, float]], wides
     for rows, ms in seen:
         costs.note(rows, ms)
     table = costs.step_ms(0)
-    assert len(table) == min(max(widest, 2), WIDEST)
+    assert len(table) == min(max(widest, 2), WIDEST_BATCH)
     assert np.all(np.diff(table) >= 0)
     assert table[0] > 0
     assert np.isfinite(table).all()
