@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import inspect
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from hierchat.chat.reply_stream import reply_text
 from hierchat.config import GenerationSettings
-from hierchat.models.catalogue import ModelEntry
+from hierchat.models.catalogue import ModelEntry, nearest
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.models.progress import terminal_progress
 from hierchat.runtime.prompt import PromptMessage
@@ -36,10 +36,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> str:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> RequestError:
     """Return the error about a name that is none of `known`, with the nearest of them."""
-    names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names)}."
-    return RequestError(f"No {what} is called {name!r}. {hint}")
+    return RequestError(f"No {what} is called {name!r}. {nearest(name, known)}")
 
 
 MT_BENCH = frozenset(
@@ -106,7 +103,7 @@ def _question(number: int, said: Any) -> Question:
 
 
 def spread(questions: Sequence[Question], limit: int | None = None) -> list[Question]:
-    """One question of each group in turn, and of each category within a group, so that any beginning of the list,
+    """Take one question of each group in turn, and of each category within a group, so that any beginning of the list,
     such as its first `limit`, holds about equally many of each."""
     groups: dict[str, list[Question]] = {}
     for question in _in_turn(questions, [question.category for question in questions]):
@@ -217,14 +214,8 @@ def _source(module: str) -> str:
 def _beginning(text: str, tokens: int, length: Length) -> str:
     """Return as many whole lines as have at most so many tokens."""
     lines = text.splitlines(keepends=True)
-    low, high = 0, len(lines)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if length("".join(lines[:middle])) <= tokens:
-            low = middle
-        else:
-            high = middle - 1
-    return "".join(lines[:low])
+    counts = range(1, len(lines) + 1)
+    return "".join(lines[: bisect_right(counts, tokens, key=lambda count: length("".join(lines[:count])))])
 
 
 class Dialogue:

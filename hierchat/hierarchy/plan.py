@@ -105,24 +105,6 @@ class LevelStack:
         return found
 
 
-def gain(acceptance: float, drafts: int) -> float:
-    """Compute the tokens that a forward over `drafts` drafts brings on average: (1 - a^(T + 1)) / (1 - a)."""
-    if acceptance >= 1.0:
-        return drafts + 1.0
-    return float((1.0 - acceptance ** (drafts + 1)) / (1.0 - acceptance))
-
-
-def by_recurrence(stack: LevelStack, plan: Plan) -> float:
-    """Compute milliseconds per token, L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), from the lowest level up, as if drafts
-    were exactly as long as asked for."""
-    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
-    latency = lowest.ms / lowest.brings.tokens
-    for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
-        accepted = stack.acceptance[below][above].overall
-        latency = (length * latency + stack.cost(above, length + 1)) / gain(accepted, length)
-    return latency
-
-
 def by_renewal(stack: LevelStack, plan: Plan) -> float:
     """Compute the time per forward of the target, with all that lies below it, over the tokens that it brings: exact
     where tokens are accepted independently given how they came about. A draft ends with the forward that makes it long
@@ -162,7 +144,9 @@ def best_plan(stack: LevelStack, most: int = MOST) -> Found:
 
 
 def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[Found]:
-    """Find the best few plans by the recurrence, of different levels each; the first is the best of all.
+    """Find the best few plans by the recurrence L_j = (T L_i + c_j(T + 1)) / g(a_ij, T), as if drafts were exactly as
+    long as asked for, of different levels each; the first is the best of all. g, the tokens that a forward over T
+    drafts brings on average, is 1 + a + ... + a^T.
 
     A level's latency is affine and increasing in that of the level below: so its best plans are made of best plans of
     lower levels, a shortest path in a graph whose edges have a gain and a cost."""
@@ -172,7 +156,7 @@ def shortest_paths(stack: LevelStack, most: int = MOST, few: int = FEW) -> list[
         alone = [Plan((above,))]
         if above < len(stack.retrieval_levels) and stack.retrieval_levels[above] is not None:
             alone.append(Plan((above,), (), retrieval=True))
-        found = [Found(plan, by_recurrence(stack, plan)) for plan in alone]
+        found = [Found(plan, by_renewal(stack, plan)) for plan in alone]
         costs = np.array([stack.cost(above, size + 1) for size in range(1, most + 1)])
         for below in range(above):
             accepted = stack.acceptance[below][above].overall

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
@@ -348,10 +348,7 @@ class Catalogue(_Strict):
         name = name or self.default
         if name in self.models:
             return self.models[name]
-        lower = {known.lower(): known for known in self.models}
-        near = [lower[n] for n in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(self.models)}."
-        raise UnknownModelError(f"No model is called {name!r}. {hint}")
+        raise UnknownModelError(f"No model is called {name!r}. {nearest(name, self.models)}")
 
     def name_of(self, source: ModelSource) -> str:
         """Name the model that comes from this place, with a GPU or without; empty where none does."""
@@ -361,6 +358,13 @@ class Catalogue(_Strict):
             if source.place in (entry.source.place, entry.cpu.place if entry.cpu else None)
         )
         return next(found, "")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask whether one of the names was meant that are nearest to another one; list all where none is near."""
+    lower = {one.lower(): one for one in known}
+    near = [lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
+    return f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(lower.values())}."
 
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:

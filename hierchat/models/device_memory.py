@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from dataclasses import dataclass
 
 import psutil
 
@@ -87,26 +88,54 @@ def require_free(needed: int, what: str) -> None:
         )
 
 
-def bytes_needed(size: Size, dtype: str, quantisation: Quantisation, context_length: int) -> int:
-    """Count weights, key-value slots for the whole context, and 15 % to spare. `dtype` is not 'auto'."""
-    return int(_SPARE * (_weights(size, dtype, quantisation) + context_length * size.slot * _WIDTHS[dtype]))
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """Bytes of memory that a model takes: its weights, those of each position, and `spare` for buffers and programs,
+    all of it times `factor`."""
+
+    weights: float
+    position: float
+    spare: int = 0
+    factor: float = 1.0
+
+    def total(self, positions: int) -> int:
+        """Return the bytes with so many positions."""
+        return int(self.factor * (self.weights + positions * self.position) + self.spare)
+
+    def positions_in(self, free: int) -> int:
+        """Count the positions for which so many bytes suffice, in steps of 256; 0 where fewer than 512 do."""
+        left = (free - self.spare) / self.factor - self.weights
+        positions = int(left / self.position) // 256 * 256 if self.position else 0
+        return positions if positions >= 512 else 0
+
+
+def needs_of(size: Size, dtype: str, quantisation: Quantisation) -> MemoryNeeds:
+    """Return what a model needs through transformers, and 15 % to spare. `dtype` is not 'auto'."""
+    width = _WIDTHS[dtype]
+    inner = (size.parameters - size.embeddings) * _QUANTISED.get(quantisation, width)
+    return MemoryNeeds(size.embeddings * width + inner, size.slot * width, factor=_SPARE)
+
+
+def needs_of_blocks(weights: int, slot: int, *, modules: bool = False) -> MemoryNeeds:
+    """Return what a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`: of
+    transformers, over our kernels; keys and values are floats there."""
+    each, spare = (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
+    return MemoryNeeds(weights, slot * each, spare)
 
 
 def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
     """Raises DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
     bytes that will be free, too."""
     dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
-    needed = bytes_needed(size, dtype, entry.quantisation, context_length)
-    if needed <= free:
+    needs = needs_of(size, dtype, entry.quantisation)
+    if (needed := needs.total(context_length)) <= free:
         return
     fits = []
     for quantisation in ("int8", "nf4"):
-        smaller = bytes_needed(size, dtype, quantisation, context_length)
+        smaller = needs_of(size, dtype, quantisation).total(context_length)
         if entry.quantisation == "none" and smaller <= free:
             fits.append(f"this model with `quantisation: {quantisation}` ({gigabytes(smaller)})")
-    left = free / _SPARE - _weights(size, dtype, entry.quantisation)
-    positions = int(left / (size.slot * _WIDTHS[dtype])) // 256 * 256 if size.slot else 0
-    if positions >= 512:
+    if positions := needs.positions_in(free):
         fits.append(f"this model with `context_length: {positions}`")
     fits += [
         f"{other.name} ({gigabytes(other_needs)})"
@@ -122,46 +151,20 @@ def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str,
     )
 
 
-def blocks_needed(weights: int, slot: int, context_length: int, *, modules: bool = False) -> int:
-    """Return the bytes that a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`: of
-    transformers, over our kernels; keys and values are floats there."""
-    each, spare = _beside_blocks(modules)
-    return int(weights + context_length * slot * each + spare)
-
-
-def blocks_fit(weights: int, slot: int, context_length: int, held: int = 0, *, modules: bool = False) -> bool:
-    """Tell whether such a model fits now. `held`: bytes that will be free, too."""
-    return blocks_needed(weights, slot, context_length, modules=modules) <= free_memory("cpu") + held
-
-
-def require_blocks_fit(
-    name: str, weights: int, slot: int, context_length: int, held: int = 0, *, modules: bool = False
-) -> None:
-    """Raises DoesNotFitError when such a model does not fit. `held`: bytes that will be free, too."""
-    if blocks_fit(weights, slot, context_length, held, modules=modules):
+def require_blocks_fit(name: str, needs: MemoryNeeds, context_length: int, held: int = 0) -> None:
+    """Raises DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
+    needed, free = needs.total(context_length), free_memory("cpu") + held
+    if needed <= free:
         return
-    needed = blocks_needed(weights, slot, context_length, modules=modules)
-    free = free_memory("cpu") + held
-    each, spare = _beside_blocks(modules)
-    positions = int((free - weights - spare) / (slot * each)) // 256 * 256 if slot else 0
-    hint = f"`context_length: {positions}` would fit." if positions >= 512 else "Choose a smaller model."
+    positions = needs.positions_in(free)
+    hint = f"`context_length: {positions}` would fit." if positions else "Choose a smaller model."
     raise DoesNotFitError(
         f"{name} needs about {gigabytes(needed)} of memory ({context_length} positions), and "
         f"{gigabytes(free)} are free. {hint}"
     )
 
 
-def _beside_blocks(modules: bool) -> tuple[float, int]:
-    """Return the bytes of a key or value, and what a model in blocks takes besides."""
-    return (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
-
-
-def _weights(size: Size, dtype: str, quantisation: Quantisation) -> float:
-    width = _WIDTHS[dtype]
-    inner = size.parameters - size.embeddings
-    return size.embeddings * width + inner * _QUANTISED.get(quantisation, width)
-
-
 def entry_needs(entry: ModelEntry, size: Size, device: str) -> int:
     """Return the bytes that a model needs as its entry says, through transformers."""
-    return bytes_needed(size, dtype_on(entry.dtype, device), entry.quantisation, entry.context_length or 4096)
+    needs = needs_of(size, dtype_on(entry.dtype, device), entry.quantisation)
+    return needs.total(entry.context_length or 4096)

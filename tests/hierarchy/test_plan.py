@@ -16,7 +16,6 @@ from hierchat.hierarchy.plan import (
     TokenAcceptance,
     Yield,
     best_plan,
-    by_recurrence,
     by_renewal,
     shortest_paths,
 )
@@ -63,6 +62,16 @@ def all_plans(stack: LevelStack, most: int) -> Iterator[Plan]:
                 yield Plan((*below, target), blocks)
                 if stack.retrieval_levels:
                     yield Plan((*below, target), blocks, retrieval=True)
+
+
+def by_recurrence(stack: LevelStack, plan: Plan) -> float:
+    """Milliseconds per token if drafts were exactly as long as asked for."""
+    lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
+    latency = lowest.ms / lowest.brings.tokens
+    for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
+        gain = sum(stack.acceptance[below][above].overall ** n for n in range(length + 1))
+        latency = (length * latency + stack.cost(above, length + 1)) / gain
+    return latency
 
 
 class Simulation:

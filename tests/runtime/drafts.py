@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
-from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
 from hierchat.runtime.levels import Levels
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
@@ -106,7 +106,7 @@ def damaged_list(folder: Path) -> None:
 
 
 def list_of_another(folder: Path) -> None:
-    write_known(distilled(folder), KNOWN[:-1])
+    np.save(distilled(folder) / KNOWN_TOKENS_FILE, KNOWN[:-1])
 
 
 def no_list(folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hierchat.drafting.cost import LatencyCurve
@@ -17,7 +18,7 @@ from hierchat.engine.latency import PROBES
 from hierchat.engine.runner import CachedSequence
 from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, Size
-from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE, write_known
+from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
 from hierchat.runtime.levels import Levels
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
@@ -84,7 +85,7 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     save(tmp_path / "small", model())
     save(tmp_path / "stranger", model(2, seed=1))
     save(tmp_path / "slow", model(LAYERS))
-    write_known(distilled(tmp_path / "distilled"), KNOWN)
+    np.save(distilled(tmp_path / "distilled") / KNOWN_TOKENS_FILE, KNOWN)
     for name, (make, _) in BROKEN.items():
         make(tmp_path / name)
     models = catalogue(tmp_path, "stranger", "slow", "small", "distilled", *BROKEN, "absent", "large")
@@ -123,7 +124,7 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_distilled_draft_below_blocks(tmp_path: Path) -> None:
-    write_known(distilled(tmp_path / "small"), KNOWN)
+    np.save(distilled(tmp_path / "small") / KNOWN_TOKENS_FILE, KNOWN)
     _, levels = slot(catalogue(tmp_path, "small", blocks=8))
     assert levels.hierarchy.names == ("small", "target")
     assert isinstance(levels.sequences[0], FewerTokens)

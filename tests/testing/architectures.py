@@ -239,7 +239,9 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
     config, state, said = model.config, tensors_of(model), model.config.to_dict()
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
-    kind = {"mistral": "llama", "olmo3": "olmo2"}.get(config.model_type, architecture.gguf)
+    kind = {"mistral": "llama", "olmo3": "olmo2"}.get(
+        config.model_type, architecture.gguf or architecture.model_type
+    )
     writer = gguf.GGUFWriter(path, kind)
     writer.add_name(config.model_type)
     writer.add_block_count(config.num_hidden_layers)

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 
 class Name(NamedTuple):
-    """A tensor's name in both. In the tables below, without its layer and without "weight" or "bias"."""
+    """A tensor's name in transformers and in GGUF files. In the tables below, without its layer and without "weight" or "bias"."""
 
     transformers: str
     gguf: str
 
     def of(self, layer: int, kind: str = "weight") -> Name:
-        """The whole name in a layer; `kind`: "weight" or "bias"."""
+        """Return the whole name in a layer; `kind`: "weight" or "bias"."""
         return Name(f"model.layers.{layer}.{self.transformers}.{kind}", f"blk.{layer}.{self.gguf}.{kind}")
 
 
@@ -118,7 +118,7 @@ ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
 class Architecture:
     """A decoder of MATRICES, a gated activation, RMSNorm and rotary positions, and what of it others do otherwise.
 
-    `model_type` is transformers' name, `gguf` that of GGUF files. `norms`: the norms of a layer, by the names of a
+    `model_type` is transformers' name, `gguf` that of GGUF files, where it is another. `norms`: the norms of a layer, by the names of a
     BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
     `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
     other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
@@ -140,8 +140,8 @@ class Architecture:
     """
 
     model_type: str
-    gguf: str
     norms: Mapping[str, Name]
+    gguf: str = ""
     matrices: Mapping[str, Name] = field(default_factory=lambda: MATRICES)
     inner: str = "intermediate_size"
     experts_beside_mlp: Mapping[str, Name] = field(default_factory=dict)
@@ -188,7 +188,6 @@ _POST_ATTENTION_NORMS = NORMS | {"inner_norms": Name("post_attention_layernorm",
 # EXAONE 4: norms as in OLMo 2, but of each head; where layers have windows, those without have no rotary positions
 EXAONE4 = Architecture(
     model_type="exaone4",
-    gguf="exaone4",
     norms=NORMS_AFTER | QUERY_KEY_NORMS,
     window=True,
     full_every=4,
@@ -197,7 +196,6 @@ EXAONE4 = Architecture(
 # Gemma 2: norms around attention and gate, windows over every second layer, soft caps of scores and logits
 GEMMA2 = Architecture(
     model_type="gemma2",
-    gguf="gemma2",
     norms=SANDWICH_NORMS,
     norm_offset=1.0,
     scaled_embedding=True,
@@ -233,7 +231,6 @@ GEMMA4 = replace(
 # GLM 4 (0414): norms around attention and gate, one matrix for gate and up, half of each head rotated
 GLM4 = Architecture(
     model_type="glm4",
-    gguf="glm4",
     norms={
         "attention_norms": Name("input_layernorm", "attn_norm"),
         "after_attention_norms": Name("post_self_attn_layernorm", "post_attention_norm"),
@@ -261,17 +258,16 @@ GPT_OSS = Architecture(
     rope_base=150_000.0,
 )
 # Llama 2 and 3, and what is built like them: SmolLM2, TinyLlama, Mistral in GGUF files
-LLAMA = Architecture(model_type="llama", gguf="llama", norms=NORMS, gguf_interleaved_rope=True)
+LLAMA = Architecture(model_type="llama", norms=NORMS, gguf_interleaved_rope=True)
 # Granite 3: Llama with multipliers, which config.json gives
-GRANITE = replace(LLAMA, model_type="granite", gguf="granite")
+GRANITE = replace(LLAMA, model_type="granite")
 # Mistral: Llama, in some versions with a sliding window over all layers
-MISTRAL = Architecture(model_type="mistral", gguf="mistral", norms=NORMS, window=True)
+MISTRAL = Architecture(model_type="mistral", norms=NORMS, window=True)
 # Ministral 3: Mistral with YaRN, and queries that grow with their position; GGUF files call it Mistral 3
 MISTRAL3 = replace(LLAMA, model_type="ministral3", gguf="mistral3", window=True, rope_base=1_000_000.0)
 # Mixtral, as safetensors: Llama with routed experts; its GGUF files call themselves Llama's
 MIXTRAL = Architecture(
     model_type="mixtral",
-    gguf="mixtral",
     norms=NORMS,
     matrices=MATRICES
     | {
@@ -284,12 +280,11 @@ MIXTRAL = Architecture(
     rope_base=1_000_000.0,
 )
 # OLMo 2: norms behind attention and gate only, and norms of all queries and all keys together
-OLMO2 = Architecture(model_type="olmo2", gguf="olmo2", norms=NORMS_AFTER | QUERY_KEY_NORMS)
+OLMO2 = Architecture(model_type="olmo2", norms=NORMS_AFTER | QUERY_KEY_NORMS)
 # OLMo 3, which GGUF files call OLMo 2: windows over three layers of four, whose rotary positions are not scaled
 OLMO3 = replace(
     OLMO2,
     model_type="olmo3",
-    gguf="olmo3",
     window=True,
     full_every=4,
     rope_base=500_000.0,
@@ -298,7 +293,6 @@ OLMO3 = replace(
 # Phi-3, Phi-4 and Phi-4-mini: Llama with one matrix for queries, keys and values, and one for gate and up
 PHI3 = Architecture(
     model_type="phi3",
-    gguf="phi3",
     norms=NORMS,
     matrices=MATRICES
     | dict.fromkeys("qkv", Name("self_attn.qkv_proj", "attn_qkv"))
@@ -306,9 +300,9 @@ PHI3 = Architecture(
     window=True,
 )
 # Qwen2 and Qwen2.5: Llama with biases of queries, keys and values
-QWEN2 = Architecture(model_type="qwen2", gguf="qwen2", norms=NORMS, biases=("q", "k", "v"))
+QWEN2 = Architecture(model_type="qwen2", norms=NORMS, biases=("q", "k", "v"))
 # Qwen3: Llama with norms of each head's queries and keys
-QWEN3 = Architecture(model_type="qwen3", gguf="qwen3", norms=NORMS | QUERY_KEY_NORMS)
+QWEN3 = Architecture(model_type="qwen3", norms=NORMS | QUERY_KEY_NORMS)
 # Qwen3 with routed experts in every layer, such as Qwen3-Coder 30B-A3B
 QWEN3MOE = replace(
     QWEN3,
@@ -320,13 +314,12 @@ QWEN3MOE = replace(
 # Seed-OSS: Llama with biases of queries, keys and values
 SEED_OSS = Architecture(
     model_type="seed_oss",
-    gguf="seed_oss",
     norms=_POST_ATTENTION_NORMS,
     biases=("q", "k", "v"),
     optional_biases=True,
 )
 # SmolLM3: Llama, one layer of four without rotary positions
-SMOLLM3 = replace(LLAMA, model_type="smollm3", gguf="smollm3", rope_base=2_000_000.0, unrotated_every=4)
+SMOLLM3 = replace(LLAMA, model_type="smollm3", rope_base=2_000_000.0, unrotated_every=4)
 
 _ALL = (
     EXAONE4, GEMMA2, GEMMA3, GEMMA4, GLM4, GPT_OSS, GRANITE, LLAMA, MISTRAL, MISTRAL3, MIXTRAL, OLMO2, OLMO3, PHI3,
@@ -334,7 +327,7 @@ _ALL = (
 )  # fmt: skip
 ARCHITECTURES = {architecture.model_type: architecture for architecture in _ALL}
 """Architectures by transformers' name."""
-GGUF_ARCHITECTURES = {architecture.gguf: architecture for architecture in _ALL}
+GGUF_ARCHITECTURES = {architecture.gguf or architecture.model_type: architecture for architecture in _ALL}
 """Architectures by the name in GGUF files."""
 
 

@@ -146,27 +146,16 @@ def tensors(architecture: Architecture, config: Mapping[str, Any]) -> Iterator[N
 
 # Sizes of a decoder, as its config.json gives them.
 _MOST = {
-    "altup_num_inputs": 2**6,
-    "global_head_dim": 2**14,
-    "head_dim": 2**14,
-    "hidden_size": 2**17,
-    "hidden_size_per_layer_input": 2**17,
-    "intermediate_size": 2**20,
-    "max_position_embeddings": 2**31,
-    "moe_intermediate_size": 2**20,
-    "n_routed_experts": 2**14,
-    "num_attention_heads": 2**12,
-    "num_experts": 2**14,
-    "num_experts_per_tok": 2**14,
-    "num_global_key_value_heads": 2**12,
-    "num_hidden_layers": 2**10,
-    "num_key_value_heads": 2**12,
-    "num_kv_shared_layers": 2**10,
-    "num_local_experts": 2**14,
-    "original_max_position_embeddings": 2**31,
-    "top_k_experts": 2**14,
-    "vocab_size": 2**24,
-    "vocab_size_per_layer_input": 2**24,
+    **dict.fromkeys(("altup_num_inputs",), 2**6),
+    **dict.fromkeys(("num_hidden_layers", "num_kv_shared_layers"), 2**10),
+    **dict.fromkeys(("num_attention_heads", "num_global_key_value_heads", "num_key_value_heads"), 2**12),
+    **dict.fromkeys(("global_head_dim", "head_dim"), 2**14),
+    **dict.fromkeys(("n_routed_experts", "num_experts", "num_local_experts"), 2**14),
+    **dict.fromkeys(("num_experts_per_tok", "top_k_experts"), 2**14),
+    **dict.fromkeys(("hidden_size", "hidden_size_per_layer_input"), 2**17),
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size"), 2**20),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 2**24),
+    **dict.fromkeys(("max_position_embeddings", "original_max_position_embeddings"), 2**31),
 }
 """Far above those of the largest models. A file may say more, to have somebody count to it or take as much memory."""
 _LEAST = {"hidden_size": 1, "num_hidden_layers": 1, "vocab_size": 1}

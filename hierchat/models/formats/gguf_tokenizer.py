@@ -97,11 +97,13 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
     require_bounded_tokens(gguf, values)
     said = {key.removeprefix(_PREFIX): value for key, value in values.items() if key.startswith(_PREFIX)}
     try:
-        named = {name: _token(said, f"{key}_token_id") for name, key in _NAMED.items()}
+        named = {
+            name: said["tokens"][said[f"{key}_token_id"]] if f"{key}_token_id" in said else None
+            for name, key in _NAMED.items()
+        }
         if scored := values.get("general.architecture") == SCORED:
             said["merges"] = _merges_by_score(said)
-        by_characters = scored or said.get("model") == "gemma4"
-        tokenizer = _of_characters(said, named) if by_characters else _build(said, named)
+        tokenizer = _build(said, named, by_characters=scored or said.get("model") == "gemma4")
     except Exception:  # the tokenizers library raises nothing more exact; transformers says what is wrong
         return False
     if tokenizer is None:
@@ -114,40 +116,47 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
     return True
 
 
-def _build(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
+def _build(said: dict[str, Any], named: dict[str, str | None], *, by_characters: bool) -> Tokenizer | None:
+    """Build one of bytes, or Gemma's kind: there spaces are a character of their own, and what no token has becomes
+    bytes."""
     tokens, split = said["tokens"], said.get("pre")
-    if said.get("model") != "gpt2" or split not in SPLITS:
+    if said.get("add_space_prefix") if by_characters else said.get("model") != "gpt2" or split not in SPLITS:
         return None
-    types = said.get("token_type") or []
-    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    alphabet = set(bytes_only.alphabet())
-    spelled = [
-        token if set(token) <= alphabet else bytes_only.pre_tokenize_str(token)[0][0] for token in tokens
-    ]
     merges = [tuple(merge.split(" ")) for merge in said["merges"]]
-    vocabulary = {token: number for number, token in enumerate(spelled)}
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocabulary,
-            merges,
-            continuing_subword_prefix="",
-            end_of_word_suffix="",
-            fuse_unk=False,
-            ignore_merges=split in WHOLE_WORDS,
+    by_type = list(zip(tokens, said.get("token_type") or [], strict=False))
+    control = [token for token, kind in by_type if kind == _CONTROL]
+    needed = [token for token in named.values() if token is not None]
+    if by_characters:
+        vocabulary = {token: number for number, token in enumerate(tokens)}
+        model = models.BPE(
+            vocabulary, merges, unk_token=named["unk_token"], fuse_unk=True, byte_fallback=True
         )
-    )
-    by_type = list(zip(tokens, types, strict=False))
-    # A control token that is not spelled as bytes are is none: files mark some by mistake
-    control = [token for token, kind in by_type if kind == _CONTROL and set(token) <= alphabet]
-    if not {token for token in named.values() if token is not None} <= set(control):
-        return None
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+        control = list(dict.fromkeys([*control, *needed]))
+    else:
+        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        alphabet = set(bytes_only.alphabet())
+        spelled = [
+            token if set(token) <= alphabet else bytes_only.pre_tokenize_str(token)[0][0] for token in tokens
+        ]
+        vocabulary = {token: number for number, token in enumerate(spelled)}
+        affixes = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
+        whole = split in WHOLE_WORDS
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges, **affixes, fuse_unk=False, ignore_merges=whole))
+        tokenizer.normalizer = normalizers.NFC() if split in COMPOSED else None
+        tokenizer.pre_tokenizer = _splitter(SPLITS[split], bytes_only)
+        tokenizer.decoder = decoders.ByteLevel()
+        # A control token that is not spelled as bytes are is none: files mark some by mistake
+        control = [token for token in control if set(token) <= alphabet]
+        if not set(needed) <= set(control):
+            return None
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     plain = [token for token, kind in by_type if kind == _USER_DEFINED and token in vocabulary]
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
-    if split in COMPOSED:
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = _splitter(SPLITS[split], bytes_only)
-    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = _around(tokenizer, said, named)
     return tokenizer
 
@@ -163,30 +172,6 @@ def _splitter(
     patterns = (pattern,) if isinstance(pattern, str) else pattern
     splits = [pre_tokenizers.Split(Regex(one), "isolated") for one in patterns]
     return pre_tokenizers.Sequence([*splits, bytes_only])
-
-
-def _of_characters(said: dict[str, Any], named: dict[str, str | None]) -> Tokenizer | None:
-    """Build Gemma's kind: spaces are a character of their own, and what no token has becomes bytes."""
-    if said.get("add_space_prefix"):
-        return None
-    tokens, types = said["tokens"], said.get("token_type") or []
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    merges = [tuple(merge.split(" ")) for merge in said["merges"]]
-    tokenizer = Tokenizer(
-        models.BPE(vocabulary, merges, unk_token=named["unk_token"], fuse_unk=True, byte_fallback=True)
-    )
-    by_type = list(zip(tokens, types, strict=False))
-    control = [token for token, kind in by_type if kind == _CONTROL]
-    special = dict.fromkeys([*control, *(token for token in named.values() if token is not None)])
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
-    plain = [token for token, kind in by_type if kind == _USER_DEFINED]
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in plain])
-    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
-    tokenizer.post_processor = _around(tokenizer, said, named)
-    return tokenizer
 
 
 def _merges_by_score(said: dict[str, Any]) -> list[str]:
@@ -205,10 +190,6 @@ def _merges_by_score(said: dict[str, Any]) -> list[str]:
         if token[:at] in normal and token[at:] in normal
     ]
     return [merge for *_, merge in sorted(found)]
-
-
-def _token(said: dict[str, Any], key: str) -> str | None:
-    return said["tokens"][said[key]] if key in said else None
 
 
 def _around(

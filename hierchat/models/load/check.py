@@ -13,10 +13,9 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.device_memory import (
     best_device,
-    blocks_fit,
-    blocks_needed,
     entry_needs,
     free_memory,
+    needs_of_blocks,
     require_blocks_fit,
     require_fit,
     total_memory,
@@ -155,9 +154,10 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
     if backend != "float32":
         known = weight_bytes(entry, device) or least
         least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
-    if not blocks_fit(least, size.slot, entry.context_length or 0, held, modules=modules):
-        context = entry.context_length or CONTEXT
-        require_blocks_fit(entry.name, weights or least, size.slot, context, held, modules=modules)
+    needs = needs_of_blocks(least, size.slot, modules=modules)
+    if needs.total(entry.context_length or 0) > free_memory("cpu") + held:
+        needs = needs_of_blocks(weights or least, size.slot, modules=modules)
+        require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
 
 
 def _config(entry: ModelEntry, folder: Path, engine: bool) -> Mapping[str, Any]:
@@ -261,8 +261,8 @@ def memory_needed(
         return entry_needs(entry, size, device) if size else None
     if not (weights := _weights_in_blocks(entry, device, None, weights)):
         return None
-    slot, context = size.slot if size else 0, entry.context_length or CONTEXT
-    return blocks_needed(weights, slot, context, modules=through_modules(entry))
+    needs = needs_of_blocks(weights, size.slot if size else 0, modules=through_modules(entry))
+    return needs.total(entry.context_length or CONTEXT)
 
 
 def _weights_in_blocks(

@@ -11,7 +11,7 @@ from typing import Any
 
 from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import Backend, ModelEntry
-from hierchat.models.device_memory import best_device, require_blocks_fit
+from hierchat.models.device_memory import best_device, needs_of_blocks, require_blocks_fit
 from hierchat.models.fetch.bring import get_blocks
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import MODEL_FILE, model_mapped_bytes, read_model
@@ -76,7 +76,7 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
         weights, slot = file.stat().st_size - model_mapped_bytes(file), slot_size(config)
     if floats and entry.size:  # both, for a moment
         weights += FLOAT_BYTES * (entry.size.parameters - entry.size.looked_up)
-    require_blocks_fit(entry.name, weights, slot, context_length, modules=through_modules)
+    require_blocks_fit(entry.name, needs_of_blocks(weights, slot, modules=through_modules), context_length)
     progress(Progress("loading", 0, None, entry.name))
     tokenizer = read_tokenizer(folder)
     model: Any

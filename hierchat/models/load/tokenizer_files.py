@@ -187,8 +187,3 @@ def read_known(folder: Path) -> NDArray[np.int64] | None:
     if not numbers or known[0] < 0 or (np.diff(known) <= 0).any():
         raise BrokenFileError(f"{file} is no list of tokens. Distil the draft again.")
     return known
-
-
-def write_known(folder: Path, known: NDArray[np.int64]) -> None:
-    """Write which tokens a draft model knows, in rising order."""
-    np.save(folder / KNOWN_TOKENS_FILE, known)
