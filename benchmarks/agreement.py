@@ -18,7 +18,7 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.runner import CachedSequence
 from hierchat.models.catalogue import Activations, read_catalogue
-from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.load_model import load_torch
 from hierchat.models.progress import terminal_progress
 from hierchat.runtime.loading import LoadOptions, load_served_model
 

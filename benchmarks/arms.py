@@ -23,8 +23,7 @@ from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.hierarchy.plan import MOST, Plan, by_renewal
-from hierchat.runtime.drafters import Memory, reply_drafter, with_models
-from hierchat.runtime.levels import Levels
+from hierchat.runtime.drafters import Levels, Memory, reply_drafter, with_models
 from hierchat.runtime.served_model import ServedModel
 
 

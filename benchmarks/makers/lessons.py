@@ -34,8 +34,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Places,
     make_growth,
 )
-from hierchat.drafting.source import Context, Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.source import TOP, Context, Source, Successors
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.load.tokenizer_files import load_tokenizer
 from hierchat.runtime.drafters import statistics_sources

@@ -32,8 +32,7 @@ from hierchat.engine.generation import (
 )
 from hierchat.engine.runner import Runner
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.load.load_model import load_blocks
-from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.load_model import LoadedModel, load_blocks
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong, PromptBuilder, PromptMessage
 from hierchat.texts.corpora import SUFFIX, seeds_dir

@@ -17,8 +17,8 @@ from hierchat.engine.engine import TARGET, Step
 from hierchat.engine.verification import TokenLogprob
 from hierchat.hierarchy.hierarchical_drafter import HierarchicalDrafter
 from hierchat.reasoning import split_reasoning
+from hierchat.runtime.drafters import LeftOut
 from hierchat.runtime.history_index import Histories
-from hierchat.runtime.levels import LeftOut
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import NewTurn, SourceCount, TurnFigures
 

@@ -109,7 +109,7 @@ def learn_command(
     from hierchat.chat.idle_generation import Writer
     from hierchat.chat.prompts import waiting_scripts
     from hierchat.models.catalogue import read_catalogue
-    from hierchat.models.load.loaded_model import makers_sampling
+    from hierchat.models.load.load_model import makers_sampling
     from hierchat.models.progress import terminal_progress
     from hierchat.runtime.loading import LoadOptions, load_served_model
     from hierchat.runtime.model_slot import PLACES

@@ -26,8 +26,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Scorer,
     make_growth,
 )
-from hierchat.drafting.source import Context, Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.source import TOP, Context, Source, Successors
 from hierchat.drafting.suffix_index import Arrays
 
 WIDTH = 12

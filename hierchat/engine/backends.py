@@ -13,7 +13,7 @@ from hierchat.engine import fallback
 from hierchat.engine.fallback import INEXACT, Implementation, NoImplementation, NotRight, Selected, within
 from hierchat.engine.runner import Runner
 from hierchat.models.formats.block_model import BlockModel
-from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, Progress, Report, UnsupportedError, silent
 from hierchat.models.runnable import graphed, slotted
 
@@ -65,7 +65,7 @@ def select_implementation(
             activations=loaded.activations,
         )
         return Selected(runner, "kernels")
-    from hierchat.models.load.load_torch import BlockModule
+    from hierchat.models.load.load_model import BlockModule
 
     if isinstance(loaded.model, BlockModule):
         from hierchat.engine.torch.block_linear import over_blocks

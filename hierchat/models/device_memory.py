@@ -151,11 +151,16 @@ def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str,
     )
 
 
+def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0) -> bool:
+    """Tell whether a model in blocks fits now. `held`: bytes that will be free, too."""
+    return needs.total(context_length) <= free_memory("cpu") + held
+
+
 def require_blocks_fit(name: str, needs: MemoryNeeds, context_length: int, held: int = 0) -> None:
     """Raises DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
-    needed, free = needs.total(context_length), free_memory("cpu") + held
-    if needed <= free:
+    if blocks_fit(needs, context_length, held):
         return
+    needed, free = needs.total(context_length), free_memory("cpu") + held
     positions = needs.positions_in(free)
     hint = f"`context_length: {positions}` would fit." if positions else "Choose a smaller model."
     raise DoesNotFitError(

@@ -23,7 +23,7 @@ from hierchat.models.catalogue import Backend, ModelEntry
 from hierchat.models.device_memory import dtype_on
 from hierchat.models.fetch.bring import block_bytes
 from hierchat.models.load.check import by_engine
-from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.load_model import LoadedModel
 from hierchat.store import StoreError
 from hierchat.store.history import LearnedValues
 

@@ -20,8 +20,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.cost import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing import kernel as drafting_kernel
-from hierchat.drafting.source import Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.engine.cpu.forward import cores
 from hierchat.engine.cpu.llvm import is_compiled
 from hierchat.engine.sampling.sampler import top_tokens

@@ -24,8 +24,7 @@ from hierchat.models.progress import DeviceError, Progress, Report, UnsupportedE
 from hierchat.runtime.costs import machine_name, measure_costs
 from hierchat.runtime.prompt import Chat, PromptBuilder, PromptMessage, Tools, joined
 from hierchat.runtime.served_model import ServedModel
-from hierchat.runtime.template import ChatTemplate, TemplateStopped
-from hierchat.runtime.thinking import ThinkingFormat
+from hierchat.runtime.template import ChatTemplate, TemplateStopped, ThinkingFormat
 from hierchat.store.history import LearnedValues
 
 
@@ -64,9 +63,8 @@ def load_served_model(
     from hierchat.engine.backends import remark, select_implementation
     from hierchat.engine.sampling.grammar import Grammars
     from hierchat.models.load.load_model import load
-    from hierchat.runtime.drafters import warm_up
+    from hierchat.runtime.drafters import load_levels, warm_up
     from hierchat.runtime.kernels import DRAFTING, ENGINE, Compiling, is_drafting_compiled
-    from hierchat.runtime.levels import load_levels
     from hierchat.texts.corpora import statistics
 
     device, implementation = options.device or best_device(), options.implementation

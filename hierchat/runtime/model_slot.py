@@ -18,7 +18,7 @@ from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
 from hierchat.models.load.check import require_runnable
-from hierchat.models.load.loaded_model import makers_sampling
+from hierchat.models.load.load_model import makers_sampling
 from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import ModelError, Phase, Progress, Report, silent
 from hierchat.runtime.loading import LoadOptions, load_remote, load_served_model, require_template

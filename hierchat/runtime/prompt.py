@@ -13,8 +13,7 @@ from typing import Any
 
 from hierchat.config import Reasoning
 from hierchat.reasoning import split_reasoning
-from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused
-from hierchat.runtime.thinking import ThinkingFormat
+from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused, ThinkingFormat
 
 MARK = "hierchatreplygoeshere"
 """Stands for a reply while the template is rendered; letters alone, so that no template or tokenizer merges it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.proposer import Proposer
-from hierchat.drafting.successors import Successors
+from hierchat.drafting.source import Successors
 from hierchat.engine.engine import Engine
 from hierchat.engine.local import LocalEngine
 from hierchat.runtime.prompt import PromptBuilder
@@ -23,7 +23,7 @@ from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
 
 if TYPE_CHECKING:
-    from hierchat.runtime.levels import Levels
+    from hierchat.runtime.drafters import Levels
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class Launch:
         engine = EngineElsewhere(openai=openai)
         if like is None:
             return ModelEntry(name=self.name, engine=engine)
-        from hierchat.models.load.loaded_model import makers_sampling  # transformers takes seconds
+        from hierchat.models.load.load_model import makers_sampling  # transformers takes seconds
 
         return ModelEntry(
             name=self.name,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hierchat.api.keys import ApiError, KeyLimits
-from hierchat.drafting.successors import Successors
+from hierchat.drafting.source import Successors
 from hierchat.store import Access, Key, NewMessage, Store
 from tests.api.raw import ask, bearer
 from tests.api.scripted import Script, Served, make_slot, scripted, serving

@@ -24,8 +24,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     Places,
     make_growth,
 )
-from hierchat.drafting.source import Context, Source
-from hierchat.drafting.successors import TOP, Successors, find_pair
+from hierchat.drafting.source import TOP, Context, Source, Successors, find_pair
 
 texts = st.lists(st.integers(0, 2), max_size=80) | st.builds(
     lambda part, times: (part * times)[:100], st.lists(st.integers(0, 2), max_size=6), st.integers(2, 50)

@@ -17,8 +17,7 @@ from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
-from hierchat.drafting.source import Source
-from hierchat.drafting.successors import TOP, Successors
+from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.drafting.suffix_index import BREAK
 from tests.drafting.databases import followers
 from tests.drafting.test_draft_tree import Steps

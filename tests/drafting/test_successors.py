@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.drafting.successors import SLOTS, TOP, WAYS, Successors, first_slot, pair_key
+from hierchat.drafting.source import PAIRS, TOP, WAYS, Successors, first_slot, pair_key
 from tests.drafting.databases import followers
 
 TOKENS = st.integers(0, 5) | st.integers(0, 200_000)
@@ -84,7 +84,7 @@ def test_it_comes_back_from_bytes(steps: list[list[int]]) -> None:
 
 def test_the_oldest_of_a_full_set_goes() -> None:
     home = first_slot(pair_key(0, 0))
-    crowd = [token for token in range(SLOTS * 2) if first_slot(pair_key(0, token)) == home][: WAYS + 1]
+    crowd = [token for token in range(PAIRS * 2) if first_slot(pair_key(0, token)) == home][: WAYS + 1]
     assert len(crowd) == WAYS + 1
     successors = Successors()
     for token in crowd[:WAYS]:

@@ -33,8 +33,7 @@ from hierchat.models.architectures.model_config import tensors
 from hierchat.models.catalogue import ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import get_gguf, prepare
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import OfflineError
 from hierchat.runtime.drafters import Memory, reply_drafter
 from hierchat.runtime.loading import LoadOptions, load_served_model

@@ -24,7 +24,7 @@ from hierchat.engine.selftest import expected, require_agreement, require_right_
 from hierchat.engine.torch.plain import PlainRunner, PlainSequence
 from hierchat.engine.torch.torch_runner import TorchRunner, TorchSequence
 from hierchat.engine.verification import ArrayRows
-from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.load_model import LoadedModel
 from hierchat.models.progress import DeviceError, DoesNotFitError, UnsupportedError
 from tests.engine.drafters import TreeDrafter
 from tests.engine.test_cuda_runner import pretended

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
-from hierchat.models.load import load_torch, tokenizer_files
+from hierchat.models.load import load_model, tokenizer_files
 from tests.gguf_files.writer import finish
 from tests.testing.fake_hub import FakeHub
 
@@ -94,7 +94,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trusted_tokenizers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokenizers are not tried in a process of their own, which takes seconds, but where that is tested."""
     if "hostile" not in request.node.nodeid:
-        for module in (tokenizer_files, load_torch):
+        for module in (tokenizer_files, load_model):
             monkeypatch.setattr(module, "require_bounded", lambda folder, *, plainly: None)
 
 

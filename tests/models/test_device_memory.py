@@ -7,7 +7,7 @@ import pytest
 from hierchat.models import device_memory
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size, read_catalogue
-from hierchat.models.device_memory import bytes_needed, dtype_on, require_fit
+from hierchat.models.device_memory import dtype_on, needs_of, require_fit
 from hierchat.models.fetch.bring import block_bytes, weight_bytes
 from hierchat.models.load.check import fit, require_memory
 from hierchat.models.load.load_model import load
@@ -26,10 +26,10 @@ def free(monkeypatch: pytest.MonkeyPatch):
 
 def test_estimate() -> None:
     size = Size(parameters=1_000, embeddings=200, slot=10)
-    assert bytes_needed(size, "float32", "none", 100) == int(1.15 * (4_000 + 4_000))
-    assert bytes_needed(size, "bfloat16", "none", 100) == int(1.15 * (2_000 + 2_000))
-    assert bytes_needed(size, "bfloat16", "int8", 0) == int(1.15 * (400 + 800))
-    assert bytes_needed(size, "bfloat16", "nf4", 0) == int(1.15 * (400 + 800 * 0.52))
+    assert needs_of(size, "float32", "none").total(100) == int(1.15 * (4_000 + 4_000))
+    assert needs_of(size, "bfloat16", "none").total(100) == int(1.15 * (2_000 + 2_000))
+    assert needs_of(size, "bfloat16", "int8").total(0) == int(1.15 * (400 + 800))
+    assert needs_of(size, "bfloat16", "nf4").total(0) == int(1.15 * (400 + 800 * 0.52))
 
 
 def test_auto_dtype() -> None:
@@ -74,7 +74,7 @@ def test_what_it_offers_fits_and_it_says_where_nothing_does(free) -> None:
 def test_refused_before_fetching(free, monkeypatch: pytest.MonkeyPatch) -> None:
     free(1.5 * GB)
     monkeypatch.setattr(
-        "hierchat.models.load.load_torch.get", lambda *given: pytest.fail("fetched all the same")
+        "hierchat.models.load.load_model.get", lambda *given: pytest.fail("fetched all the same")
     )
     monkeypatch.setattr("hierchat.models.load.load_model.get_blocks", lambda *given: pytest.fail("fetched"))
     with pytest.raises(DoesNotFitError, match="smollm2-135m"):
@@ -132,7 +132,7 @@ def test_packed_safetensors_take_what_they_are_packed_to() -> None:
 
 
 def test_blocks_of_two_bits_fit_where_those_of_four_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    enough = device_memory.blocks_needed(BILLION // 2, 0, 0)
+    enough = device_memory.needs_of_blocks(BILLION // 2, 0).total(0)
     monkeypatch.setattr(device_memory, "free_memory", lambda device: enough)
     require_memory(entry("m-Q2_K.gguf"), "cpu")
     with pytest.raises(DoesNotFitError):

@@ -27,7 +27,7 @@ from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
 from hierchat.page.sidebar import moment
 from hierchat.reasoning import join_reasoning
-from hierchat.runtime.levels import LeftOut
+from hierchat.runtime.drafters import LeftOut
 from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
 from tests.testing.fake_service import SlotStatus
 from tests.testing.visitor import visible

@@ -14,7 +14,7 @@ from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
 from hierchat.models.catalogue import Catalogue, Folder, ModelEntry
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
-from hierchat.runtime.levels import Levels
+from hierchat.runtime.drafters import Levels
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store

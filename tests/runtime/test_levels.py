@@ -19,7 +19,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, Size
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
-from hierchat.runtime.levels import Levels
+from hierchat.runtime.drafters import Levels
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
 
@@ -162,7 +162,7 @@ def test_what_was_learned_is_there_at_the_next_start(tmp_path: Path, monkeypatch
         assert store.learned.latency(*small.key) == small.latency.state()
     with Store.open(tmp_path / "chat.db") as store:
         with monkeypatch.context() as patched:
-            patched.setattr("hierchat.runtime.levels.agreement", lambda *_: pytest.fail("compared again"))
+            patched.setattr("hierchat.runtime.drafters.agreement", lambda *_: pytest.fail("compared again"))
             _, again = slot(models, store)
         assert again.hierarchy.state() == state
         assert again.key == levels.key

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.successors import TOP
+from hierchat.drafting.source import TOP
 from hierchat.runtime import served_model as module
 from hierchat.runtime.served_model import ACCEPTANCE, LEVELS, MOST, SUCCESSORS, Learned, LearnedState
 from hierchat.store import Store

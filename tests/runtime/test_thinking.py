@@ -8,7 +8,7 @@ import pytest
 
 from hierchat.reasoning import join_reasoning, split_reasoning
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
-from hierchat.runtime.thinking import ThinkingFormat
+from hierchat.runtime.template import ThinkingFormat
 from tests.testing.thinkers import DEEPSEEK, GEMMA4, GPT_OSS, GRANITE, KEEPS, QWEN3, thinker
 from tests.testing.tiny_chat import END, tokenizer
 

@@ -11,7 +11,7 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.cost import LatencyCurve
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
-from hierchat.runtime.levels import Levels, LoadedLevel
+from hierchat.runtime.drafters import Levels, LoadedLevel
 from hierchat.runtime.served_model import ServedModel
 from tests.testing import tiny_chat as tiny
 from tests.testing.tiny_chat import END

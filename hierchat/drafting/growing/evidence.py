@@ -43,7 +43,7 @@ from hierchat.drafting.growing.kernel_arrays import (
     VISITS,
     VOTES,
 )
-from hierchat.drafting.successors import find_pair
+from hierchat.drafting.source import find_pair
 
 
 @intrinsic

@@ -18,7 +18,7 @@ from torch.nn import functional
 from hierchat.engine.cpu.multiply import Multiplier, room
 from hierchat.models.formats.block_model import Matrix
 from hierchat.models.formats.gguf_module import FORMS, has_experts, stored
-from hierchat.models.load.load_torch import BlockModule
+from hierchat.models.load.load_model import BlockModule
 
 
 class BlockLinear(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Name(NamedTuple):
-    """A tensor's name in transformers and in GGUF files. In the tables below, without its layer and without "weight" or "bias"."""
+    """A tensor's name in transformers and in GGUF files. In the tables below, without its layer and its kind."""
 
     transformers: str
     gguf: str
@@ -118,14 +118,14 @@ ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
 class Architecture:
     """A decoder of MATRICES, a gated activation, RMSNorm and rotary positions, and what of it others do otherwise.
 
-    `model_type` is transformers' name, `gguf` that of GGUF files, where it is another. `norms`: the norms of a layer, by the names of a
-    BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF files already.
-    `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows, one behind the
-    other. With a router among them a layer has several experts, whose width stands in config.json under `inner`.
-    `experts_beside_mlp`: matrices in place of those where config.json says that layers have experts beside a dense MLP;
-    their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless config.json
-    says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual stream
-    behind each layer. `value_norm`: values are normalised, without weights. `gguf_interleaved_rope`: for rotary
+    `model_type` is transformers' name, `gguf` that of GGUF files where it is another. `norms`: the norms of a layer, by
+    the names of a BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF
+    files already. `matrices`: those of a layer by their names in a BlockModel; several that have one name are its rows,
+    one behind the other. With a router among them a layer has several experts, whose width stands in config.json under
+    `inner`. `experts_beside_mlp`: matrices in place of those where config.json says that layers have experts beside a
+    dense MLP; their width is the moe_intermediate_size. `biases`: matrices that have them; `optional_biases`: unless
+    config.json says otherwise. `sinks`: what each head looks at beside the text. `scales`: what multiplies the residual
+    stream behind each layer. `value_norm`: values are normalised, without weights. `gguf_interleaved_rope`: for rotary
     positions, GGUF files pair neighbours within a head, where the engine pairs its halves; `interleaved_rope`: so do
     safetensors. `scaled_embedding`: what a token begins with is its embedding times the root of its length.
 

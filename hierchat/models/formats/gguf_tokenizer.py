@@ -148,7 +148,7 @@ def _build(said: dict[str, Any], named: dict[str, str | None], *, by_characters:
         whole = split in WHOLE_WORDS
         tokenizer = Tokenizer(models.BPE(vocabulary, merges, **affixes, fuse_unk=False, ignore_merges=whole))
         tokenizer.normalizer = normalizers.NFC() if split in COMPOSED else None
-        tokenizer.pre_tokenizer = _splitter(SPLITS[split], bytes_only)
+        tokenizer.pre_tokenizer = _splitter(SPLITS[str(split)], bytes_only)
         tokenizer.decoder = decoders.ByteLevel()
         # A control token that is not spelled as bytes are is none: files mark some by mistake
         control = [token for token in control if set(token) <= alphabet]

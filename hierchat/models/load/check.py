@@ -13,6 +13,7 @@ from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
 from hierchat.models.device_memory import (
     best_device,
+    blocks_fit,
     entry_needs,
     free_memory,
     needs_of_blocks,
@@ -155,7 +156,7 @@ def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backe
         known = weight_bytes(entry, device) or least
         least = min(int(LEAST_BYTES * size.parameters * size.held), int(known * size.held))
     needs = needs_of_blocks(least, size.slot, modules=modules)
-    if needs.total(entry.context_length or 0) > free_memory("cpu") + held:
+    if not blocks_fit(needs, entry.context_length or 0, held):
         needs = needs_of_blocks(weights or least, size.slot, modules=modules)
         require_blocks_fit(entry.name, needs, entry.context_length or CONTEXT, held)
 

@@ -1,32 +1,150 @@
 """Load a catalogue model ready to compute: on the CPU engine wherever it can, else through transformers.
 
-Neither torch nor transformers' models are imported where the CPU engine computes: they take seconds."""
+Neither torch nor transformers are imported where the CPU engine computes: they take seconds."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hierchat.config import GenerationSettings
 from hierchat.models.architectures.model_config import slot_size
-from hierchat.models.catalogue import Backend, ModelEntry
-from hierchat.models.device_memory import best_device, needs_of_blocks, require_blocks_fit
-from hierchat.models.fetch.bring import get_blocks
+from hierchat.models.catalogue import Activations, Backend, ModelEntry, Quantisation
+from hierchat.models.device_memory import (
+    best_device,
+    dtype_on,
+    needs_of_blocks,
+    require_blocks_fit,
+    require_fit,
+)
+from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
+from hierchat.models.fetch.convert import first_line
+from hierchat.models.fetch.folder import causal_config, read_folder, slot_of
 from hierchat.models.formats import block_model
-from hierchat.models.formats.block_model import MODEL_FILE, model_mapped_bytes, read_model
-from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable
-from hierchat.models.load.loaded_model import LoadedModel, end_ids, model_key, ready_to_chat
-from hierchat.models.load.tokenizer_files import read_tokenizer
+from hierchat.models.formats.block_model import MODEL_FILE, Matrix, model_mapped_bytes, read_model
+from hierchat.models.formats.gguf_head import read_head
+from hierchat.models.formats.gguf_module import stored
+from hierchat.models.load.check import FLOAT_BYTES, by_engine, require_runnable, with_backend
+from hierchat.models.load.tokenizer_files import (
+    open_tokenizer,
+    read_tokenizer,
+    require_bounded,
+    tokens_sha256,
+)
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,
+    ModelError,
     Progress,
     Report,
     UnsupportedError,
     silent,
+    transformers_bars,
 )
 from hierchat.models.runnable import require_supported
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Weights and tokenizer of a model. `model` is a BlockModel where the CPU engine computes, a BlockModule where it
+    multiplies for transformers, else a transformers module in eval mode. `device` and `dtype` as torch names them.
+    `model_key` is a SHA-256 that names the tokens and the weights before quantisation and rounding: history written
+    under it may draft for any precision of the same model. `end_ids` are the tokens that end a reply. `note`: why the
+    CPU engine does not compute it, or that it was not made to chat. `activations`: what the CPU engine should multiply
+    by; it reports what it really does."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    device: str
+    dtype: str
+    quantisation: Quantisation
+    backend: Backend
+    context_length: int
+    model_key: str
+    end_ids: frozenset[int]
+    note: str = ""
+    activations: Activations = "int16"
+
+
+def model_key(tokenizer: Any, identity: str) -> str:
+    """Name a model by its tokens and the identity of its weights."""
+    return hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
+
+
+def end_ids(generation: Any, tokenizer: Any) -> frozenset[int]:
+    """Return the tokens that end a reply: those of a generation configuration, and the tokenizer's."""
+    several = generation if isinstance(generation, list) else [generation]
+    return frozenset(end for end in [*several, tokenizer.eos_token_id] if end is not None)
+
+
+# What a chat needs of a model's files: a template, which tokens end a turn, and how its makers sample
+PLAIN_TEMPLATE = (
+    "{{ bos_token or '' }}{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""A conversation as text to be continued."""
+NO_TEMPLATE = (
+    "{} brings no chat template: it was made to continue texts. It gets the conversation as text, and may go on in "
+    "your name."
+)
+TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|return|>", "<|call|>")
+"""Control tokens behind a turn. GGUF files often name the end of a text alone."""
+MESSAGE_END = "<|end|>"
+"""A control token behind a turn, unless a turn is several messages: then those have channels, as gpt-oss' have."""
+CHANNEL = "<|channel|>"
+
+_PUBLISHED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+_IN_GGUF = {"temp": "temperature", "penalty_repeat": "repetition_penalty"}
+"""Sampling in generation_config.json, and what GGUF files call otherwise."""
+
+
+def makers_sampling(entry: ModelEntry) -> GenerationSettings:
+    """Return the sampling of an entry; where it sets none, what the makers wrote into its files on this machine."""
+    if "sampling" in entry.model_fields_set:
+        return entry.sampling
+    with suppress(OSError, ValueError, ModelError):  # loading it will say what is wrong
+        file, folder = gguf_file(entry.source), folder_of(entry.source)
+        if file := file or (folder and folder / "generation_config.json"):
+            return _published(file, file.stat().st_mtime_ns)
+    return entry.sampling
+
+
+@lru_cache(maxsize=64)
+def _published(file: Path, changed: int) -> GenerationSettings:
+    """Read sampling out of a file. `changed`: the time of its last change, so that a new one is read."""
+    said: dict[str, Any]
+    if file.suffix == ".json":
+        said = json.loads(file.read_text(encoding="utf-8"))
+        if not said.get("do_sample"):
+            said.pop("temperature", None)
+    else:
+        names = {name: name for name in _PUBLISHED} | {name: ours for ours, name in _IN_GGUF.items()}
+        values = read_head(file).values
+        said = {name: values.get(f"general.sampling.{theirs}") for name, theirs in names.items()}
+        # Float32 in the file
+        said = {name: round(value, 6) if isinstance(value, float) else value for name, value in said.items()}
+    return GenerationSettings(**{name: said[name] for name in _PUBLISHED if said.get(name) is not None})
+
+
+def ready_to_chat(loaded: LoadedModel) -> LoadedModel:
+    """Return the model with a chat template, a note where it brought none, and all tokens that end its turns."""
+    tokenizer = loaded.tokenizer
+    vocabulary, added = tokenizer.get_vocab(), tokenizer.added_tokens_decoder
+    names = TURN_ENDS if CHANNEL in vocabulary else (*TURN_ENDS, MESSAGE_END)
+    ends = {vocabulary[token] for token in names if token in vocabulary}
+    ends = {token for token in ends if token in added and added[token].special}
+    note = loaded.note
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = PLAIN_TEMPLATE
+        note = " ".join(filter(None, [note, NO_TEMPLATE.format(loaded.name)]))
+    return replace(loaded, end_ids=loaded.end_ids | ends, note=note)
 
 
 def load(
@@ -51,8 +169,6 @@ def load(
                 raise
             note = f"{error} It runs through transformers instead, several times slower."
             progress(Progress("loading", 0, None, note))
-    from hierchat.models.load.load_torch import load_torch
-
     return ready_to_chat(replace(load_torch(entry, device, progress, backend), note=note))
 
 
@@ -66,8 +182,6 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     context_length = min(entry.context_length or positions, positions)
     file = folder / block_model.WEIGHTS_FILE
     if through_modules := file.is_file():
-        from hierchat.models.fetch.folder import causal_config, slot_of  # transformers takes seconds
-
         weights = file.stat().st_size - block_model.weights_mapped_bytes(file)
         slot = slot_of(causal_config(folder, entry.name))
     else:
@@ -82,8 +196,6 @@ def load_blocks(entry: ModelEntry, progress: Report = silent, *, floats: bool = 
     model: Any
     try:
         if through_modules:
-            from hierchat.models.load.load_torch import read_module
-
             model = read_module(folder, entry.name)
         else:
             model = read_model(file)
@@ -114,3 +226,129 @@ def _json(file: Path) -> dict[str, Any]:
         raise BrokenFileError(
             f"{file} cannot be read: {error}. Delete its folder; it is made anew."
         ) from error
+
+
+def load_torch(
+    entry: ModelEntry, device: str, progress: Report = silent, backend: Backend | None = None
+) -> LoadedModel:
+    """Download the model where needed and load it. `backend` overrides the catalogue's dtype and quantisation. Raises a
+    ModelError that says what to do. Free another model first: its memory counts as taken."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    entry = with_backend(entry, backend)
+    folder = get(entry, progress, device)
+    facts = read_folder(folder)
+    context_length = min(entry.context_length or facts.positions, facts.positions)
+    require_fit(entry, facts.size, context_length, device)
+
+    progress(Progress("loading", 0, None, entry.name))
+    dtype = getattr(torch, dtype_on(entry.dtype, device))
+    require_bounded(folder, plainly=False)
+    with _load_errors(entry, folder), transformers_bars(progress, "loading", entry.name):
+        tokenizer = open_tokenizer(folder, plainly=False)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map={"": device},
+            quantization_config=_quantisation(entry.quantisation),
+            output_loading_info=True,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    if lost := sorted(info["missing_keys"]):  # transformers would go on with random weights
+        raise BrokenFileError(f"{folder} lacks {len(lost)} of the model's weights, such as {lost[0]}.")
+    on_cpu: Backend = "float16" if device.startswith("cpu") else "float32"
+    usual: Backend = on_cpu if dtype == torch.float32 else "bfloat16"
+    return LoadedModel(
+        name=entry.name,
+        model=model.eval().requires_grad_(False),
+        tokenizer=tokenizer,
+        device=str(model.device),
+        dtype=str(dtype).removeprefix("torch."),
+        quantisation=entry.quantisation,
+        backend=backend or (usual if entry.quantisation == "none" else entry.quantisation),
+        context_length=context_length,
+        model_key=model_key(tokenizer, facts.identity),
+        end_ids=end_ids(model.generation_config.eos_token_id, tokenizer),
+    )
+
+
+def _quantisation(kind: Quantisation) -> Any:
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if kind == "none":
+        return None
+    if kind == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_use_double_quant=True,
+    )
+
+
+@contextmanager
+def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
+    """Raise what transformers, safetensors and torch raise as ours; the caller's own classes pass."""
+    import torch
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except ModelError:
+        raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise DoesNotFitError(f"Memory ran out while {entry.name} was loading.") from error
+    except SafetensorError as error:
+        raise BrokenFileError(
+            f"The weights in {folder} are broken: {error}. Fetch or copy them again."
+        ) from error
+    except (OSError, EOFError) as error:
+        raise BrokenFileError(f"{entry.name} in {folder} is not whole: {first_line(error)}") from error
+    except (ValueError, KeyError, ImportError, NotImplementedError) as error:
+        raise UnsupportedError(f"{entry.name} in {folder} cannot be loaded: {first_line(error)}") from error
+    except RuntimeError as error:
+        if "size mismatch" in str(error) or "mismatched" in str(error):
+            raise BrokenFileError(f"The weights in {folder} do not match its config.json.") from error
+        raise
+
+
+# A module of transformers whose matrices stay in the blocks of its file, for a processor.
+@dataclass(frozen=True, slots=True)
+class BlockModule:
+    """A `module` in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it."""
+
+    module: Any
+    matrices: Mapping[str, Matrix]
+
+
+def read_module(folder: Path, name: str) -> BlockModule:
+    """Read a folder of converted blocks; errors say `name`. Raises BrokenFileError, UnsupportedError, MemoryError."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    weights = block_model.read_weights(folder / block_model.WEIGHTS_FILE)
+    config = causal_config(folder, name)
+    with no_init_weights(), torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    module.tie_weights()
+    tensors = stored(module)
+    if tensors.keys() != weights.matrices.keys() | weights.vectors.keys():
+        raise BrokenFileError(
+            f"{folder} does not hold the tensors of its config.json. Delete it; it is made anew."
+        )
+    vectors = {key: torch.tensor(weights.vectors[key]) for key in weights.vectors}
+    module.load_state_dict(vectors, strict=False, assign=True)
+    for tensor in stored(module).values():
+        tensor._is_hf_initialized = True
+    for part in module.modules():
+        for key, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                part._buffers[key] = torch.empty_like(buffer, device="cpu")
+    module.initialize_weights()  # of buffers that no file holds
+    return BlockModule(module.eval().requires_grad_(False), weights.matrices)

@@ -9,8 +9,7 @@ from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import convert as converting
 from hierchat.models.fetch.bring import get, status
 from hierchat.models.fetch.convert import convert, converted_folder, is_converted
-from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import (
     BrokenFileError,
     DoesNotFitError,

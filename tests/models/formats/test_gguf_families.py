@@ -19,7 +19,7 @@ from hierchat.engine.torch.block_linear import over_blocks
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.cache import known_sha256_of
 from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
-from hierchat.models.device_memory import blocks_needed
+from hierchat.models.device_memory import needs_of_blocks
 from hierchat.models.fetch.convert import blocks_folder
 from hierchat.models.formats.gguf_families import FAMILIES as READ
 from hierchat.models.formats.gguf_head import read_head
@@ -31,9 +31,7 @@ from hierchat.models.load.check import (
     remote_head,
     require_worth_fetching,
 )
-from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import BlockModule
-from hierchat.models.load.loaded_model import LoadedModel
+from hierchat.models.load.load_model import BlockModule, LoadedModel, load
 from hierchat.models.progress import BrokenFileError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
@@ -218,9 +216,8 @@ def test_added_by_its_path(tmp_path: Path) -> None:
     assert found.size
     assert found.context_length
     read = path.stat().st_size
-    assert memory_needed(found, "cpu") == blocks_needed(
-        read, found.size.slot, found.context_length, modules=True
-    )
+    needs = needs_of_blocks(read, found.size.slot, modules=True)
+    assert memory_needed(found, "cpu") == needs.total(found.context_length)
     assert expected_step(found, "cpu", "float32") == "slots"
     assert {by_engine(found, device, backend) for device, backend in ELSEWHERE} == {False}
     loaded = load(found, "cpu")

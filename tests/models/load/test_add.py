@@ -13,7 +13,7 @@ import pytest
 from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
-from hierchat.models.device_memory import blocks_needed
+from hierchat.models.device_memory import needs_of_blocks
 from hierchat.models.load.add import add, chosen, differences, on_hub
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
 from hierchat.models.own_catalogue import own_file
@@ -98,7 +98,7 @@ def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
     assert entry.size.parameters - entry.size.active == 3 * 9 * 3 * 32 * 64  # layers, asleep, matrices
     assert entry.size.read == entry.size.active / entry.size.parameters < 0.8
     assert (entry.kind, expected_step(entry, "cpu")) == ("qwen3_moe", "kernels")
-    assert fit(entry, "cpu").needed == blocks_needed(path.stat().st_size, entry.size.slot, 512)
+    assert fit(entry, "cpu").needed == needs_of_blocks(path.stat().st_size, entry.size.slot).total(512)
 
 
 def test_a_gguf_file_whose_layers_have_inputs(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_gguf_file_whose_layers_have_inputs(tmp_path: Path) -> None:
     assert entry.size.parameters - entry.size.active == 300 * 6 * 32
     assert entry.size.looked_up == 300 * 6 * 32
     held = int(path.stat().st_size * entry.size.held)
-    assert fit(entry, "cpu").needed == blocks_needed(held, entry.size.slot, 512)
+    assert fit(entry, "cpu").needed == needs_of_blocks(held, entry.size.slot).total(512)
     assert entry.size.embeddings == 272 * 64 + 300 * 6 * 32
     assert entry.size.slot == 2 * (2 * 2 * 16 + 2 * 32)  # two layers with a window and one without, of six
     assert (entry.kind, expected_step(entry, "cpu")) == ("gemma4_text", "kernels")

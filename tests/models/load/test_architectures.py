@@ -18,8 +18,7 @@ from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import convert
 from hierchat.models.formats.blocks import pack
 from hierchat.models.load.check import expected_step
-from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.load_model import load, load_torch
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 

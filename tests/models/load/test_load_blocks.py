@@ -25,8 +25,7 @@ from hierchat.models.fetch.bring import prepare, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
-from hierchat.models.load.load_model import load
-from hierchat.models.load.load_torch import load_torch
+from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import BrokenFileError, DiskFullError, Progress, UnsupportedError
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]

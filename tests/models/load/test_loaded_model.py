@@ -15,8 +15,7 @@ from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import bring
 from hierchat.models.formats.gguf_config import end_tokens, whole_config
 from hierchat.models.formats.gguf_head import read_head
-from hierchat.models.load.load_model import load
-from hierchat.models.load.loaded_model import LoadedModel, makers_sampling, ready_to_chat
+from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, ready_to_chat
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.gguf_files.writer import finish
 from tests.models.conftest import tiny_tokenizer
