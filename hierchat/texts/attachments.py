@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from hierchat.store import Attachment, storable
-from hierchat.texts.pdf import PdfError, text_of
+from hierchat.texts.pdf import PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000
 MOST_CHARACTERS = 2_000_000
@@ -50,7 +50,7 @@ def read(name: str, raw: bytes) -> Attachment:
             f"{name} holds more than {MOST_CHARACTERS:,} characters, which is more than a model can read at once. "
             "Attach the part of it that you need."
         )
-    return Attachment(name, len(raw), text)
+    return Attachment(name, len(raw), text.replace(PAGE, "") if is_pdf else text)
 
 
 def too_big(name: str, size: int) -> Unreadable:

@@ -1,4 +1,5 @@
-"""The text of a PDF, read by a process of its own with bounds of memory and time: a PDF may be made to exhaust both."""
+"""Reads a PDF, and what office.py reads, in a process of its own with bounds of memory and time: a file may be made to
+exhaust both."""
 
 from __future__ import annotations
 
@@ -6,20 +7,27 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from hierchat.texts import office
 
 _ENCRYPTED, _BROKEN, _TOO_MUCH = 3, 4, 5
 """What the process exits with where there is no text."""
 _MEMORY = 2**30
+PAGE = "\f"
+"""Stands behind each page of a PDF."""
 
 
 class PdfError(ValueError):
     """A PDF cannot be read. The text goes on behind its name, and says what to do."""
 
 
-def text_of(raw: bytes, most: int, seconds: int) -> str:
-    """Return up to `most` characters of a PDF; in up to so many seconds. Raises PdfError."""
+def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
+    """Return up to `most` characters of a PDF, or of another `kind` (office.KINDS); in up to so many seconds. Raises
+    PdfError."""
     package = str(Path(__file__).parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     too_much = PdfError(
@@ -27,7 +35,7 @@ def text_of(raw: bytes, most: int, seconds: int) -> str:
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "hierchat.texts.pdf", str(most), str(seconds)],
+            [sys.executable, "-m", "hierchat.texts.pdf", str(most), str(seconds), kind],
             input=raw,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -40,45 +48,56 @@ def text_of(raw: bytes, most: int, seconds: int) -> str:
         raise PdfError("is protected by a password. Save a copy without one.")
     if done.returncode == _TOO_MUCH or done.returncode < 0:  # killed at a bound
         raise too_much
+    if done.returncode != 0 and kind != ".pdf":
+        raise PdfError("is damaged, or not of the kind that its name tells. Save it anew, or as PDF.")
     if done.returncode != 0:
         raise PdfError("is damaged, or no PDF that can be read. Save or print it to PDF once more.")
     text = done.stdout.decode("utf-8", "replace")
-    if not text.strip():
+    if not text.strip() and kind == ".pdf":
         raise PdfError("holds pictures of pages, and no text. A program for text recognition can add it.")
     return text
 
 
-def _main(most: int, seconds: int) -> int:
-    """Write up to `most` characters of the PDF in standard input to standard output."""
+def _main(most: int, seconds: int, kind: str) -> int:
+    """Write up to `most` characters of the file in standard input to standard output."""
     with suppress(ImportError, ValueError, OSError):  # Windows has neither
         import resource
 
         os.nice(10)  # replies go first
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    from pypdf import PdfReader
-    from pypdf.errors import DependencyError, FileNotDecryptedError
-
+    left = most
     try:
-        reader = PdfReader(io.BytesIO(sys.stdin.buffer.read()))
-        # Many files have no password for reading, only one for changing.
-        if reader.is_encrypted and not reader.decrypt(""):
-            return _ENCRYPTED
-        left = most
-        for page in reader.pages:
-            text = page.extract_text()[:left].rstrip() + "\n\n"
-            sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        for text in (_pages if kind == ".pdf" else partial(office.markdown_of, kind))(
+            sys.stdin.buffer.read()
+        ):
+            sys.stdout.buffer.write(text[:left].encode("utf-8", "replace"))
             left -= len(text)
             if left <= 0:
                 break
-    except (DependencyError, FileNotDecryptedError):
+    except office.Protected:
         return _ENCRYPTED
     except MemoryError:
         return _TOO_MUCH
-    except Exception:  # the library raises whatever a broken file leads it to
+    except Exception:  # the libraries raise whatever a broken file leads them to
         return _BROKEN
     return 0
 
 
+def _pages(raw: bytes) -> Iterator[str]:
+    from pypdf import PdfReader
+    from pypdf.errors import DependencyError, FileNotDecryptedError
+
+    try:
+        reader = PdfReader(io.BytesIO(raw))
+        # Many files have no password for reading, only one for changing.
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise office.Protected
+        for page in reader.pages:
+            yield f"{page.extract_text().rstrip()}\n\n{PAGE}"
+    except (DependencyError, FileNotDecryptedError) as error:
+        raise office.Protected from error
+
+
 if __name__ == "__main__":
-    sys.exit(_main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(_main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

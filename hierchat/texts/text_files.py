@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from hierchat.texts.pdf import PdfError, text_of
+from hierchat.texts import office
+from hierchat.texts.pdf import PAGE, PdfError, text_of
 
 
 class CorpusError(Exception):
@@ -32,7 +33,8 @@ _TEXT = (
 )
 LINES = frozenset((".jsonl", ".ndjson"))
 TABLES = frozenset((".parquet",))
-PDFS = frozenset((".pdf",))
+PDFS = frozenset((".pdf", ".docx", ".epub"))
+"""What pdf.py reads: of how much text they hold, their size tells nothing."""
 PACKED = (".gz", ".xz")
 KNOWN = LINES | TABLES | PDFS | {".json"} | set(_TEXT.split())
 """What is read of a folder; a file that is named is read whatever it is called."""
@@ -275,8 +277,12 @@ _SPACE = re.compile(r"[\s,]*")
 class Reader:
     """Iterates over the texts of files, and says how it went. A file that cannot be read stops nothing."""
 
-    def __init__(self, files: Iterable[Path], passed_over: Iterable[str] = ()) -> None:
+    def __init__(
+        self, files: Iterable[Path], passed_over: Iterable[str] = (), *, pages_as_text: bool = False
+    ) -> None:
+        """`pages_as_text`: HTML becomes what a reader sees of it; else it stays as it was written."""
         self.files = list(files)
+        self._pages_as_text = pages_as_text
         self.total = sum(size_of(file) for file in self.files)
         self.done = 0
         """Bytes read, of `total`."""
@@ -308,8 +314,9 @@ class Reader:
             for row in _rows(raw):
                 yield from texts_of(row)
             return
-        if kind(file) in PDFS:
-            yield _pdf(raw)
+        if kind(file) in PDFS or (self._pages_as_text and kind(file) in office.KINDS):
+            text = _converted(kind(file), raw)
+            yield text if self._pages_as_text else text.replace(PAGE, "")
             return
         with opened(file, raw, self.notes) as stream:
             if kind(file) in LINES:
@@ -396,12 +403,12 @@ def _values(stream: IO[str]) -> Iterator[Any]:
             at = end
 
 
-def _pdf(raw: BinaryIO) -> str:
+def _converted(kind: str, raw: BinaryIO) -> str:
     held = raw.read(LARGEST_PDF + 1)
     if len(held) > LARGEST_PDF:
-        raise Unreadable(f"a PDF of more than {LARGEST_PDF >> 20} MB; split it")
+        raise Unreadable(f"a {kind[1:].upper()} file of more than {LARGEST_PDF >> 20} MB; split it")
     try:
-        return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS)
+        return text_of(held, _PDF_CHARACTERS, _PDF_SECONDS, kind)
     except PdfError as error:
         raise Unreadable(f"it {error}".rstrip(".")) from error
 
