@@ -70,8 +70,7 @@ const narrowField = () => find('#hc-models-words');
 function narrowModels() {
   const words = narrowField().value.toLowerCase().split(/\s+/).filter(Boolean);
   narrowed = words.map((word) => `[data-words*="${CSS.escape(word)}"]`).join('');
-  const others = `.hc-model:not(${narrowed}), .hc-models-group:not(:has(.hc-model${narrowed})), .hc-models-rest > summary`;
-  narrowing.replaceSync(narrowed && `#hc-models-list :is(${others}) { display: none !important; }`);
+  narrowing.replaceSync(narrowed && `#hc-models-list .hc-model:not(${narrowed}) { display: none !important; }`);
   renewModels();
 }
 
@@ -101,7 +100,7 @@ acts.hc_models_to = ({ text }) => {
 // A question takes the place of the button that was pressed, and the focus.
 let questioned = '';
 const unfoldedModels = new Set(); // what was unfolded stays so: an update takes the attribute away
-const foldOf = (node) => node.closest('.hc-model')?.dataset.model ?? ''; // a model's drafts; else those of no use here
+const foldOf = (node) => node.closest('.hc-model').dataset.model;
 on('click', (event) => {
   const summary = event.target.closest('#hc-models-list summary');
   if (summary && !unfoldedModels.delete(foldOf(summary))) unfoldedModels.add(foldOf(summary));
@@ -110,8 +109,7 @@ on('click', (event) => {
 function renewModels() {
   const list = find('#hc-models-list');
   for (const details of list.querySelectorAll('details')) {
-    const open = unfoldedModels.has(foldOf(details)) || Boolean(narrowed && !foldOf(details));
-    if (details.open !== open) details.open = open;
+    if (details.open !== unfoldedModels.has(foldOf(details))) details.open = !details.open;
   }
   sayShown(list);
   const question = list.querySelector('.hc-ask-remove');

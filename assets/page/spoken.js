@@ -14,6 +14,8 @@ for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
   });
 }
 for (const list of ['#hc-model', '#hc-writer', '#hc-preset']) when(`${list} svg`, (arrow) => arrow.setAttribute('aria-hidden', 'true'));
+// What is typed runs in the direction of its words.
+for (const field of ['#hc-box textarea', '#hc-system textarea', '#hc-search input']) when(field, (element) => { element.dir = 'auto'; });
 // Gradio's own landmark holds the sidebar, too.
 when('#hc-main', (main) => main.closest('main')?.setAttribute('role', 'presentation'));
 

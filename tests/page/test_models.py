@@ -28,143 +28,140 @@ from tests.testing.fake_shelf import row
 from tests.testing.raw import ask
 from tests.testing.tiny_chat import model as tiny
 from tests.testing.tiny_chat import tokenizer
+from tests.testing.visitor import Visitor, visible
 
 NO = Fit("no", "Needs 21 GB of memory; this machine has 14.9 GB.")
 
 
-def in_order(rows: list[ModelRow], best: ModelRow | None = None) -> tuple[list[str], list[str]]:
-    """Names of those in sight, and of those that are folded away."""
-    drawn = models(rows, Present(best, SlotStatus("", "none"), True))
-    seen, _, folded = drawn.partition('<details class="hc-models-group')
-    return re.findall('data-model="([^"]*)"', seen), re.findall('data-model="([^"]*)"', folded)
+def in_order(rows: list[ModelRow], by: str = "", best: ModelRow | None = None) -> list[str]:
+    drawn = models(rows, Present(best, SlotStatus("", "none"), True), by)
+    return re.findall('data-model="([^"]*)"', drawn)
 
 
-def test_what_is_of_no_use_here_is_folded_away() -> None:
+def test_what_helps_stands_first_and_each_head_sorts_by_its_column() -> None:
     download = Download("coming", "downloading", 1, 2)
     slow, readable = Speed(READABLE - 0.1), Speed(READABLE)
-    best = row("best", 4)
+    best = row("best", 40)
     rows = [
-        row("present", 1, "here", fit=NO), row("begun", 2, "partly", fit=NO), row("small", 3), best,
-        row("large", 5, fit=NO), replace(row("slow", 6), speed=slow), replace(row("slower", 7), speed=readable),
-        row("mine", 8, fit=NO, own=True), row("coming", 9, fit=NO, download=download),
-        row("tight", 10, fit=Fit("tight", "")), row("unknown", 11, fit=Fit("unknown", "")),
+        row("present", 10, "here", fit=NO), row("begun", 20, "partly", fit=NO), row("small", 30), best,
+        row("large", 50, fit=NO), replace(row("slow", 60), speed=slow), replace(row("slower", 70), speed=readable),
+        row("mine", 80, fit=NO, own=True), row("coming", 90, fit=NO, download=download),
     ]  # fmt: skip
-    seen, folded = in_order(rows, best)
-    assert seen == ["present", "begun", "best", "small", "slower", "mine", "coming", "tight", "unknown"]
-    assert folded == ["large", "slow"]
+    useful = ["present", "begun", "best", "small", "slower", "mine", "coming", "large", "slow"]
+    assert in_order(rows, best=best) == useful
+    assert in_order(rows, "size") == [one.name for one in rows]
+    assert in_order(rows, "-size") == [one.name for one in reversed(rows)]
+    assert in_order(rows, "name") == sorted(one.name for one in rows)
+    assert in_order(rows, "-speed")[:2] == ["slower", "slow"]
+    assert set(in_order(rows, "-fit")[:5]) == {"present", "begun", "large", "mine", "coming"}
 
 
-def test_the_folded_line_stands_only_where_something_is_folded() -> None:
-    assert "hc-models-rest" not in models([row("a", 1)], Present(None, SlotStatus("", "none"), True))
-    alone = models([row("a", 1, fit=NO)], Present(None, SlotStatus("", "none"), True))
-    assert "1 model that does not fit this machine or is too slow here" in alone
+def test_a_press_on_a_head_sorts_and_a_second_one_turns_it_round(fresh: FakeService) -> None:
+    page = Visitor(fresh, view="models")
+    for way, first in (("ascending", "SmolLM2 135M"), ("descending", "Qwen3 32B")):
+        page.press("hc_models_sort", text="size")
+        drawn = page.html("hc-models-list")
+        assert re.findall('data-model="([^"]*)"', drawn)[0] == first
+        assert re.findall(r'aria-sort="(\w+)"', drawn) == [way]
 
 
-def model(chat: Chat, name: str) -> Locator:
-    return chat.page.locator(f'.hc-model[data-model="{name}"]')
+def model(page: Visitor, name: str) -> str:
+    """The words of a model's rows; empty where it is not listed."""
+    drawn = page.html("hc-models-list").partition(f'data-model="{name}"')[2]
+    return visible("<i " + drawn.partition("</tbody>")[0])
 
 
-@pytest.mark.browser
-def test_a_model_says_what_it_is_and_lets_others_draft(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=models")
-    present = model(chat, "SmolLM2 135M")
-    expect(present).to_contain_text("Running")
-    expect(present).to_contain_text("135M parameters · 81 MB · Apache-2.0")
-    expect(present).to_contain_text("61 tokens a second in its last 20 replies")
-    expect(model(chat, "Qwen3 0.6B")).to_contain_text("about 48 tokens a second expected")
-    large = model(chat, "Qwen3 32B")
-    expect(large).to_contain_text("Does not run here. Needs 21 GB")
-    expect(large.get_by_role("button")).to_have_count(0)
-    expect(model(chat, "Llama 3.2 3B")).to_contain_text("642 MB of 1.9 GB here")
-    best = model(chat, "Qwen3 1.7B")
-    expect(best).to_contain_text("Recommended")
-    expect(best).to_contain_text("Fits. Needs 1.4 GB")
-    best.get_by_text("Draft models: none chosen").click()
-    expect(best).to_contain_text("SmolLM2 135M: cannot draft, has other tokens")
-    expect(best.get_by_role("button", name="Use for drafts")).to_have_count(1)
-    chat.press("Use for drafts: Qwen3 0.6B for Qwen3 1.7B")
-    said = best.locator(".hc-notice")
-    expect(said).to_contain_text("drafts for Qwen3 1.7B from the next time that Qwen3 1.7B is loaded.")
-    expect(best.locator("summary")).to_have_text("Draft models: 1 chosen")
-    expect(best.get_by_role("button", name="Do not use: Qwen3 0.6B for Qwen3 1.7B")).to_be_focused()
-    chat.press("Do not use: Qwen3 0.6B for Qwen3 1.7B")
-    expect(said).to_contain_text("no longer drafts")
-    expect(best.locator("summary")).to_have_text("Draft models: none chosen")
+def test_a_model_says_what_it_is_and_lets_others_draft(fresh: FakeService) -> None:
+    page = Visitor(fresh, view="models")
+    for name, *said in (
+        ("SmolLM2 135M", "Running", "81 MB", "61.2 tok/s", "135M parameters · Apache-2.0",
+         "61 tokens a second in its last 20 replies"),
+        ("Qwen3 0.6B", "about 48 tokens a second expected", "≈ 48.0 tok/s"),
+        ("Qwen3 32B", "Does not run here. Needs 21 GB"),
+        ("Llama 3.2 3B", "642 MB of 1.9 GB here"),
+        ("Qwen3 1.7B", "Recommended", "Fits. Needs 1.4 GB", "Draft models: none chosen",
+         "SmolLM2 135M: cannot draft, has other tokens"),
+    ):  # fmt: skip
+        for part in said:
+            assert part in model(page, name)
+    assert 'text="Qwen3 32B"' not in page.html("hc-models-list")
     pair = "Qwen3 1.7B|Qwen3 0.6B"
-    assert service.models.asked == [("draft", pair), ("undraft", pair)]
+    page.press("hc_model_draft", text=pair)
+    assert "drafts for Qwen3 1.7B from the next time that Qwen3 1.7B is loaded." in model(page, "Qwen3 1.7B")
+    assert "Draft models: 1 chosen" in model(page, "Qwen3 1.7B")
+    page.press("hc_model_undraft", text=pair)
+    assert "no longer drafts" in model(page, "Qwen3 1.7B")
+    assert fresh.models.asked == [("draft", pair), ("undraft", pair)]
+
+
+def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(fresh: FakeService) -> None:
+    page, name = Visitor(fresh, view="models"), "Qwen3 1.7B"
+    page.press("hc_model_fetch", text=name)
+    assert "Downloading: 41 MB of 1.0 GB · 5.2 MB a second" in model(page, name)
+    progress = Download(name, "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
+    fresh.models.change(name, download=progress, state="partly", have=82_000_000)
+    page.tick()  # the page looks again by itself
+    assert "Downloading: 82 MB of 1.0 GB" in model(page, name)
+    page.press("hc_model_stop", text=name)
+    assert "Stopped. What was downloaded is kept." in model(page, name)
+    page.press("hc_model_fetch", text=name)
+    assert [act for act, _ in fresh.models.asked] == ["fetch", "stop", "fetch"]
+    fresh.models.change(name, download=None, state="here")
+    fresh.models.busy = False
+    page.press("hc_model_load", text=name)
+    assert "Running" in model(page, name)
+    fresh.models.asked.clear()
+    for answer in ("hc_model_keep", "hc_model_removed"):
+        page.press("hc_model_remove", text="Qwen3 0.6B")
+        question = "Remove Qwen3 0.6B? This frees 358 MB. It can be downloaded again."
+        assert question in model(page, "Qwen3 0.6B")
+        page.press(answer, text="Qwen3 0.6B")
+        assert question not in page.says("hc-models-list")
+    assert "Qwen3 0.6B is removed from this machine." in page.says("hc-models-said")
+    assert model(page, "Qwen3 0.6B") == ""
+    assert fresh.models.asked == [("remove", "Qwen3 0.6B")]
+
+
+def test_what_is_added_is_answered_beside_the_field(fresh: FakeService) -> None:
+    page = Visitor(fresh, view="models")
+    page.press("hc_model_add", text="org/tiny")
+    assert "added is in the list now." in page.says("hc-models-added")
+    assert "Added by you" in model(page, "added")
+    page.press("hc_model_add", text="org/tiny")
+    assert "added is in the list already." in page.says("hc-models-added")
+    fresh.models.fails = "There is no public repository org/other on the hub. <b>"
+    page.press("hc_model_add", text="org/other")
+    assert page.says("hc-models-added") == fresh.models.fails
+    assert page.says("hc-models-said") == ""
 
 
 @pytest.mark.browser
-def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(chat: Chat, service: FakeService) -> None:
+def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(chat: Chat, service: FakeService) -> None:
     chat.open("?view=models")
+    page, keys = chat.page, chat.page.keyboard
+    names = page.locator("#hc-models-list .hc-model:visible th > span:first-child")
+    page.get_by_role("button", name="Name", exact=True).focus()
+    keys.press("Enter")
+    expect(names.first).to_have_text("Llama 3.2 3B")
+    expect(page.get_by_role("columnheader", name="Name")).to_have_attribute("aria-sort", "ascending")
+    facts = page.locator('[data-model="Qwen3 1.7B"] .hc-model-facts')
+    page.get_by_label("Details of Qwen3 1.7B").focus()
+    keys.press("Enter")
+    expect(facts).to_be_visible()
+    page.get_by_label("Filter the list").fill("qwen3 1")
+    expect(page.locator("#hc-models-shown")).to_have_text("Shown: 1 of 5 models.")
     chat.press("Download Qwen3 1.7B")
-    fetched = model(chat, "Qwen3 1.7B")
-    expect(fetched).to_contain_text("Downloading: 41 MB of 1.0 GB · 5.2 MB a second")
-    expect(fetched.locator("progress")).to_be_visible()
-    field, shown = chat.page.get_by_label("Filter the list"), chat.page.locator("#hc-models-shown")
-    folded = chat.page.get_by_text("1 model that does not fit this machine or is too slow here")
-    large = model(chat, "Qwen3 32B")
-    expect(large).to_be_hidden()
-    folded.focus()
-    chat.page.keyboard.press("Enter")
-    expect(large).to_be_visible()
-    field.fill("qwen3 1")
-    expect(shown).to_have_text("Shown: 1 of 5 models.")
-    progress = Download("Qwen3 1.7B", "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
-    service.models.change("Qwen3 1.7B", download=progress, state="partly", have=82_000_000)
-    expect(fetched).to_contain_text("Downloading: 82 MB of 1.0 GB")  # the page looks again by itself
-    expect(chat.page.locator("#hc-models-list .hc-model:visible > h3")).to_have_text(["Qwen3 1.7B"])
-    expect(field).to_have_value("qwen3 1")
-    field.fill("")
-    expect(large).to_be_visible()
-    chat.press("Stop Qwen3 1.7B")
-    expect(fetched).to_contain_text("Stopped. What was downloaded is kept.")
-    chat.press("Resume Qwen3 1.7B")
-    expect(fetched).to_contain_text("Downloading")
-    assert [act for act, _ in service.models.asked] == ["fetch", "stop", "fetch"]
-    assert service.slot.started == []
-    service.models.change("Qwen3 1.7B", download=None, state="here")
-    service.models.busy = False
-    chat.press("Load Qwen3 1.7B")
-    expect(fetched).to_contain_text("Running")
-    service.models.asked.clear()
-    for answer in ("Keep", "Remove"):
-        chat.press("Remove Qwen3 0.6B")
-        question = chat.page.get_by_role("group", name="Remove Qwen3 0.6B?")
-        expect(question).to_contain_text("This frees 358 MB. It can be downloaded again.")
-        expect(question.get_by_role("button", name="Keep")).to_be_focused()
-        question.get_by_role("button", name=answer).click()
-        expect(question).to_have_count(0)
-    expect(chat.page.locator("#hc-models-said")).to_contain_text("Qwen3 0.6B is removed from this machine.")
-    expect(model(chat, "Qwen3 0.6B")).to_have_count(0)
-    assert service.models.asked == [("remove", "Qwen3 0.6B")]
-
-
-@pytest.mark.browser
-def test_what_is_added_is_answered_beside_the_field_and_stays_in_it(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=models")
-    field = chat.page.get_by_label("Name on the hub, folder or GGUF file")
-    said = chat.page.locator("#hc-models-added")
+    expect(page.locator(".hc-model progress")).to_be_visible()
+    expect(names).to_have_text(["Qwen3 1.7B"])
+    expect(facts).to_be_visible()
+    field = page.get_by_label("Name on the hub, folder or GGUF file")
     field.fill("org/tiny")
     field.press("Enter")
-    expect(said).to_contain_text("added is in the list now.")
-    expect(said).to_be_in_viewport()
-    expect(field).to_have_value("org/tiny")
-    expect(model(chat, "added")).to_contain_text("Added by you")
-    assert service.models.asked == [("add", "org/tiny")]
+    expect(page.locator("#hc-models-added")).to_be_in_viewport()
     chat.press("Show added")
-    expect(model(chat, "added")).to_be_in_viewport()
-    expect(chat.page.get_by_role("button", name="Load added", exact=True)).to_be_focused()
-    chat.press("Add")
-    expect(said).to_contain_text("added is in the list already.")
-    expect(model(chat, "added")).to_have_count(1)
-    service.models.fails = "There is no public repository org/other on the hub. <b>"
-    field.fill("org/other")
-    chat.press("Add")
-    expect(said.get_by_role("alert")).to_have_text(service.models.fails)
-    expect(said).to_be_in_viewport()
-    expect(field).to_have_value("org/other")
-    expect(chat.page.locator("#hc-models-said")).to_be_empty()
+    expect(page.get_by_role("button", name="Load added", exact=True)).to_be_focused()
+    chat.press("Remove added")
+    expect(page.get_by_role("group", name="Remove added?").get_by_role("button", name="Keep")).to_be_focused()
 
 
 @pytest.mark.browser
@@ -183,7 +180,7 @@ def test_a_dropped_file_goes_into_the_models_folder(
     chosen.set_input_files(tmp_path / "other.gguf")
     expect(said).to_contain_text("This is no GGUF file, whatever its name says.")
     chosen.set_input_files(tmp_path / "my model.gguf")
-    expect(model(chat, "added")).to_be_visible()
+    expect(chat.page.locator('[data-model="added"]')).to_be_visible()
     expect(said).to_be_empty()
     assert service.models.asked == [("add", "my model.gguf")]
     assert [file.name for file in (tmp_path / "data" / "models").iterdir()] == ["my model.gguf"]

@@ -73,7 +73,8 @@ KNOWN = [
 THEIRS = ", ".join((
     ".hc-user", ".hc-text", ".hc-heading", ".hc-brand", ".hc-list .hc-title", ".hc-tags", ".hc-filter", ".hc-question",
     ".hc-path", ".hc-writer", ".hc-words", ".hc-arm", ".hc-sent", "#hc-said", "code", "pre", "kbd", "option", "script",
-    "style", ".hc-model > h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
+    "style", ".hc-model th > span:first-child",
+    ".hc-found h3", "#hc-model-said", "[aria-label^='number input']", "[aria-label^='range slider']",
     # What lower layers say, or said when it was stored.
     ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict", ".hc-results .hc-quiet",
     ".hc-snippet", ".hc-error",

@@ -57,7 +57,8 @@ def about() -> str:
         "changes. It is off until you allow it."
     )
     title = _("Idle generation")
-    return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p>{rows}'
+    folded = f"<details><summary>{_('Details')}</summary>{rows}</details>"
+    return f'<h2>{title}</h2><p class="hc-quiet">{quiet}</p>{folded}'
 
 
 class IdlePart(PanelPart):

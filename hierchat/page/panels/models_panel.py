@@ -82,6 +82,7 @@ class ModelsPanel(Panel):
         on(p.timer.tick, self.poll)
         on(p.model.select, self.choose, [p.model, *p.settings.fields])
         on("hc_sources_load", self.load_for_sources, p.settings.fields)
+        on("hc_models_sort", self.sort, outputs=self.outputs)
         for name, act in self._acts().items():
             # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
             once: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": 1}
@@ -124,6 +125,12 @@ class ModelsPanel(Panel):
         """Draw the list, and measure memory meanwhile. What went wrong before, and was seen, is past."""
         self._manager.measure()
         self._manager.forget_failures(self._seen)
+        return self._drawn(session)
+
+    def sort(self, event: PageEvent) -> Update:
+        """Sort the table by a column, or the other way round."""
+        session, by = event.session, event.text
+        session.models_by = f"-{by}" if session.models_by == by else by
         return self._drawn(session)
 
     def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
@@ -204,6 +211,7 @@ class ModelsPanel(Panel):
                 manager.best(rows), self._service.model_status, may_change, unmeasured, said=(place, said),
                 removing=removing, frees=manager.frees(removing) if removing else 0,
             ),
+            session.models_by,
         )  # fmt: skip
         elsewhere = place in (_FORM, _HUB) or any(row.name == place for row in rows)
         return {
@@ -288,7 +296,7 @@ def found(search: Search | None, row: ModelRow | None) -> str:
     )
     return (
         f'<div class="hc-hub-said"><p role="status">{said}</p>{leave}</div>'
-        f'<ul class="hc-models">{entries}</ul>'
+        f'<ul class="hc-found">{entries}</ul>'
     )
 
 
@@ -300,7 +308,7 @@ def _found_entry(model: HubModel, look: Look | None, row: ModelRow | None) -> st
     said = f'<p class="hc-fit">{html.escape(why[0].upper() + why[1:])}.</p>' if why else ""
     closer = "" if why else _closer(model, look)
     return (
-        f'<li class="hc-model" data-found="{html.escape(model.repo)}"><h3>{html.escape(model.repo)}</h3>{badges}'
+        f'<li data-found="{html.escape(model.repo)}"><h3>{html.escape(model.repo)}</h3>{badges}'
         f'<p class="hc-model-facts">{_facts(model)}</p>{said}{closer}{_look(look, row) if look else ""}</li>'
     )
 

@@ -1,12 +1,13 @@
-"""One model of the list as HTML, and the form that adds one. Pure functions."""
+"""The table of models as HTML, and the form that adds one. Pure functions."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hierchat.chat.wording import number
 from hierchat.language import _, later, plural
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.runnable import STEPS
@@ -113,8 +114,17 @@ class Present:
         return self.slot.name == row.name and self.slot.phase in CANCELLABLE
 
 
+COLUMNS: dict[str, tuple[str, Callable[[ModelRow], Any]]] = {
+    "name": (later("Name"), lambda row: row.name.casefold()),
+    "size": (later("Size"), lambda row: row.size or 0),
+    "speed": (later("Speed"), lambda row: row.speed.per_second if row.speed else 0.0),
+    "fit": (later("Fits"), lambda row: list(_FITS).index(row.fit.verdict)),
+}
+"""The heads of the table, and what rows are sorted by."""
+
+
 def _model(row: ModelRow, now: Present) -> str:
-    """Draw a model's entry."""
+    """Draw a model: its line, and what else there is to say below it."""
     marks = [
         _("Running") if row.loaded else _("Waiting") if now.waits(row) else _("Loading") if now.coming(row) else "",
         _("Recommended") if now.best and now.best.name == row.name else "",
@@ -125,14 +135,50 @@ def _model(row: ModelRow, now: Present) -> str:
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks if mark)
     said = now.said[1] if row.name == now.said[0] else ""
     asked = _asked(row, now.frees) if row.name == now.removing else ""
+    name, fits = html.escape(row.name), _(_FITS[row.fit.verdict])
+    size, speed = _present_size(row), _pace(row.speed, now.unmeasured)
+    short = " · ".join(one for one in (size, speed, fits) if len(one) > 1)
     return (
-        f'<li class="hc-model" data-model="{html.escape(row.name)}" data-words="{html.escape(_words(row))}">'
-        f"<h3>{html.escape(row.name)}</h3>{badges}"
-        f'<p class="hc-model-facts">{_facts(row, now.unmeasured)}</p>'
-        f"{fit_line(row.fit, _computed(row))}{_drafts(row, now.may_change)}"
-        f"{download_line(row.download)}"
-        f"{said}{asked or _buttons(row, now)}</li>"
+        f'<tbody class="hc-model" data-model="{name}" data-words="{html.escape(_words(row))}">'
+        f'<tr><th scope="row"><span dir="auto">{name}</span> {badges}'
+        f'<small aria-hidden="true">{short}</small></th>'
+        f"<td>{size}</td><td>{speed}</td>"
+        f'<td class="hc-fit" data-fit="{row.fit.verdict}"><strong>{fits}</strong></td>'
+        f'<td class="hc-model-acts">{"" if asked else _buttons(row, now)}</td></tr>'
+        f'<tr class="hc-model-more"><td colspan="5">{_details(row, now)}{download_line(row.download)}'
+        f"{said}{asked}</td></tr></tbody>"
     )
+
+
+def _details(row: ModelRow, now: Present) -> str:
+    """Draw what one asks for of a model, folded: who made it, why it fits, how it runs, what drafts for it."""
+    facts = [
+        count_line(row.parameters),
+        row.licence if row.licence != "unknown" else _("licence unknown"),
+        _("by {author}").format(author=row.maker) if row.maker else "",
+    ]
+    drawn = facts_line(facts) + (f" · {speed_line(row.speed)}" if row.speed else "")
+    label = html.escape(_("Details of {name}").format(name=row.name))
+    return (
+        f'<details><summary aria-label="{label}" title="{_("Details")}"></summary>'
+        f'<p class="hc-model-facts">{drawn}</p>{fit_line(row.fit, _computed(row))}'
+        f"{_drafts(row, now.may_change)}</details>"
+    )
+
+
+def _present_size(row: ModelRow) -> str:
+    """Say how large a model's files are, and how much of them is here."""
+    if row.state == "partly" and row.size:
+        return _("{have} of {size} here").format(have=_size(row.have), size=_size(row.size))
+    return _size(row.size) + (_(" to download") if row.state == "absent" and row.size else "")
+
+
+def _pace(speed: Speed | None, unmeasured: bool) -> str:
+    """Say how fast a model writes; what is only expected has a mark."""
+    if speed is None:
+        return "…" if unmeasured else ""
+    shown = _("{speed} tok/s").format(speed=number(speed.per_second))
+    return shown if speed.replies else f"\N{ALMOST EQUAL TO}\N{NO-BREAK SPACE}{shown}"
 
 
 def _computed(row: ModelRow) -> str:
@@ -153,33 +199,11 @@ def _words(row: ModelRow) -> str:
 
 def fit_line(fit: Fit, step: str) -> str:
     """Say whether a model fits this machine, and what will compute it."""
-    how = (
-        f'<details class="hc-how"><summary>{_("How it runs")}</summary>{html.escape(step)}</details>'
-        if step and fit.verdict != "no"
-        else ""
-    )
+    how = html.escape(step) if fit.verdict != "no" else ""
     return (
         f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
-        f"{html.escape(fit.why)}</p>{how}"
+        f"{html.escape(fit.why)} {how}</p>"
     )
-
-
-def _facts(row: ModelRow, unmeasured: bool) -> str:
-    size = _size(row.size)
-    if row.state == "partly" and row.size:
-        size = _("{have} of {size} here").format(have=_size(row.have), size=size)
-    elif row.state == "absent" and row.size:
-        size += _(" to download")
-    facts = [
-        count_line(row.parameters),
-        size,
-        row.licence if row.licence != "unknown" else _("licence unknown"),
-        _("by {author}").format(author=row.maker) if row.maker else "",
-    ]
-    if not row.speed and unmeasured and row.size:
-        facts.append(_("speed: being measured…"))
-    drawn = facts_line(facts)
-    return f"{drawn} · {speed_line(row.speed)}" if row.speed else drawn
 
 
 def facts_line(facts: Iterable[str]) -> str:
@@ -212,7 +236,7 @@ def _drafts(row: ModelRow, may_change: bool) -> str:
     entries = "".join(f"<li>{_draft(row.name, draft, may_change)}</li>" for draft in row.drafts)
     chosen = sum(draft.chosen is not False and draft.fits for draft in row.drafts)
     name = _("Draft models: {n} chosen").format(n=chosen or _("none"))
-    return f'<details class="hc-draft-models"><summary>{name}</summary><ul>{entries}</ul></details>'
+    return f'<div class="hc-draft-models">{name}<ul>{entries}</ul></div>'
 
 
 def _draft(name: str, draft: Draft, may_change: bool) -> str:
@@ -287,7 +311,7 @@ def _buttons(row: ModelRow, now: Present) -> str:
         and (row.have or row.own)
     ):
         add("hc_model_remove", _("Remove"))
-    return f'<div class="hc-model-acts">{"".join(found)}</div>' if found else ""
+    return "".join(found)
 
 
 def _size(size: int | None) -> str:
@@ -321,51 +345,36 @@ def narrowing() -> str:
     )
 
 
-def models(rows: Sequence[ModelRow], now: Present) -> str:
-    """Draw the whole list."""
-    here = [row for row in rows if row.state == "here"]
-    others = [row for row in rows if row.state != "here"]
-    rest = [row for row in others if _of_no_use(row)]
-    # The best one stands before the other ones of which nothing is here.
-    fetchable = sorted(
-        (row for row in others if not _of_no_use(row)),
-        key=lambda row: (row.state == "absent", now.best is None or row.name != now.best.name),
-    )
-
-    def listed(group: Sequence[ModelRow]) -> str:
-        return f'<ul class="hc-models">{"".join(_model(row, now) for row in group)}</ul>' if group else ""
-
-    none = f'<p class="hc-quiet">{_("None yet. Download one below.")}</p>'
+def models(rows: Sequence[ModelRow], now: Present, by: str = "") -> str:
+    """Draw the whole table. `by`: the column that it is sorted by, behind a minus from the end; empty: as it helps."""
+    loaded = next((row for row in rows if row.loaded), None)
+    if column := COLUMNS.get(by.removeprefix("-")):
+        rows = sorted(rows, key=column[1], reverse=by.startswith("-"))
+    else:
+        rows = sorted(rows, key=lambda row: _usefulness(row, now.best))
+    heads = "".join(_head(name, said, by) for name, (said, _key) in COLUMNS.items())
+    drawn = "".join(_model(row, now) for row in rows)
     # The forms go, by the style sheet.
     fixed = "" if now.may_change else f'<p class="hc-quiet hc-models-fixed">{_(_FIXED)}</p>'
     measuring = waiting(_(_MEASURING)) if now.unmeasured else ""
-    loaded = next((row for row in rows if row.loaded), None)
-    drawn = f"{_present(loaded, now)}{measuring}{fixed}{_group(_('On this machine'), listed(here) or none)}"
-    if others:
-        folded = _folded(len(rest), listed(rest)) if rest else ""
-        drawn += _group(_("To download"), listed(fetchable) + folded)
-    return drawn
-
-
-def _of_no_use(row: ModelRow) -> bool:
-    """Return whether a model does not fit or is too slow to read along. What the user began or added stays in sight."""
-    if row.state != "absent" or row.own or row.download:
-        return False
-    return row.fit.verdict == "no" or bool(row.speed and row.speed.per_second < READABLE)
-
-
-def _group(title: str, entries: str) -> str:
-    return f'<div class="hc-models-group"><h2>{title}</h2>{entries}</div>'
-
-
-def _folded(count: int, entries: str) -> str:
-    """Opened and closed by models.js, so that it stays so when the list is drawn anew."""
-    said = plural(
-        "{n} model that does not fit this machine or is too slow here",
-        "{n} models that do not fit this machine or are too slow here",
-        count,
+    return (
+        f'{_present(loaded, now)}{measuring}{fixed}<table class="hc-models" aria-label="{_("Models")}">'
+        f"<thead><tr>{heads}<td></td></tr></thead>{drawn}</table>"
     )
-    return f'<details class="hc-models-group hc-models-rest"><summary>{said}</summary>{entries}</details>'
+
+
+def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]:
+    """Order models: what is here, what the user began, the best one; last what does not fit or is too slow here."""
+    untouched = row.state == "absent" and not row.own and not row.download
+    slow = bool(row.speed and row.speed.per_second < READABLE)
+    of_no_use = untouched and (row.fit.verdict == "no" or slow)
+    return row.state != "here", of_no_use, row.state == "absent" and (best is None or row.name != best.name)
+
+
+def _head(name: str, said: str, by: str) -> str:
+    """Draw a head of the table: pressed, rows are sorted by its column, pressed again from its end."""
+    sorted_by = {name: ' aria-sort="ascending"', f"-{name}": ' aria-sort="descending"'}.get(by, "")
+    return f'<th scope="col"{sorted_by}>{button("hc_models_sort", _(said), text=name, css="hc-sort")}</th>'
 
 
 def _present(loaded: ModelRow | None, now: Present) -> str:
