@@ -68,7 +68,7 @@ def test_a_press_on_a_head_sorts_and_a_second_one_turns_it_round(fresh: FakeServ
 def model(page: Visitor, name: str) -> str:
     """The words of a model's rows; empty where it is not listed."""
     drawn = page.html("hc-models-list").partition(f'data-model="{name}"')[2]
-    return visible("<i " + drawn.partition("</tbody>")[0])
+    return drawn and visible("<i " + drawn.partition("</tbody>")[0])
 
 
 def test_a_model_says_what_it_is_and_lets_others_draft(fresh: FakeService) -> None:

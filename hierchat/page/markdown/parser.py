@@ -24,6 +24,7 @@ from pygments.lexers import find_lexer_class_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, String, _TokenType
 from pygments.util import ClassNotFound
 
+from hierchat.language import _
 from hierchat.page.buttons import button
 from hierchat.page.markdown import mathematics
 
@@ -89,7 +90,7 @@ def coloured(code: str, language: str) -> str:
         return html.escape(code)
     parts, style, run, length = [], "", "", 0
     # Not get_tokens, which strips and expands white space.
-    for _, kind, text in lexer().get_tokens_unprocessed(code):
+    for _at, kind, text in lexer().get_tokens_unprocessed(code):
         length += len(text)
         now = _style(kind)
         if now != style and text.strip():
@@ -162,7 +163,6 @@ _cleaner = nh3.Cleaner(
 )
 # Only the renderer can write this element: in a reply's text its brackets are escaped.
 _PLACE = '<span class="hc-place"></span>'
-_COPY = button("hc_copy_code", "Copy", css="hc-copy-code")
 
 
 @lru_cache  # the parser asks again and again while it looks for the end of a link
@@ -173,7 +173,7 @@ def may_be_linked(address: str) -> bool:
 
 def sanitise(drawn: str) -> str:
     """`drawn` with nothing in it but what is listed, and a button above each block of code."""
-    return _cleaner.clean(drawn).replace(_PLACE, _COPY)
+    return _cleaner.clean(drawn).replace(_PLACE, button("hc_copy_code", _("Copy"), css="hc-copy-code"))
 
 
 DEEPEST = 40

@@ -167,7 +167,7 @@ def form() -> str:
         f'<div class="hc-texts-drop" role="group" aria-label="{_("Add texts")}" data-known="{known}" '
         f'data-most="{MOST_FILES}">'
         f'<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="{_("Path of a file or folder")}" '
-        'placeholder="~/notes" autocomplete="off" spellcheck="false">'
+        'placeholder="~/notes" dir="ltr" autocomplete="off" spellcheck="false">'
         f"{button('hc_texts_path', _('Inspect'), css='hc-strong')}"
         f"{button('hc_texts_choose', _('Choose texts…'), css='hc-bordered')}</div>"
         f'<p class="hc-quiet">{_(_HOW)}</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'

@@ -263,7 +263,7 @@ def searching(hub: str) -> str:
     return (
         f'<h2 id="hc-hub-searching">{_("Search the hub")}</h2>'
         '<div class="hc-add" role="search" aria-labelledby="hc-hub-searching">'
-        f'<input type="text" id="hc-hub-words" aria-label="{_("Words to search for")}" '
+        f'<input type="text" id="hc-hub-words" dir="auto" aria-label="{_("Words to search for")}" '
         'placeholder="Qwen3 GGUF" maxlength="200" autocomplete="off" spellcheck="false">'
         f"{button('hc_hub_search', _('Search'), css='hc-strong')}</div>"
         f'<p class="hc-quiet">{_(_PRIVATE).format(hub=host)}</p>'

@@ -61,7 +61,7 @@ def adding() -> str:
     return (
         f'<h2 id="hc-models-adding">{_("Add a model")}</h2>'
         '<div class="hc-add" role="group" aria-labelledby="hc-models-adding">'
-        f'<input type="text" id="hc-model-said" aria-label="{_("Name on the hub, folder or GGUF file")}" '
+        f'<input type="text" id="hc-model-said" dir="ltr" aria-label="{_("Name on the hub, folder or GGUF file")}" '
         'placeholder="Qwen/Qwen3-0.6B-GGUF, /path/to/model.gguf, /path/to/folder" autocomplete="off" '
         'spellcheck="false">'
         f"{button('hc_model_add', _('Add'), css='hc-strong')}"
@@ -170,7 +170,8 @@ def _present_size(row: ModelRow) -> str:
     """Say how large a model's files are, and how much of them is here."""
     if row.state == "partly" and row.size:
         return _("{have} of {size} here").format(have=_size(row.have), size=_size(row.size))
-    return _size(row.size) + (_(" to download") if row.state == "absent" and row.size else "")
+    size = f"<bdi>{_size(row.size)}</bdi>"  # a number and its unit stand in their order in Arabic, too
+    return size + (_(" to download") if row.state == "absent" and row.size else "")
 
 
 def _pace(speed: Speed | None, unmeasured: bool) -> str:
@@ -337,7 +338,7 @@ def narrowing() -> str:
     name = _("Filter the list by name, maker or licence")
     return (
         '<div class="hc-add hc-narrowing">'
-        f'<input type="search" id="hc-models-words" aria-label="{name}" '
+        f'<input type="search" id="hc-models-words" dir="auto" aria-label="{name}" '
         f'placeholder="{_("Filter by name, maker or licence")}" autocomplete="off" spellcheck="false">'
         f"{button('hc_models_to', _('Search the hub'), text='hc-hub-words', css='hc-bordered')}"
         f"{button('hc_models_to', _('Add a model'), text='hc-model-said', css='hc-bordered')}</div>"
