@@ -38,7 +38,7 @@ function goTo(kind, way) {
   answers += 1;
   showWhereTo(kind, way);
 }
-const wayToChat = (id) => find(`#hc-list .hc-title[data-id="${Number(id)}"]`);
+const wayToChat = (id) => find(`#hc-list .hc-title[data-act=hc_open][data-id="${Number(id)}"]`);
 const wayToPanel = (name) => [...document.querySelectorAll('#hc-links button')].find((way) => way.dataset.text === name);
 
 // Gradio runs it behind each of these answers, also where one is an error.

@@ -1,11 +1,12 @@
 // The list of chats: one tab stop with arrow keys inside, and the next page of it as its end comes near.
 const titles = () => [...document.querySelectorAll('#hc-list .hc-title')];
-let stop = null; // id of the chat on which the tab stop is
+const keyOf = (title) => title.dataset.act + title.dataset.id;
+let stop = null; // the chat or project on which the tab stop is
 
 function rove() {
   const all = titles();
   const active = document.activeElement;
-  const here = all.find((title) => title.dataset.id === stop);
+  const here = all.find((title) => keyOf(title) === stop);
   const home = here || all.find((title) => title.getAttribute('aria-current')) || all[0];
   // Only where it differs: what is set here is looked at again.
   all.forEach((title) => { if ((title.tabIndex === 0) !== (title === home)) title.tabIndex = title === home ? 0 : -1; });
@@ -34,7 +35,7 @@ onBusy.push((writing) => { if (writing) find('#hc-list').scrollTop = 0; });
 on('focusin', (event) => {
   const title = event.target.closest('#hc-list .hc-title');
   if (!title) return;
-  stop = title.dataset.id;
+  stop = keyOf(title);
   titles().forEach((other) => { if (other.tabIndex === 0 && other !== title) other.tabIndex = -1; });
   title.tabIndex = 0;
 });
@@ -44,7 +45,7 @@ on('keydown', (event) => {
   if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
   const all = titles();
   const at = all.indexOf(row.querySelector('.hc-title'));
-  const inside = [...row.querySelectorAll('button')];
+  const inside = [...row.querySelectorAll(':scope > button, :scope > span button')];
   const place = inside.indexOf(event.target);
   const to = {
     ArrowDown: all[at + 1], ArrowUp: all[at - 1], Home: all[0], End: all[all.length - 1],
@@ -52,7 +53,7 @@ on('keydown', (event) => {
   }[event.key];
   const does = { F2: rename, Delete: event.repeat ? null : remove }[event.key];
   if (to) to.focus();
-  if (does) does(row.querySelector('.hc-title'));
+  if (does) does(row.querySelector('.hc-title')); // a project's own stands before those of its chats
   if (to || does) event.preventDefault();
 });
 
@@ -65,11 +66,12 @@ acts.hc_open = ({ id, text }) => {
 on('click', (event) => event.target.closest('#hc-list :is(.hc-snippet, .hc-when)')?.closest('li').querySelector('.hc-title').click());
 
 function rename(title) {
+  if (title.matches('.hc-folder')) return void editProject(projectOf(title.dataset.id));
   ask({ title: _('Rename this chat'), value: title.textContent, action: _('Rename') },
     (given) => trigger('hc_rename', { id: Number(title.dataset.id), text: given }));
 }
 
 // Without a question: the line below the list takes it back.
 function remove(title) {
-  trigger('hc_delete', { id: Number(title.dataset.id) });
+  trigger(title.matches('.hc-folder') ? 'hc_project_delete' : 'hc_delete', { id: Number(title.dataset.id) });
 }

@@ -1,4 +1,4 @@
-// The menu of a chat in the list. It stands outside of the list, which updates change; Escape and a click elsewhere close it.
+// The menu of a chat, or a project, in the list. It stands outside of the list, which updates change; Escape and a click elsewhere close it.
 find('#hc-menu')?.remove();
 const menu = made('div', { id: 'hc-menu', popover: 'auto', role: 'menu' });
 document.body.append(menu);
@@ -21,23 +21,28 @@ function entry(label, key, then) {
 acts.hc_menu = ({ button, id }) => {
   const title = button.closest('li').querySelector('.hc-title');
   const { pinned, archived } = button.dataset;
-  menu.setAttribute('aria-label', button.getAttribute('aria-label'));
-  menu.replaceChildren(
+  openMenu(button, [
     entry(_('Rename'), 'F2', () => rename(title)),
     ...(archived ? [] : [entry(pinned ? _('Unpin') : _('Pin'), '', () => trigger('hc_pin', { id, on: !pinned }))]),
     entry(archived ? _('Unarchive') : _('Archive'), '', () => trigger('hc_archive', { id, on: !archived })),
+    entry(_('Move to a project'), '', () => moveChat(id, title.textContent, Number(button.dataset.project || 0))),
     entry(_('Tags'), '', () => editTags(id, title.textContent, JSON.parse(button.dataset.tags || '[]'))),
     entry(_('Export as Markdown'), '', () => trigger('hc_export', { id, text: 'markdown' })),
     entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'json' })),
     entry(_('Delete'), 'Delete', () => remove(title)),
-  );
+  ]);
+};
+
+function openMenu(button, list) {
+  menu.setAttribute('aria-label', button.getAttribute('aria-label'));
+  menu.replaceChildren(...list);
   menu.showPopover();
   const at = button.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();
   menu.style.left = `${Math.max(8, Math.min(at.left, window.innerWidth - width - 8))}px`;
   menu.style.top = `${at.bottom + 4 + height > window.innerHeight ? at.top - height - 4 : at.bottom + 4}px`;
   entries()[0].focus();
-};
+}
 
 menu.addEventListener('keydown', (event) => {
   const all = entries();

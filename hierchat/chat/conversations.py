@@ -19,11 +19,14 @@ from hierchat.store import (
     Conversation,
     Message,
     NotFound,
+    Project,
     Store,
     StoreError,
     Totals,
 )
 
+NOTES = "Notes about the user, in the user's own words:\n"
+"""Before the notes in the system prompt."""
 UNDO_SECONDS = 10.0
 """How long a deletion can be taken back."""
 LONGEST_TITLE = 200
@@ -63,15 +66,29 @@ class ConversationList:
     totals: Totals
     writing: frozenset[int]
     """Chats in which a reply is being written."""
+    projects: Sequence[Project] = ()
+    inside: Sequence[Conversation] = ()
+    """The chats of the project that is unfolded,"""
+    sought: bool = False
+    """unless some were sought, by words, tags or as archived ones: then all stand in `conversations`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A chat that was deleted and can be brought back for some seconds."""
+    """A chat, or a project with its chats, that was deleted and can be brought back for some seconds."""
 
     id: int
     title: str
     seconds: float
+    project: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """What one deletion took away: a chat, or a project with its chats."""
+
+    chats: tuple[int, ...]
+    project: int | None = None
 
 
 class Conversations:
@@ -89,27 +106,38 @@ class Conversations:
         self._changes = changes
         self._in_progress = in_progress
         self._sampling_of = sampling_of
-        self._deletions: dict[int, tuple[int, threading.Timer]] = {}
-        """Chat that can be brought back -> its user, and the timer that deletes it for good."""
+        self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
+        """What can be brought back -> its user, and the timer that deletes it for good."""
         self._lock = threading.Lock()
 
-    def find(self, user_id: int, query: str, most: int, *, archived: bool = False) -> ConversationList:
+    def find(
+        self, user_id: int, query: str, most: int, *, archived: bool = False, unfolded: int | None = None
+    ) -> ConversationList:
         """Find a user's chats that match a query, the latest first; archived ones only where `archived` asks for them
-        and there are any."""
+        and there are any. Without a query, those of projects are left out but for the `unfolded` one's."""
         writing = {reply.conversation_id: reply for reply in self._in_progress.all_of(user_id)}
         chats = self._store.chats
         count = chats.count_archived(user_id)
-        found = [
-            chat if chat.title or chat.id not in writing else replace(chat, title=writing[chat.id].title)
-            for chat in chats.find(user_id, query or None, most + 1, archived=archived and count > 0)
-        ]
+        archived = archived and count > 0
+        sought = archived or bool(query.strip())
+
+        def found(project: int | None) -> list[Conversation]:
+            return [
+                chat if chat.title or chat.id not in writing else replace(chat, title=writing[chat.id].title)
+                for chat in chats.find(user_id, query or None, most + 1, archived=archived, project=project)
+            ]
+
+        outside, inside = found(None if sought else 0), [] if sought or not unfolded else found(unfolded)
         return ConversationList(
-            found[:most],
-            len(found) > most,
+            outside[:most],
+            max(len(outside), len(inside)) > most,
             count,
             chats.tags(user_id),
             self._store.figures.totals(user_id),
             frozenset(writing),
+            self._store.projects.all(user_id),
+            inside[:most],
+            sought,
         )
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
@@ -150,9 +178,10 @@ class Conversations:
         """Return one file with its text. Raises NotFound."""
         return self._store.messages.attachment(user_id, attachment_id)
 
-    def create(self, user_id: int, *, incognito: bool = False) -> int:
-        """Begin a chat and return its id; an incognito one is erased by `end_incognito`."""
-        return self._store.chats.begin_incognito(user_id) if incognito else self._store.chats.create(user_id)
+    def create(self, user_id: int, *, incognito: bool = False, project: int | None = None) -> int:
+        """Begin a chat and return its id; an incognito one is in no project, and is erased by `end_incognito`."""
+        chats = self._store.chats
+        return chats.begin_incognito(user_id) if incognito else chats.create(user_id, "", project)
 
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
         """Make an incognito chat one that stays."""
@@ -226,37 +255,65 @@ class Conversations:
             self._store.chats.hide(user_id, conversation_id)
         except NotFound:
             return None
-        timer = threading.Timer(UNDO_SECONDS, self._delete_now, [conversation_id])
-        timer.daemon = True
-        with self._lock:
-            self._deletions[conversation_id] = (user_id, timer)
-        timer.start()
-        self._changes.notify(user_id, conversation_id)
+        self._delete_later(user_id, _Hidden((conversation_id,)))
         return Deleted(conversation_id, title, UNDO_SECONDS)
+
+    def delete_project(self, user_id: int, project_id: int) -> Deleted:
+        """Hide a project with its chats at once, and stop what is written there; deleted for good as a chat is."""
+        name = self._store.projects.get(user_id, project_id).name
+        self._delete_earlier(user_id)
+        hidden = self._store.chats.hide_project(user_id, project_id)
+        for chat in hidden:
+            self._in_progress.end(user_id, chat)
+        self._delete_later(user_id, _Hidden(tuple(hidden), project_id))
+        return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
     def restore(self, user_id: int, conversation_id: int) -> None:
         """Bring a deleted chat back. Raises NotFound once it is deleted for good."""
         self._store.chats.restore(user_id, conversation_id)
-        self._changes.notify(user_id, conversation_id)
+        self._keep(user_id, _Hidden((conversation_id,)))
+
+    def restore_project(self, user_id: int, project_id: int) -> None:
+        """Bring a deleted project back with its chats. Raises NotFound once it is deleted for good."""
         with self._lock:
-            if (pending := self._deletions.pop(conversation_id, None)) is not None:
+            mine = (one for one, (user, _) in self._deletions.items() if user == user_id)
+            hidden = next((one for one in mine if one.project == project_id), _Hidden((), project_id))
+        self._store.chats.restore_project(user_id, project_id, hidden.chats)
+        self._keep(user_id, hidden)
+
+    def _keep(self, user_id: int, hidden: _Hidden) -> None:
+        with self._lock:
+            if (pending := self._deletions.pop(hidden, None)) is not None:
                 pending[1].cancel()
+        self._notify(user_id, hidden)
+
+    def _notify(self, user_id: int, hidden: _Hidden) -> None:
+        for chat in hidden.chats or [None]:
+            self._changes.notify(user_id, chat)
+
+    def _delete_later(self, user_id: int, hidden: _Hidden) -> None:
+        timer = threading.Timer(UNDO_SECONDS, self._delete_now, [hidden])
+        timer.daemon = True
+        with self._lock:
+            self._deletions[hidden] = (user_id, timer)
+        timer.start()
+        self._notify(user_id, hidden)
 
     def _delete_earlier(self, user_id: int) -> None:
         """Delete for good what this user deleted before."""
         with self._lock:
-            before = [id for id, (user, _) in self._deletions.items() if user == user_id]
-            for id in before:
-                self._deletions[id][1].cancel()
-        for id in before:  # rewriting the file takes its time
-            threading.Thread(target=self._delete_now, args=[id], name="delete", daemon=True).start()
+            before = [one for one, (user, _) in self._deletions.items() if user == user_id]
+            for one in before:
+                self._deletions[one][1].cancel()
+        for one in before:  # rewriting the file takes its time
+            threading.Thread(target=self._delete_now, args=[one], name="delete", daemon=True).start()
 
-    def _delete_now(self, conversation_id: int) -> None:
+    def _delete_now(self, hidden: _Hidden) -> None:
         with self._lock:
-            if self._deletions.pop(conversation_id, None) is None:  # brought back
+            if self._deletions.pop(hidden, None) is None:  # brought back
                 return
         try:
-            self._store.chats.delete_hidden([conversation_id])
+            self._store.chats.delete_hidden(hidden.chats, hidden.project)
         except StoreError as error:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
 
@@ -264,15 +321,28 @@ class Conversations:
         """Return the settings that a model brings along: the loaded one, or the one of that name."""
         return ChatSettings("", own_sampling(self._sampling_of(model)))
 
-    def settings(self, user_id: int, conversation_id: int | None) -> ChatSettings:
-        """Return a chat's settings, else what it begins with: a new one (None) with the default preset."""
+    def settings(
+        self, user_id: int, conversation_id: int | None, project_id: int | None = None
+    ) -> ChatSettings:
+        """Return a chat's settings, else what it begins with: a new one (None) with the preset of its project, or the
+        default one, and the project's system prompt."""
         if conversation_id is None:
-            default = (preset.settings for preset in self._store.presets.all(user_id) if preset.is_default)
-            return next(default, self.model_settings())
+            project = self._store.projects.get(user_id, project_id) if project_id else Project(0, "")
+            presets = self._store.presets.all(user_id)
+            wanted = project.preset_id
+            chosen = [one for one in presets if (one.id == wanted if wanted else one.is_default)]
+            begins = chosen[0].settings if chosen else self.model_settings()
+            return replace(begins, system_prompt=project.system_prompt or begins.system_prompt)
         if (stored := self._store.chats.settings(user_id, conversation_id)) is not None:
             return stored
         prompts = self._store.messages.system_prompts(user_id, conversation_id)
         return replace(self.model_settings(), system_prompt="\n\n".join(prompts))
+
+    def system_prompt(self, user_id: int, settings: ChatSettings) -> str:
+        """Return what goes before the messages of a chat with these settings: its system prompt, and the user's notes
+        unless it leaves them out."""
+        notes = self._store.users.notes(user_id) if settings.notes else ""
+        return "\n\n".join(filter(None, [settings.system_prompt, notes and NOTES + notes]))
 
     def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
         """Let a chat have these settings; return the number of the change, or None where nothing changed. A chat that

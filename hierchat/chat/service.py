@@ -388,9 +388,11 @@ class ChatService:
         )
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
-        """What the chat sets; None where it leaves that to its messages and the model."""
+        """What the chat sets, with the user's notes; None where it leaves that to its messages and the model."""
         settings = self.store.chats.settings(user_id, conversation_id)
-        return settings.system_prompt if settings else None
+        if settings is None and not self.store.users.notes(user_id):
+            return None
+        return self.chats.system_prompt(user_id, settings or self.chats.settings(user_id, conversation_id))
 
     def _said_in_chat(
         self, served: ServedModel, user_id: int, path: Sequence[Message]

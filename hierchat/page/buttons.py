@@ -29,14 +29,14 @@ _SAID = re.compile(r"(?<![\w.])_\('((?:[^'\\]|\\.)+)'")
 _SCRIPTS = (
     "language", "buttons", "watch", "dialog", "copy", "sidebar", "list", "menu", "undo", "scroll", "details",
     "edit", "drawer", "keys", "shortcuts", "spoken", "unsent", "attach", "address", "theme", "forget",
-    "comparisons", "hit", "origin", "login", "connection", "tags", "titles", "transfer", "going_on", "models",
-    "own_texts", "learning", "thought", "notices",
+    "comparisons", "hit", "origin", "login", "connection", "tags", "projects", "titles", "transfer", "going_on",
+    "models", "own_texts", "learning", "thought", "notices",
 )  # fmt: skip
 """Parts of the page's script, in order: all share one scope."""
 _STYLES = (
     "palette", "glyphs", "base", "buttons", "sidebar", "main", "thread", "markdown", "figures", "sources", "status",
     "composer", "attach", "compare", "dialogs", "menu", "panels", "incognito", "insights", "comparisons", "drawer",
-    "chats", "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
+    "chats", "projects", "going_on", "models", "own_texts", "learning", "account", "thought", "narrow",
 )  # fmt: skip
 
 

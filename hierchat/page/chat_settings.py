@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -153,6 +154,7 @@ def _sentence(error: ValidationError) -> str:
 
 
 NO_PRESET = 0
+NOTES = later("Notes about me")
 
 
 class ChatSettingsComponents:
@@ -173,10 +175,21 @@ class ChatSettingsComponents:
                 "", lines=4, max_lines=12, label=_("System prompt"), info=_("Goes before every reply of this chat"),
                 placeholder=example, elem_id="hc-system",
             )  # fmt: skip
+            info = _("For all chats; only you write them")
+            self.about = gr.Textbox(
+                "",
+                lines=2,
+                max_lines=8,
+                label=_(NOTES),
+                info=info,
+                interactive=True,
+                elem_classes=["hc-notes"],
+            )
+            self.notes = gr.Checkbox(True, label=_("Tell the model my notes in this chat"))
             self.thinks = gr.HTML("", elem_id="hc-thinks-offered")
             """Invisible: how much the model can be asked to think."""
             self.sampling = sampling_controls()
-        self.fields = [self.preset, self.system, *self.sampling]
+        self.fields = [self.preset, self.system, self.notes, *self.sampling]
         """What a chat sets; `read` takes their values."""
 
 
@@ -202,15 +215,16 @@ def number(shown: str) -> int:
 
 def read(values: Sequence[Any]) -> ChatSettings:
     """The settings in `fields`. Raises InvalidSettings."""
-    preset, system, *rest = values
+    preset, system, notes, *rest = values
     prompt = str(system or "")
-    return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), whole(preset or 0) or None)
+    chosen = whole(preset or 0) or None
+    return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), chosen, bool(notes))
 
 
 def taken(service: ChatService, session: Session, shown: str, values: Sequence[Any]) -> ChatSettings:
     """Read the open chat's settings, unless the panel still shows another one's. Raises InvalidSettings."""
     if number(shown) != (session.conversation or 0):
-        return service.chats.settings(session.user, session.conversation)
+        return service.chats.settings(session.user, session.conversation, session.project)
     return read(values)
 
 
@@ -231,11 +245,11 @@ def drawn(
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
     update: dict[Any, Any] = {
         panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
-        panel.tools: tools(chosen, chosen is not None and chosen.settings != settings)
+        panel.tools: tools(chosen, chosen is not None and chosen.settings != replace(settings, notes=True))
         + ("" if stored else note(settings)),
     }
     if fields:
-        update[panel.system] = settings.system_prompt
+        update |= {panel.system: settings.system_prompt, panel.notes: settings.notes}
         update |= zip(panel.sampling, values_of(settings.sampling), strict=True)
     return update
 
@@ -258,13 +272,13 @@ def tools(preset: Preset | None, changed: bool) -> str:
 
 def note(settings: ChatSettings) -> str:
     """Settings of a chat that is not stored yet, for the page to bring back when it is loaded again."""
-    said = json.dumps([settings.system_prompt, dict(settings.sampling), settings.preset_id])
+    said = json.dumps([settings.system_prompt, settings.notes, dict(settings.sampling), settings.preset_id])
     return f'<i hidden data-unsent="{html.escape(said)}"></i>'
 
 
 def noted(text: str) -> ChatSettings | None:
     """Read back what `note` wrote; None where it is something else."""
     with suppress(ValueError, TypeError, KeyError, InvalidSettings, Foreign):
-        prompt, sampled, preset = json.loads(text)
-        return read([preset, str(prompt), *values_of(sampled)])
+        prompt, notes, sampled, preset = json.loads(text)
+        return read([preset, str(prompt), notes, *values_of(sampled)])
     return None

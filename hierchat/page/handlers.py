@@ -133,7 +133,7 @@ class PageHandlers(HandlerGroup):
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""
         event.session.leave()
-        event.session.conversation, event.session.settings_of = None, UNKNOWN
+        event.session.conversation, event.session.settings_of, event.session.project = None, UNKNOWN, None
         return self._views.everything(event.session)
 
     def open(self, event: PageEvent) -> Update:
@@ -263,6 +263,7 @@ class PageHandlers(HandlerGroup):
         session.conversation = wanted if there else None
         if there:
             self._service.chats.mark_read(session.user, wanted)
+            session.unfolded = self._service.chats.get(session.user, wanted).project_id or session.unfolded
 
     def _unless_writing(self, session: Session) -> Update:
         """Draw the conversation; while a reply is written there, say that nothing was done."""
@@ -308,7 +309,7 @@ class ChatHandlers(HandlerGroup):
         """Delete a chat. For some seconds this can be taken back."""
         session, gone = event.session, event.id
         if (deleted := self._service.chats.delete(event.user, gone)) is not None:
-            session.undo = sidebar.undo_line(gone, deleted.title or _(sidebar.UNTITLED), deleted.seconds)
+            session.undo = sidebar.undo_line(deleted)
         session.deleted_open = session.conversation == gone
         session.gone_from(gone)
         return self._views.everything(session) if session.deleted_open else self._views.chats(session)
@@ -367,6 +368,8 @@ class PresetHandlers(HandlerGroup):
     def wire(self) -> None:
         on, p = self._page.on, self._parts
         shown, drawn = [p.bus, *p.settings.fields], [*p.settings.fields, p.settings.tools]
+        on("hc_notes", self.note)
+        on("hc_remember", self.remember)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
         on("hc_settings_back", self.bring_back, outputs=drawn)
         on(p.settings.preset.input, self.choose, shown, drawn)
@@ -390,6 +393,20 @@ class PresetHandlers(HandlerGroup):
         except InvalidSettings:  # still being typed; who sends it is told
             return {}
         return self._let(event, shown, settings) | self._views.settled(event.session, SETTINGS)
+
+    def note(self, event: PageEvent) -> Update:
+        """Keep the user's notes about themselves, as they were typed here or in the settings."""
+        self._service.users.set_notes(event.user, event.text)
+        event.session.settings_seen = self._service.changes.notify_settings(event.user)
+        return self._views.settled(event.session, SETTINGS)
+
+    def remember(self, event: PageEvent) -> Update:
+        """Add what was selected in a reply to the notes."""
+        users, about = self._service.users, self._parts.settings.about
+        users.set_notes(event.user, f"{users.notes(event.user)}\n- {' '.join(event.text.split())}")
+        event.session.settings_seen = self._service.changes.notify_settings(event.user)
+        said = _("It stands in your notes now, which all chats are told. Change them in Chat settings.")
+        return {about: users.notes(event.user)} | self._views.tell(event.session, status.notice(said))
 
     def bring_back(self, event: PageEvent) -> Update:
         """Bring back what was set for a chat that is not stored yet, before the page was loaded again."""

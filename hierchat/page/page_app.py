@@ -40,6 +40,7 @@ from hierchat.page.panels.insights_panel import InsightsPanel
 from hierchat.page.panels.models_panel import ModelsPanel
 from hierchat.page.panels.panel import Panel
 from hierchat.page.panels.settings_panel import SettingsPanel
+from hierchat.page.project_handlers import ProjectHandlers
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
 from hierchat.store import Store, StoreError
 
@@ -64,7 +65,8 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         parts = Components(service.models.names, place, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
-        for group in (PageHandlers, ReplyHandlers, AttachingHandlers, ChatHandlers, PresetHandlers):
+        chats = (ChatHandlers, PresetHandlers, ProjectHandlers)
+        for group in (PageHandlers, ReplyHandlers, AttachingHandlers, *chats):
             group(page).wire()
         for panel in panels:
             panel.wire(page)

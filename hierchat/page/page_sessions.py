@@ -110,6 +110,10 @@ class Session:
     gone: bool = False
     conversation: int | None = None
     """The conversation on the screen; replies may go on in others."""
+    project: int | None = None
+    """The project in which the next conversation begins;"""
+    unfolded: int | None = None
+    """that whose chats the list shows."""
     step: int = 0
     """The number of the latest click on a chat or a view."""
     panel: str = ""
@@ -294,7 +298,7 @@ def incognito_line(session: Session) -> str:
 def begin_conversation(service: ChatService, session: Session) -> int:
     """Store a new conversation, incognito where that is switched on."""
     if not session.incognito:
-        return service.chats.create(session.user)
+        return service.chats.create(session.user, project=session.project)
     session.incognito_chat = service.chats.create(session.user, incognito=True)
     session.incognito = False
     return session.incognito_chat

@@ -92,7 +92,8 @@ class ReplyHandlers(HandlerGroup):
         settings = self._settings(session, values)
         sampling = reply_settings(settings.sampling)
         try:
-            self._service.require_room(with_files(text, files), sampling, settings.system_prompt)
+            told = self._service.chats.system_prompt(user, settings)
+            self._service.require_room(with_files(text, files), sampling, told)
         except PromptError as error:  # before anything is stored, and without waiting for a turn
             raise Remark(str(error), LENGTH) from error
         reply = self._views.now(session)
@@ -472,7 +473,8 @@ class AttachingHandlers(HandlerGroup):
             settings = chat_settings.taken(self._service, session, shown, values)
         except InvalidSettings:
             settings = self._service.chats.settings(event.user, session.conversation)
-        room = self._service.message_room(reply_settings(settings.sampling), settings.system_prompt)
+        told = self._service.chats.system_prompt(event.user, settings)
+        room = self._service.message_room(reply_settings(settings.sampling), told)
         if counted is None or room is None:
             return {self._parts.count: ""} | drawn
         if counted[0] <= room:

@@ -7,7 +7,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.connection import NUMBER, split_tags
 
 if TYPE_CHECKING:
-    from hierchat.chat.conversations import ConversationList
+    from hierchat.chat.conversations import ConversationList, Deleted
     from hierchat.page.panels.panel import Panel
     from hierchat.store.records import Conversation, Totals
 
@@ -54,6 +55,8 @@ def dated(seconds: float) -> str:
     return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
 
+Choices = Mapping[str, Sequence[object]]
+"""What there is to choose for a project: names of models, and presets as id and name."""
 GUEST = "guest"
 """What a guest is called on the page; their user's name is longer."""
 UNTITLED = later("New chat")
@@ -96,7 +99,7 @@ def conversation_list(
         + "</ul>"
         for name, group in groupby(conversations, key=heading)
     ]
-    if not parts:
+    if not parts and (found.sought or not found.projects):
         empty = _("Nothing found.") if query.strip() else _("Your chats will appear here.")
         parts = [f'<p class="hc-quiet">{empty}</p>']
     if found.more:
@@ -106,6 +109,35 @@ def conversation_list(
         parts.append(button("hc_show_archived", label, css="hc-archived"))
     name = _("Archived conversations") if show_archived else _("Conversations")
     return f'<nav class="hc-list" aria-label="{name}">{"".join(parts)}</nav>'
+
+
+def projects(found: ConversationList, unfolded: int | None, current: int | None, choices: Choices) -> str:
+    """Draw the projects, one of them unfolded with its chats. Their dialogs read what there is to choose."""
+    rows = ""
+    for project in found.projects:
+        inside = ""
+        if unfolded == project.id:
+            today, writing = date.today(), found.writing
+            entries = [_entry(c, c.id == current, c.id in writing, False, today) for c in found.inside]
+            new = button("hc_project_new", _("New chat"), id=project.id, css="hc-new-inside")
+            inside = f"{new}<ul>{''.join(entries)}</ul>"
+        options = _("Options for {title}").format(title=project.name)
+        rows += (
+            f'<li class="hc-project" data-project="{project.id}">'
+            + button("hc_project", project.name, id=project.id, css="hc-title hc-folder", title=project.name,
+                     dir="auto", tabindex="-1", aria_expanded="true" if inside else "false",
+                     aria_keyshortcuts="F2 Delete")
+            + f'<span class="hc-mark" aria-hidden="true">{project.chats or ""}</span><span class="hc-tools">'
+            + button("hc_project_menu", _("Options"), id=project.id, css="hc-icon hc-dots", tabindex="-1",
+                     aria_label=options, title=_("Options"), aria_haspopup="menu")
+            + f"</span>{inside}</li>"
+        )  # fmt: skip
+    known = json.dumps({"projects": [asdict(project) for project in found.projects], **choices})
+    add = button("hc_project_add", _("New project"), css="hc-icon hc-add-project", title=_("New project"))
+    return (
+        f'<section class="hc-list hc-projects" data-known="{html.escape(known)}"{" hidden" if found.sought else ""}>'
+        f"<h2>{_('Projects')}</h2>{add}<ul>{rows}</ul></section>"
+    )
 
 
 def _base(conversation: Conversation) -> str:
@@ -127,12 +159,13 @@ def _entry(conversation: Conversation, current: bool, writing: bool, alike: bool
     marks |= {"aria_description": told} if told else {}
     state = {"data_pinned": "1"} if conversation.pinned else {}
     state |= {"data_archived": "1"} if conversation.archived else {}
+    state |= {"data_project": str(conversation.project_id)} if conversation.project_id else {}
     state |= {"data_tags": json.dumps(conversation.tags)} if conversation.tags else {}
     time_of = f'<small class="hc-when" aria-hidden="true">{when}</small>' if alike else ""
     tags = "".join(f'<span dir="auto">{html.escape(tag)}</span>' for tag in conversation.tags)
     tags = f'<small class="hc-tags">{tags}</small>' if tags else ""
     return (
-        f'<li class="{"hc-current" if current else ""}">'
+        f'<li draggable="true" class="{"hc-current" if current else ""}">'
         + button("hc_open", title, id=conversation.id, text=str(conversation.message_id or ""), css="hc-title",
                  title=f"{title}\n{last}", dir="auto", tabindex="-1", aria_keyshortcuts="F2 Delete", **marks)
         + f'<span class="hc-mark {kind}" aria-hidden="true"></span>'
@@ -168,14 +201,14 @@ def _snippet(text: str) -> str:
     return f'<small class="hc-snippet" dir="auto">{marked}</small>'
 
 
-def undo_line(conversation: int, title: str, seconds: float) -> str:
-    """Draw what was deleted, and the way back for so many seconds: the script takes it away then."""
-    said = _("Deleted “{title}”.").format(title=title)
-    undo = button(
-        "hc_restore", _("Undo"), id=conversation, css="hc-undo-button", aria_keyshortcuts="Control+Z"
-    )
+def undo_line(deleted: Deleted) -> str:
+    """Draw what was deleted, and the way back for some seconds: the script takes it away then."""
+    said = _("Deleted the project “{title}” with its chats.") if deleted.project else _("Deleted “{title}”.")
+    said = said.format(title=deleted.title or _(UNTITLED))
+    act = "hc_project_restore" if deleted.project else "hc_restore"
+    undo = button(act, _("Undo"), id=deleted.id, css="hc-undo-button", aria_keyshortcuts="Control+Z")
     return (
-        f'<div class="hc-undo" data-seconds="{seconds:g}" role="status">'
+        f'<div class="hc-undo" data-seconds="{deleted.seconds:g}" role="status">'
         f'<span dir="auto">{html.escape(said)}</span>{undo}</div>'
     )
 

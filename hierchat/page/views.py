@@ -103,10 +103,17 @@ class Views:
     def chats(self, session: Session) -> Update:
         """The list of conversations that the search finds, and the lines below it."""
         query, session.list_seen = session.query, self._service.changes.count(session.user)
-        found = self._service.chats.find(session.user, query, session.listed, archived=session.archived)
+        found = self._service.chats.find(
+            session.user, query, session.listed, archived=session.archived, unfolded=session.unfolded
+        )
+        if all(project.id != session.project for project in found.projects):
+            session.project = None  # deleted
+        presets = [(preset.id, preset.name) for preset in self._service.presets.all(session.user)]
+        choices: sidebar.Choices = {"models": self._service.models.names, "presets": presets}
         session.archived = session.archived and found.archived > 0
         archived = session.archived and not query.strip()
-        drawn = sidebar.conversation_list(
+        drawn = sidebar.projects(found, session.unfolded, session.conversation, choices)
+        drawn += sidebar.conversation_list(
             found, session.conversation, date.today(), query, show_archived=archived
         )
         return {
@@ -119,6 +126,10 @@ class Views:
         """The title of the open conversation, and its id for the address."""
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
+        if not panel and session.conversation is None:
+            projects = self._service.projects.all(session.user)
+            name = next((project.name for project in projects if project.id == session.project), "")
+            title = _("New chat in {project}").format(project=name) if name else title
         return {
             self._parts.links: sidebar.links(self.panels.values(), session.panel),
             self._parts.bus: self.place(session),
@@ -249,10 +260,12 @@ class Views:
         """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
         if session.settings_of == session.conversation:
             return {}
-        settings = self._service.chats.settings(session.user, session.conversation)
+        settings = self._service.chats.settings(session.user, session.conversation, session.project)
         session.settings_of = session.conversation
         session.settings_seen = self._service.changes.count(session.user)
-        return chat_settings.drawn(self._parts.settings, self._service.presets.all(session.user), settings)
+        presets, notes = self._service.presets.all(session.user), self._service.users.notes(session.user)
+        panel = self._parts.settings
+        return chat_settings.drawn(panel, presets, settings) | {panel.about: notes}
 
     def settings_news(self, session: Session) -> Update:
         """Draw settings that another page changed, or presets."""

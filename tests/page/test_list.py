@@ -69,8 +69,8 @@ def test_one_tab_stop_and_keys_inside(chat: Chat, service: FakeService) -> None:
         expect(chat.page.get_by_role("button", name=name, exact=True)).to_be_focused()
 
     for key, name in (
-        ("Tab", "Chat 4"), ("ArrowDown", "Chat 3"), ("End", "Chat 0"), ("ArrowDown", "Chat 0"), ("ArrowUp", "Chat 1"),
-        ("ArrowRight", "Options for Chat 1"), ("ArrowDown", "Chat 0"), ("Home", "Chat 4"),
+        ("Tab", "New project"), ("Tab", "Chat 4"), ("ArrowDown", "Chat 3"), ("End", "Chat 0"), ("ArrowDown", "Chat 0"),
+        ("ArrowUp", "Chat 1"), ("ArrowRight", "Options for Chat 1"), ("ArrowDown", "Chat 0"), ("Home", "Chat 4"),
         ("ArrowDown", "Chat 3"),
     ):  # fmt: skip
         keys.press(key)
@@ -164,7 +164,7 @@ def test_pin_archive_and_fork(fresh: FakeService) -> None:
 
     page.press("hc_pin", id=ids["A"], on=True)
     shows("A", "C", "B")
-    assert re.findall("<h2>(.*?)</h2>", page.html("hc-list")) == ["Pinned", "Today"]
+    assert re.findall("<h2>(.*?)</h2>", page.html("hc-list")) == ["Projects", "Pinned", "Today"]
     page.press("hc_pin", id=ids["A"], on=False)
     shows("C", "B", "A")
     page.press("hc_archive", id=ids["B"], on=True)

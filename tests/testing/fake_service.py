@@ -22,6 +22,7 @@ from hierchat.engine.scheduler import Scheduler
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.store import UNKNOWN, NewMessage, NewTurn, Origin, Store, StoreError, TurnFigures
 from hierchat.store.presets import Presets
+from hierchat.store.projects import Projects
 from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts
@@ -138,6 +139,7 @@ class FakeService:
         self.changes = ChangeEvents()
         self.in_progress = InProgress(self.store, self.changes)
         self.chats = Conversations(self.store, self.changes, self.in_progress, self.slot.sampling)
+        self.projects = Projects(self.store.connection, self.changes.notify)
         self.presets = Presets(self.store.connection, self.changes.notify_settings)
         self.data = UserData(self.store, self.changes)
         self.users, self.keys = self.store.users, self.store.keys

@@ -16,6 +16,7 @@ from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
 from hierchat.page.buttons import button
+from hierchat.page.chat_settings import NOTES
 from hierchat.page.guard import require_owner
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.idle_panel import IdlePart
@@ -179,6 +180,10 @@ _FASTER = later(
     "The words of a reply are the same whatever you choose: earlier texts are only used to guess ahead, and the model "
     "checks each guess."
 )
+_NOTES = later(
+    "What each chat should know of you, such as your work, or how you like replies. They stand in the system prompt; "
+    "nothing is noted by itself, and each chat can leave them out."
+)
 _THEMES = ((later("As the system"), "system"), (later("Light"), "light"), (later("Dark"), "dark"))
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
     (later("All of my chats and texts (fastest)"), "all"),
@@ -224,6 +229,16 @@ class SettingsPanel(Panel):
         self._texts.build()
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         self._idle.build()
+        gr.HTML(f'<h2>{_(NOTES)}</h2><p class="hc-quiet">{_(_NOTES)}</p>')
+        self._notes = gr.Textbox(
+            "",
+            lines=3,
+            label=_(NOTES),
+            show_label=False,
+            container=False,
+            interactive=True,
+            elem_classes=["hc-notes"],
+        )
         gr.HTML(f"<h2>{_('Chats')}</h2>")
         self._keep = gr.Checkbox(
             True, label=_("Replies go on when the page is closed"), container=False, elem_id="hc-keep"
@@ -244,7 +259,16 @@ class SettingsPanel(Panel):
             self._reset = gr.Button(_("Reset settings"), elem_id="hc-reset", **small)
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
-        own = [self._drafts, self._proof, self._keep, self._titles, self._places, self._backup, self._forget]
+        own = [
+            self._drafts,
+            self._notes,
+            self._proof,
+            self._keep,
+            self._titles,
+            self._places,
+            self._backup,
+            self._forget,
+        ]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
     def wire(self, page: PageEvents) -> None:
@@ -294,9 +318,10 @@ class SettingsPanel(Panel):
         if written := data.generated(user).tokens:
             more = _("{held} and {tokens:,} tokens that the model wrote for itself")
             held = more.format(held=held, tokens=written)
-        there = chats or written
+        there = chats or written or users.notes(user) or self._service.projects.all(user)
         update = {
             self._drafts: users.drafts_from(user),
+            self._notes: users.notes(user),
             self._keep: users.keeps_writing(user),
             self._proof: status.model_proof(self._service.model_status),
             self._titles: users.model_titles(user),

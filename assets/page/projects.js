@@ -1,0 +1,134 @@
+// Projects in the list of chats: their dialogs and menu, and chats that are dragged into them or out. What there is to choose
+// stands in the list itself. Notes about the user: what is typed is kept, what is selected in a reply can be added.
+const knownProjects = () => JSON.parse(find('#hc-list .hc-projects')?.dataset.known || '{"projects":[],"models":[],"presets":[]}');
+const projectOf = (id) => knownProjects().projects.find((project) => project.id === Number(id));
+
+function editProject(project) {
+  const { projects, models, presets } = knownProjects();
+  const form = titled(project.id ? _('Edit this project') : _('New project'), { className: 'hc-edit-project' });
+  const labelled = (text, field) => {
+    const label = made('label', { textContent: text });
+    label.append(field);
+    form.append(label);
+    return field;
+  };
+  const chosenOf = (text, none, options, value) => {
+    const field = labelled(text, made('select', {}));
+    [['', none], ...options].forEach(([key, name]) => field.append(made('option', { value: key, textContent: name })));
+    field.value = value;
+    return field;
+  };
+  const name = labelled(_('Name'), made('input', { value: project.name, maxLength: 100, required: true, dir: 'auto' }));
+  const system = labelled(_('System prompt'), made('textarea', { value: project.system_prompt, rows: 4, dir: 'auto' }));
+  const missing = project.model && !models.includes(project.model) ? [project.model] : [];
+  const model = chosenOf(_('Model'), _('Whichever is loaded'), [...models, ...missing].map((one) => [one, one]), project.model);
+  const preset = chosenOf(_('Preset'), _('No preset'), presets, project.preset_id || '');
+  form.append(made('p', { className: 'hc-quiet', textContent: _('New chats in it begin so. Chats that are there keep their settings.') }));
+  const row = made('div', {});
+  row.append(
+    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
+    made('button', { type: 'submit', textContent: _('Save'), className: 'hc-primary' }),
+  );
+  form.append(row);
+  const check = () => {
+    const given = name.value.trim().replace(/\s+/g, ' ');
+    const taken = projects.some((one) => one.name === given && one.id !== project.id);
+    name.setCustomValidity(taken ? _('There is a project of this name. Take another one.') : given ? '' : _('A project needs a name. Type one.'));
+  };
+  name.oninput = check;
+  check();
+  form.onsubmit = () => trigger('hc_project_save', {
+    id: project.id, name: name.value,
+    data: JSON.stringify({ system_prompt: system.value, model: model.value, preset: Number(preset.value) }),
+  });
+  form.onkeydown = (event) => {
+    if (!confirms(event)) return;
+    event.preventDefault();
+    form.requestSubmit();
+  };
+  show(form);
+  name.select();
+}
+
+acts.hc_project_add = () => editProject({ id: 0, name: '', system_prompt: '', model: '', preset_id: null });
+acts.hc_project_new = ({ id }) => { step('hc_project_new', { id }); leaveSidebar(); };
+acts.hc_project_menu = ({ button, id }) => openMenu(button, [
+  entry(_('New chat'), '', () => acts.hc_project_new({ id })),
+  entry(_('Edit'), 'F2', () => editProject(projectOf(id))),
+  entry(_('Delete with its chats'), 'Delete', () => trigger('hc_project_delete', { id })),
+]);
+
+function moveChat(id, title, inside) {
+  const form = titled(_('Move “{title}”', { title }), { className: 'hc-move' });
+  const choose = (project, name) => made('button', {
+    type: 'submit', textContent: name, dir: 'auto', disabled: project === inside,
+    onclick: () => trigger('hc_move', { id, text: String(project || '') }),
+  });
+  const there = made('section', {});
+  there.append(...knownProjects().projects.map((project) => choose(project.id, project.name)), choose(0, _('No project')));
+  const row = made('div', {});
+  row.append(
+    made('button', { type: 'button', textContent: _('New project'), onclick: acts.hc_project_add }),
+    made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() }),
+  );
+  form.append(there, row);
+  show(form);
+}
+
+// A chat is dragged onto a project, or onto the other chats: out of its own.
+const insideOf = (place) => Number(place.closest('.hc-project')?.dataset.project || 0);
+let dragged = null;
+on('dragstart', (event) => {
+  const title = event.target.closest?.('#hc-list li:not(.hc-project)')?.querySelector('.hc-title');
+  if (!title) return;
+  dragged = { id: Number(title.dataset.id), inside: insideOf(title) };
+  event.dataTransfer.setData('text/plain', title.textContent);
+  event.dataTransfer.effectAllowed = 'move';
+});
+const onto = (event) => (dragged && event.target.closest?.('#hc-list') && insideOf(event.target) !== dragged.inside
+  ? event.target.closest('.hc-project') || find('#hc-list') : null);
+const mark = (place) => document.querySelectorAll('#hc-list, .hc-project').forEach((one) => one.classList.toggle('hc-over', one === place));
+on('dragover', (event) => {
+  if (!dragged) return;
+  const place = onto(event);
+  mark(place);
+  if (place) event.preventDefault();
+});
+on('drop', (event) => {
+  if (!onto(event)) return;
+  event.preventDefault();
+  trigger('hc_move', { id: dragged.id, text: String(insideOf(event.target) || '') });
+});
+on('dragend', () => { dragged = null; mark(null); });
+
+// The notes, here and in the settings: kept a moment after the last key.
+let noting = 0;
+on('input', (event) => {
+  const field = event.target;
+  if (!field.closest('.hc-notes')) return;
+  clearTimeout(noting);
+  noting = setTimeout(() => trigger('hc_notes', { id: 0, text: field.value }), 500);
+});
+
+// Beside what is selected in a reply.
+find('#hc-remember')?.remove();
+const rememberButton = made('button', { id: 'hc-remember', type: 'button', popover: 'manual', textContent: _('Remember this') });
+document.body.append(rememberButton);
+rememberButton.onpointerdown = (event) => event.preventDefault(); // the selection stays
+rememberButton.onclick = () => {
+  const text = String(getSelection());
+  getSelection().removeAllRanges();
+  trigger('hc_remember', { id: 0, text });
+};
+on('selectionchange', () => {
+  const chosen = getSelection();
+  const within = chosen.rangeCount && !chosen.isCollapsed && chosen.getRangeAt(0).commonAncestorContainer;
+  const place = within && (within.closest ? within : within.parentElement);
+  if (!String(chosen).trim() || !place?.closest('#hc-thread :is(.hc-text, .hc-spans)')) return void rememberButton.hidePopover();
+  rememberButton.showPopover();
+  const at = chosen.getRangeAt(0).getBoundingClientRect();
+  const { width, height } = rememberButton.getBoundingClientRect();
+  rememberButton.style.left = `${Math.max(8, Math.min(at.left, window.innerWidth - width - 8))}px`;
+  rememberButton.style.top = `${at.top - height - 6 < 8 ? at.bottom + 6 : at.top - height - 6}px`;
+});
+on('scroll', () => rememberButton.hidePopover(), { capture: true });

@@ -1,0 +1,124 @@
+"""Projects in a real browser: made, filled, begun with, deleted and brought back; and notes about the user."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from hierchat.store import ChatSettings, NewMessage, Project
+from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
+
+pytestmark = pytest.mark.browser
+HOSTILE = "<b>Garden</b>"
+
+
+def stored(chat: Chat, service: FakeService, *titles: str) -> dict[str, int]:
+    chats = {title: service.store.chats.create(service.user, title) for title in titles}
+    for title, id in chats.items():
+        service.store.messages.add(service.user, id, NewMessage(None, f"About {title}"))
+    service.changes.notify(service.user)
+    chat.open()
+    return chats
+
+
+def inside(chat: Chat) -> Locator:
+    """The chats of the project that is unfolded."""
+    return chat.page.locator(".hc-project li .hc-title")
+
+
+def project_menu(chat: Chat, item: str) -> None:
+    chat.page.locator(".hc-project").hover()
+    chat.page.locator(".hc-project > .hc-tools button").click()
+    chat.page.get_by_role("menuitem", name=item).click()
+
+
+def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeService) -> None:
+    page, user = chat.page, service.user
+    preset = service.presets.create(
+        user, "Warm", ChatSettings("Be kind.", {"temperature": 0.5, "seed": None})
+    )
+    ids = stored(chat, service, "Roses", "Oaks")
+    chat.press("New project")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_be_visible()  # without a name
+    dialog.get_by_label("Name").fill(HOSTILE + "x" * 300)
+    expect(dialog.get_by_label("Name")).to_have_value((HOSTILE + "x" * 300)[:100])
+    dialog.get_by_label("Name").fill(HOSTILE)
+    dialog.get_by_label("System prompt").fill("Speak of plants.")
+    dialog.get_by_label("Model").select_option("Qwen3 0.6B")
+    dialog.get_by_label("Preset").select_option("Warm")
+    dialog.get_by_label("Name").press("Control+Enter")
+    expect(page.locator(".hc-folder")).to_have_text(HOSTILE)
+    (made,) = service.projects.all(user)
+    assert made == Project(made.id, HOSTILE, "Speak of plants.", "Qwen3 0.6B", preset)
+
+    chat.menu("Roses", "Move to a project")
+    dialog.get_by_role("button", name=HOSTILE).click()
+    expect(inside(chat)).to_have_text(["Roses"])
+    page.locator("#hc-list li", has_text="Oaks").drag_to(page.locator(".hc-project"))
+    expect(inside(chat)).to_have_count(2)
+    page.locator("#hc-list li li", has_text="Oaks").drag_to(
+        page.locator("#hc-list"), target_position={"x": 40, "y": 250}
+    )
+    expect(inside(chat)).to_have_text(["Roses"])
+    assert service.chats.get(user, ids["Oaks"]).project_id is None
+
+    page.locator(".hc-new-inside").click()
+    expect(page.locator("#hc-title")).to_have_text(f"New chat in {HOSTILE}")
+    expect(page.locator("#hc-model input")).to_have_value("Qwen3 0.6B")
+    chat.ask("When do tulips bloom?")
+    expect(inside(chat)).to_have_count(2)
+    begun = next(one for one in service.chats.find(user, "tulips", 5).conversations)
+    assert begun.project_id == made.id
+    settings = service.chats.settings(user, begun.id)
+    assert (settings.system_prompt, settings.sampling["temperature"]) == ("Speak of plants.", 0.5)
+
+    project_menu(chat, "Delete")
+    expect(page.locator(".hc-folder")).to_have_count(0)
+    expect(chat.titles).to_have_text(["Oaks"])
+    expect(page.locator("#hc-title")).to_have_text("New chat")
+    page.locator("#hc-undo").get_by_role("button", name="Undo").click()
+    expect(page.locator(".hc-folder")).to_have_text(HOSTILE)
+    assert service.projects.get(user, made.id).chats == 2
+
+
+def test_a_project_that_another_tab_deletes(chat: Chat, second: Chat, service: FakeService) -> None:
+    garden = service.projects.save(service.user, Project(0, "Garden"))
+    chat.open()
+    chat.page.locator(".hc-folder").click()
+    chat.page.locator(".hc-new-inside").click()
+    expect(chat.page.locator("#hc-title")).to_have_text("New chat in Garden")
+    second.open()
+    second.page.locator(".hc-folder").press("Delete")
+    expect(chat.page.locator(".hc-folder")).to_have_count(0)
+    chat.ask("Where are we?")
+    assert [one.project_id for one in service.chats.find(service.user, "", 5).conversations] == [None]
+    with pytest.raises(Exception, match="deleted in another tab"):
+        service.projects.get(service.user, garden)
+
+
+def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeService) -> None:
+    page, user = chat.page, service.user
+    chat.view("Settings")
+    notes = page.locator("#hc-panel-settings .hc-notes textarea")
+    notes.fill("I am a gardener.")
+    chat.until(lambda: service.users.notes(user) == "I am a gardener.")
+    chat.new()
+    chat.ask("Hello")
+    page.locator("#hc-thread .hc-text p").first.select_text()
+    page.get_by_role("button", name="Remember this").click()
+    expect(chat.live).to_contain_text("It stands in your notes now")
+    kept = "I am a gardener.\n- Here is a Python function that reverses a string:"
+    assert service.users.notes(user) == kept
+    expect(page.get_by_role("button", name="Remember this")).to_be_hidden()
+    page.get_by_role("button", name="Chat settings").click()
+    drawer = page.locator("#hc-drawer")
+    expect(drawer.locator(".hc-notes textarea")).to_have_value(kept)
+    drawer.get_by_label("Tell the model my notes in this chat").uncheck()
+    (here,) = service.chats.find(user, "", 5).conversations
+    chat.until(lambda: not service.chats.settings(user, here.id).notes)
+    drawer.locator(".hc-notes textarea").fill("x" * 5_000)
+    expect(chat.live).to_contain_text("Notes have at most 4,000 characters")
+    assert service.users.notes(user) == kept
