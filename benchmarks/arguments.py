@@ -99,6 +99,12 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     soak.add_argument("--port", type=positive, default=7880, metavar="N", help="of the server (7880)")
     soak.add_argument("--json", type=Path, help="write the figures here")
 
+    gpu = kinds.add_parser(
+        "gpu", help="every way to compute on the GPU: words compared, speeds (three minutes)"
+    )
+    gpu.add_argument("--model", metavar="MODEL", help="measure this one beside the default")
+    gpu.add_argument("--device", choices=("cuda", "mps", "cpu"), help="try this one")
+
     page = kinds.add_parser("page", help="the page in a browser, without a model: what one waits for")
     page.add_argument("--messages", type=positive, default=300, metavar="N", help="of the long chat (300)")
     page.add_argument("--megabytes", type=positive, default=50, metavar="N", help="that are imported (50)")

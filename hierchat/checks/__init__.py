@@ -1,1 +1,1 @@
-"""`hierchat doctor --gpu`: every way to compute on this GPU, tried and measured, as a block to paste into a report."""
+"""Checks that anybody can run: that drafts change no word (verify), and what this machine has (doctor)."""

@@ -63,7 +63,7 @@ def computed() -> list[Finding]:
             text += f"; a draft may change a word at a near tie ({one.inexact})"
         for name, reason in one.failed.items():
             text += f"; {IMPLEMENTATIONS.get(name, name)} failed: {reason}"
-        advice = "Run `hierchat doctor --gpu` and report what it prints." if one.failed else ""
+        advice = "Run `python -m benchmarks gpu` in a clone, and report what it prints." if one.failed else ""
         found.append(Finding(text, advice))
     return found or [Finding("no model was computed by transformers yet")]
 

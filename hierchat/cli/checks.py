@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hierchat.cli.options import Command, catalogue_name, database_option, numbers, positive
+from hierchat.cli.options import Command, CommandError, catalogue_name, database_option, numbers, positive
 
 if TYPE_CHECKING:
     from hierchat.checks.runs import RunOptions
@@ -130,17 +130,13 @@ def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
 
 @click.command("doctor", cls=Command)
 @database_option
-@click.option(
-    "--gpu", is_flag=True, help="try every way to compute on the GPU, compare words, measure (three minutes)"
-)
-@click.option("--model", metavar="NAME", help="with --gpu: measure this one, too")
-@click.option("--device", type=click.Choice(("cuda", "mps", "cpu")), help="with --gpu: try this one")
-def doctor_command(db: Path | None, gpu: bool, model: str | None, device: str | None) -> int:
+@click.option("--gpu", is_flag=True, hidden=True)
+def doctor_command(db: Path | None, gpu: bool) -> int:
     """Print a report of machine, versions, kernels, models and database; return 1 where something is wrong."""
     if gpu:
-        from hierchat.checks.gpu import try_gpu
-
-        return try_gpu(catalogue_name(model), device)
+        raise CommandError(
+            "What tries a GPU moved out of the program. In a clone: `python -m benchmarks gpu`."
+        )
     from hierchat.checks.doctor import print_report
 
     return print_report(db)

@@ -1,4 +1,4 @@
-"""`hierchat doctor --gpu`: every way to compute on the GPU, as Markdown to paste into a report."""
+"""Try and measure every way to compute on the GPU, as Markdown to paste into a report."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Tried:
 
 def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
     """Write the report. `device`: what to say of it and of what it was tried with."""
-    head = ["### hierchat doctor --gpu", "", *(f"- {line}" for line in device), ""]
+    head = ["### python -m benchmarks gpu", "", *(f"- {line}" for line in device), ""]
     table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
     table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]
     failed = [f"- {one.model}, {_way(one)}: {one.found['failed']}" for one in tried if "failed" in one.found]
@@ -253,5 +253,5 @@ def try_one(model: str, implementation: str, device: str) -> dict[str, Any]:
         return {"failed": str(error)}
 
 
-if __name__ == "__main__":  # python -m hierchat.checks.gpu MODEL IMPLEMENTATION DEVICE OUT
+if __name__ == "__main__":  # python -m benchmarks.gpu MODEL IMPLEMENTATION DEVICE OUT
     Path(sys.argv[4]).write_text(json.dumps(try_one(*sys.argv[1:4])), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`hierchat doctor --gpu`, with the processor in a GPU's place."""
+"""`python -m benchmarks gpu`, with the processor in a GPU's place."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from hierchat.checks import gpu
-from hierchat.checks.gpu import try_one
-from hierchat.cli.main import main
+from benchmarks import gpu
+from benchmarks.__main__ import main
+from benchmarks.gpu import try_one
 from hierchat.config import cache_dir
 from hierchat.engine.cpu.trial import trial_runner  # compiled for the cache of all tests
 from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
@@ -112,7 +112,7 @@ def test_without_a_gpu_a_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DEVICE", "cpu")
-    assert main(["doctor", "--gpu"]) == 1
+    assert main(["gpu"]) == 1
     assert capsys.readouterr().out == gpu.NO_GPU + "\n"
 
 
@@ -185,7 +185,7 @@ def test_doctor_says_what_computed_a_model_and_what_failed(capsys: pytest.Captur
         line.text
         == "tiny, nf4, on NVIDIA Z9: our GPU kernels without graphs; CUDA graphs failed: RuntimeError: no"
     )
-    assert "doctor --gpu" in line.advice
+    assert "benchmarks gpu" in line.advice
 
 
 @pytest.mark.parametrize("asked", ["mps", "cuda", "tpu"])
