@@ -55,6 +55,7 @@ acts.hc_project_new = ({ id }) => { step('hc_project_new', { id }); leaveSidebar
 acts.hc_project_menu = ({ button, id }) => openMenu(button, [
   entry(_('New chat'), '', () => acts.hc_project_new({ id })),
   entry(_('Edit'), 'F2', () => editProject(projectOf(id))),
+  entry(_('Export as JSON'), '', () => trigger('hc_export', { id, text: 'project' })),
   entry(_('Delete with its chats'), 'Delete', () => trigger('hc_project_delete', { id })),
 ]);
 

@@ -17,7 +17,7 @@ from hierchat.store import (
     Store,
     Totals,
 )
-from hierchat.texts.exporting import export_json, export_markdown, export_zip
+from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import
 
 
@@ -93,9 +93,16 @@ class UserData:
             self._changes.notify_settings(user_id)
 
     def exporting(
-        self, user_id: int, conversation_id: int | None, place: Path, *, markdown: bool
+        self,
+        user_id: int,
+        conversation_id: int | None,
+        place: Path,
+        *,
+        markdown: bool,
+        project_id: int | None = None,
     ) -> tuple[int, Iterator[int]]:
-        """Return how many chats are exported (None: all), and the export, which yields how many it has written."""
+        """Return how many chats are exported (None: all, or those of a project), and the export, which yields how many
+        it has written."""
         store = self._store
         if conversation_id is not None:
             one = [conversation_id]
@@ -104,8 +111,8 @@ class UserData:
         ids = [
             chat.id
             for archived in (False, True)
-            for chat in store.chats.find(user_id, limit=-1, archived=archived)
+            for chat in store.chats.find(user_id, limit=-1, archived=archived, project=project_id)
         ]
         if markdown:
             return len(ids), export_zip(store, user_id, ids, place)
-        return len(ids), export_json(store, user_id, ids, place, store.presets.all(user_id))
+        return len(ids), export_json(store, user_id, ids, place, beside_chats(store, user_id, project_id))

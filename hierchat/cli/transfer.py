@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from hierchat.cli.options import Command, chats, with_existing_store, with_store
 from hierchat.store import LOCAL_USER, Store
-from hierchat.texts.exporting import export_json, export_markdown
+from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import
 
@@ -49,8 +49,9 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
         print(f"{importing.bad:,} could not be read.")
     if importing.messages:
         print("They draft from the next reply on; a model reads them once, beside the first replies.")
-    if importing.outcomes or importing.bad or importing.presets:
-        return 0 if importing.outcomes or importing.presets else 1
+    brought = importing.outcomes or importing.presets or importing.projects
+    if brought or importing.bad:
+        return 0 if brought else 1
     raise TransferError(f"No chat was found. What can be read is {KNOWN}.")
 
 
@@ -80,7 +81,7 @@ def export_command(store: Store, out: Path, format: str, conversation: int | Non
         found = [store.chats.get(id, conversation)]
     chosen, written = [one.id for one in found], 0
     if format == "json":
-        export = export_json(store, id, chosen, out, store.presets.all(id) if conversation is None else [])
+        export = export_json(store, id, chosen, out, beside_chats(store, id) if conversation is None else [])
     else:
         export = export_markdown(store, id, chosen, out)
     with _bar("exporting", len(chosen)) as bar:

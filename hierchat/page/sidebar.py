@@ -134,10 +134,8 @@ def projects(found: ConversationList, unfolded: int | None, current: int | None,
         )  # fmt: skip
     known = json.dumps({"projects": [asdict(project) for project in found.projects], **choices})
     add = button("hc_project_add", _("New project"), css="hc-icon hc-add-project", title=_("New project"))
-    return (
-        f'<section class="hc-list hc-projects" data-known="{html.escape(known)}"{" hidden" if found.sought else ""}>'
-        f"<h2>{_('Projects')}</h2>{add}<ul>{rows}</ul></section>"
-    )
+    drawn = "" if found.sought else f"<h2>{_('Projects')}</h2>{add}<ul>{rows}</ul>"
+    return f'<section class="hc-list hc-projects" data-known="{html.escape(known)}">{drawn}</section>'
 
 
 def _base(conversation: Conversation) -> str:

@@ -19,7 +19,8 @@ from hierchat.store.connection import (
 )
 from hierchat.store.messages import attach, attachments_of
 from hierchat.store.presets import preset_name, put_settings, settings_of
-from hierchat.store.records import Attachment, ChatSettings, FinalState, Role
+from hierchat.store.projects import import_project
+from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role
 
 HERE = "hierchat:"
 """How the source of a conversation begins that was written in a hierchat."""
@@ -72,6 +73,10 @@ class Chat:
     """What it sets for its replies, if anything; `preset_id` means nothing elsewhere,"""
     preset: str = ""
     """but the name of the preset does."""
+    project: str = ""
+    """The name of its project; empty: it is in none."""
+    project_source: str = ""
+    """What another program calls that project, which may have been renamed here since."""
 
 
 class ChatTransfer(Repository):
@@ -88,6 +93,8 @@ class ChatTransfer(Repository):
             tags = tags_of(db, conversation_id)
             settings = settings_of(db, conversation_id)
             preset = preset_name(db, settings)
+            own = "SELECT name FROM projects WHERE id = ?"
+            project = db.execute(own, [row["project_id"]]).fetchone()
         names = {message["id"]: _name(message) for message in rows}
         return Chat(
             source=imported[0] if imported else HERE + _own_name(row),
@@ -112,6 +119,7 @@ class ChatTransfer(Repository):
             tags=tags,
             settings=settings,
             preset=preset,
+            project=project[0] if project else "",
         )
 
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
@@ -148,9 +156,10 @@ class ChatTransfer(Repository):
 def _create(db: Database, user_id: int, chat: Chat) -> int:
     asked = next((message for message in chat.messages if message.role == "user"), None)
     first = "" if asked is None else asked.text or next((file.name for file in asked.attachments), "")
+    project = import_project(db, user_id, Project(0, chat.project), chat.project_source)
     conversation_id: int = db.execute(
-        "INSERT INTO conversations (user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?)",
-        [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at],
+        "INSERT INTO conversations (user_id, title, created_at, updated_at, project_id) VALUES (?, ?, ?, ?, ?)",
+        [user_id, title_of(chat.title) or title_of(first), chat.created_at, chat.updated_at, project],
     ).lastrowid
     db.execute(
         "INSERT INTO imports (conversation_id, user_id, source) VALUES (?, ?, ?)",

@@ -86,7 +86,7 @@ class Presets(Repository):
         """Add a preset out of a file; whether it is new. One of that name that is here stays as it is. It becomes the
         default where none is."""
         with self._connection.write() as db:
-            if _named(db, user_id, name) is not None:
+            if preset_named(db, user_id, name) is not None:
                 return False
             none = not db.execute(
                 "SELECT 1 FROM presets WHERE user_id = ? AND is_default", [user_id]
@@ -110,7 +110,7 @@ def put_settings(
     db: Database, user_id: int, conversation_id: int, settings: ChatSettings, preset: str = ""
 ) -> None:
     """Let a chat set this. A preset that is gone by now is none; with a name, the preset of that name is meant."""
-    preset_id = _named(db, user_id, preset) if preset else settings.preset_id
+    preset_id = preset_named(db, user_id, preset) if preset else settings.preset_id
     db.execute(
         "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, notes, preset_id)"
         " VALUES (?, ?, ?, ?, (SELECT id FROM presets WHERE id = ? AND user_id = ?))",
@@ -125,7 +125,8 @@ def preset_name(db: Database, settings: ChatSettings | None) -> str:
     return str(row[0]) if row else ""
 
 
-def _named(db: Database, user_id: int, name: str) -> int | None:
+def preset_named(db: Database, user_id: int, name: str) -> int | None:
+    """Find the preset of that name."""
     row = db.execute(
         "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]
     ).fetchone()

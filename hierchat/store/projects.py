@@ -17,6 +17,7 @@ from hierchat.store.connection import (
     require_user,
     storable,
 )
+from hierchat.store.presets import preset_named
 from hierchat.store.records import Project
 
 LONGEST_NAME = 100
@@ -66,6 +67,14 @@ class Projects(Repository):
         self._changed(user_id)
         return saved
 
+    def add_missing(self, user_id: int, project: Project, preset: str = "") -> bool:
+        """Add a project out of a file, with the preset of that name; whether it is new. One that is here stays as it
+        is."""
+        with self._connection.write() as db:
+            before = project_named(db, user_id, project.name)
+            new = replace(project, preset_id=preset_named(db, user_id, preset))
+            return import_project(db, user_id, new) not in (None, before)
+
     def move(self, user_id: int, conversation_id: int, project_id: int | None) -> None:
         """Move a conversation into a project, or out of all. Its settings stay. Raises NotFound."""
         with self._connection.write() as db:
@@ -113,6 +122,14 @@ def put_project(db: Database, user_id: int, project: Project, source: str = "") 
         ],
     )
     return id
+
+
+def import_project(db: Database, user_id: int, project: Project, source: str = "") -> int | None:
+    """Find the project that is meant, or add it; None where it has no name."""
+    if not (name := " ".join(storable(project.name)[:LONGEST_NAME].split())):
+        return None
+    found = project_named(db, user_id, name, source)
+    return found or put_project(db, user_id, replace(project, name=name), source)
 
 
 def project_name(text: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from hierchat.reasoning import split_reasoning
-from hierchat.store import Chat, ChatMessage, NotFound, Preset, Store, StoreError
+from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
 from hierchat.store.connection import new_file, translated
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own
@@ -22,24 +23,34 @@ _NAME = 50
 
 
 def export_json(
-    store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, presets: Sequence[Preset] = ()
+    store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, first: Iterable[Any] = ()
 ) -> Iterator[int]:
-    """Write these presets, and the conversations with all branches, into one file; yield how many are written. The file
-    is there when the iterator ends. Raises StoreError where the file exists or cannot be written."""
+    """Write what is to stand `first`, and the conversations with all branches, into one file; yield how many are
+    written. The file is there when the iterator ends. Raises StoreError where it exists or cannot be written."""
     with (
         new_file(out) as part,
         translated(out),
         part.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
     ):
         between = "["
-        for preset in presets:
-            file.write(between + "\n" + json.dumps(own.written_preset(preset), ensure_ascii=False))
+        for one in first:
+            file.write(between + "\n" + json.dumps(one, ensure_ascii=False))
             between = ","
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
             file.write(between + "\n" + json.dumps(own.written(chat), ensure_ascii=False))
             between = ","
             yield number
         file.write("[]\n" if between == "[" else "\n]\n")
+
+
+def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> list[dict[str, Any]]:
+    """Encode what a user has beside chats: presets, projects and notes; or that project alone."""
+    presets, notes = store.presets.all(user_id), store.users.notes(user_id)
+    names: dict[int | None, str] = {preset.id: preset.name for preset in presets}
+    if project_id is not None:
+        return [own.written_project(store.projects.get(user_id, project_id), names)]
+    projects = [own.written_project(project, names) for project in store.projects.all(user_id)]
+    return [*map(own.written_preset, presets), *projects, *([own.written_notes(notes)] if notes else [])]
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 
 from hierchat.store import Store
 from hierchat.store.portable import Outcome
+from hierchat.store.users import LONGEST_NOTES
 from hierchat.texts.importers import chatgpt, lm_studio, open_webui, own
 from hierchat.texts.importers.tree import BadChat, TransferError, record, text
 
@@ -252,6 +253,8 @@ class Import:
         """Conversations by the program that wrote them."""
         self.presets = 0
         """Presets that are new."""
+        self.projects = 0
+        """Projects that are new, of those that stand there by themselves."""
         self.messages = 0
         self.characters = 0
         self.others = 0
@@ -301,6 +304,13 @@ class Import:
                 self.presets += self._store.presets.add_missing(
                     self._user, name, settings, is_default=is_default
                 )
+                return
+            if own.recognises(value) and "messages" not in value and "project" in value:
+                self.projects += self._store.projects.add_missing(self._user, *own.read_project(value))
+                return
+            if own.recognises(value) and "notes" in value:
+                if not self._store.users.notes(self._user):
+                    self._store.users.set_notes(self._user, text(value["notes"])[:LONGEST_NOTES])
                 return
             reader = next((kind for kind in KINDS if kind.recognises(value)), None)
             if reader is None:

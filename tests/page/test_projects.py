@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -33,7 +36,7 @@ def project_menu(chat: Chat, item: str) -> None:
     chat.page.get_by_role("menuitem", name=item).click()
 
 
-def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeService) -> None:
+def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeService, tmp_path: Path) -> None:
     page, user = chat.page, service.user
     preset = service.presets.create(
         user, "Warm", ChatSettings("Be kind.", {"temperature": 0.5, "seed": None})
@@ -74,6 +77,12 @@ def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeServic
     assert begun.project_id == made.id
     settings = service.chats.settings(user, begun.id)
     assert (settings.system_prompt, settings.sampling["temperature"]) == ("Speak of plants.", 0.5)
+
+    with page.expect_download() as fetched:
+        project_menu(chat, "Export as JSON")
+    fetched.value.save_as(tmp_path / "project.json")
+    first, *chats = json.loads((tmp_path / "project.json").read_text())
+    assert (first["project"], first["begins_with"], len(chats)) == (HOSTILE, "Warm", 2)
 
     project_menu(chat, "Delete")
     expect(page.locator(".hc-folder")).to_have_count(0)

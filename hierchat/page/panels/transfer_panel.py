@@ -84,15 +84,20 @@ class TransferPart(PanelPart):
         event.session.importing.set()
 
     def bring_out(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
-        """One chat, or all for 0, as a file that the page fetches."""
+        """One chat, all for 0, or a project with its own, as a file that the page fetches."""
         user, wanted, markdown = event.user, event.id, event.text == "markdown"
-        if not wanted:
+        project = wanted if event.text == "project" else None
+        if project:
+            wanted, name = 0, f"{self._service.projects.get(user, project).name.replace('/', ' ')}.json"
+        elif not wanted:
             name = "hierchat chats.zip" if markdown else "hierchat chats.json"
         else:
             title = self._service.chats.get(user, wanted).title or "Chat"
             name = "chat" if markdown else f"{title.replace('/', ' ')}.json"
         place = files.place(name)
-        total, written = self._service.data.exporting(user, wanted or None, place, markdown=markdown)
+        total, written = self._service.data.exporting(
+            user, wanted or None, place, markdown=markdown, project_id=project
+        )
         count = 0
         try:
             for count in _now_and_then(written):
@@ -133,12 +138,14 @@ def outcome(importing: Import, worth: str) -> str:
     """Draw what came of an import."""
     new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
     stopped = importing.stop.is_set()
-    if not (importing.taken or importing.bad or importing.presets or stopped):
+    if not (importing.taken or importing.bad or importing.presets or importing.projects or stopped):
         return _ended(status.error(_("No chat was found. What can be read is {kinds}.").format(kinds=KNOWN)))
     parts = [_("{new} imported").format(new=_chats(new))]
     parts += [_("{grown:,} got new messages").format(grown=grown)] if grown else []
     presets = plural("{n:,} new preset", "{n:,} new presets", importing.presets)
     parts += [presets] if importing.presets else []
+    projects = plural("{n:,} new project", "{n:,} new projects", importing.projects)
+    parts += [projects] if importing.projects else []
     parts += [plural("{n:,} was here already", "{n:,} were here already", same)] if same else []
     parts += [_("{bad:,} could not be read").format(bad=importing.bad)] if importing.bad else []
     told = status.notice(f"{', '.join(parts)}. {worth}".strip())

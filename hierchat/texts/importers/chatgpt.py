@@ -3,12 +3,15 @@ System messages, tools and what was said to tools are hidden. Code that ChatGPT 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hierchat.store import Chat
 from hierchat.texts.importers.tree import Node, array, chat, label, name, node_of, record, seconds, text
 
 NAME = "ChatGPT"
+_PROJECT = "g-p-"
+"""How the id of a project begins; others are of GPTs."""
 _SHOWN = ("text", "multimodal_text", "code")
 _LISTENERS = (None, "", "all", "python")
 """Whom a shown message is for."""
@@ -19,8 +22,9 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """Raises BadChat."""
-    return chat(
+    """Decode a conversation. Its project has an id here, and no name. Raises BadChat."""
+    project = name(value.get("gizmo_id") or value.get("conversation_template_id"))
+    made = chat(
         source="chatgpt:" + name(value.get("conversation_id") or value.get("id")),
         title=text(value.get("title")),
         created_at=seconds(value.get("create_time")),
@@ -28,6 +32,10 @@ def read(value: dict[str, Any]) -> Chat:
         nodes=[_node(name(key), record(node)) for key, node in value["mapping"].items()],
         current=name(value.get("current_node")),
     )
+    if not project.startswith(_PROJECT):
+        return made
+    called = f"ChatGPT project {project.removeprefix(_PROJECT)[:6]}"
+    return replace(made, project=called, project_source=f"chatgpt:{project}")
 
 
 def _node(key: str, node: dict[str, Any]) -> Node:

@@ -3,6 +3,7 @@ have the conversation without what stands around it, or a list of messages alone
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hierchat.store import Chat
@@ -33,7 +34,7 @@ def read(value: dict[str, Any]) -> Chat:
     history = record(inside.get("history"))
     tree = record(history.get("messages"))
     nodes = [_node(name(key), record(message)) for key, message in tree.items()] or _in_a_row(inside)
-    return chat(
+    made = chat(
         source="open-webui:" + name(value.get("id")),
         title=text(value.get("title")) or text(inside.get("title")),
         created_at=seconds(value.get("created_at")) or seconds(inside.get("timestamp")),
@@ -42,6 +43,9 @@ def read(value: dict[str, Any]) -> Chat:
         current=name(history.get("currentId")),
         tags=labels(inside.get("tags")) or labels(record(value.get("meta")).get("tags")),
     )
+    folder = name(value.get("folder_id"))
+    called = f"Open WebUI folder {folder[:6]}" if folder else ""
+    return replace(made, project=called, project_source=f"open-webui:{folder}")
 
 
 def _in_a_row(inside: dict[str, Any]) -> list[Node]:

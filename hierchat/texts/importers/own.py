@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset, Project
 from hierchat.texts.importers.tree import (
     BadChat,
     Node,
@@ -43,6 +43,7 @@ def written(made: Chat) -> dict[str, Any]:
         "updated_at": made.updated_at,
         **({"tags": list(made.tags)} if made.tags else {}),
         **({"settings": _settings(made.settings) | {"preset": made.preset}} if made.settings else {}),
+        **({"project": made.project} if made.project else {}),
         "current": made.current,
         "messages": [_message(message) for message in made.messages],
     }
@@ -65,6 +66,7 @@ def read(value: dict[str, Any]) -> Chat:
         current=name(value.get("current")),
         tags=labels(value.get("tags")),
     )
+    made = replace(made, project=label(value.get("project")))
     if not (sets := record(value.get("settings"))):
         return made
     return replace(made, settings=read_settings(sets), preset=label(sets.get("preset")))
@@ -88,6 +90,28 @@ def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
     return name, settings, value.get("default") is True
 
 
+def written_notes(notes: str) -> dict[str, Any]:
+    """Encode a user's notes for JSON."""
+    return {"hierchat": VERSION, "notes": notes}
+
+
+def written_project(project: Project, presets: Mapping[int | None, str]) -> dict[str, Any]:
+    """Encode a project for JSON. `presets`: names by id."""
+    return {
+        "hierchat": VERSION,
+        "project": project.name,
+        "system_prompt": project.system_prompt,
+        "model": project.model,
+        "begins_with": presets.get(project.preset_id, ""),
+    }
+
+
+def read_project(value: dict[str, Any]) -> tuple[Project, str]:
+    """Decode what `written_project` made, and the name of its preset."""
+    system, model = text(value.get("system_prompt")), label(value.get("model"))
+    return Project(0, label(value["project"]), system, model), label(value.get("begins_with"))
+
+
 def read_settings(value: dict[str, Any]) -> ChatSettings | None:
     """Decode what a chat or a preset sets; None if its values make no settings."""
     given = {key: one for key, one in record(value.get("sampling")).items() if key in _SAMPLING}
@@ -98,11 +122,12 @@ def read_settings(value: dict[str, Any]) -> ChatSettings | None:
         return None
     dumped = known.model_dump(mode="json")
     sampling = {key: dumped[key] for key in given} | ({"seed": None} if random else {})
-    return ChatSettings(text(value.get("system_prompt")), sampling)
+    return ChatSettings(text(value.get("system_prompt")), sampling, notes=value.get("notes") is not False)
 
 
 def _settings(settings: ChatSettings) -> dict[str, Any]:
-    return {"system_prompt": settings.system_prompt, "sampling": dict(settings.sampling)}
+    said = {"system_prompt": settings.system_prompt, "sampling": dict(settings.sampling)}
+    return said if settings.notes else said | {"notes": False}
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:
