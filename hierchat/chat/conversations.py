@@ -327,7 +327,8 @@ class Conversations:
         """Return a chat's settings, else what it begins with: a new one (None) with the preset of its project, or the
         default one, and the project's system prompt."""
         if conversation_id is None:
-            project = self._store.projects.get(user_id, project_id) if project_id else Project(0, "")
+            projects = self._store.projects.all(user_id)
+            project = next((one for one in projects if one.id == project_id), Project(0, ""))
             presets = self._store.presets.all(user_id)
             wanted = project.preset_id
             chosen = [one for one in presets if (one.id == wanted if wanted else one.is_default)]

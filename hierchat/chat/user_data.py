@@ -95,24 +95,23 @@ class UserData:
     def exporting(
         self,
         user_id: int,
-        conversation_id: int | None,
         place: Path,
         *,
         markdown: bool,
-        project_id: int | None = None,
+        chat: int | None = None,
+        project: int | None = None,
     ) -> tuple[int, Iterator[int]]:
-        """Return how many chats are exported (None: all, or those of a project), and the export, which yields how many
-        it has written."""
+        """Return how many chats are exported, one, a project's or all, and the export, which yields how many it has
+        written."""
         store = self._store
-        if conversation_id is not None:
-            one = [conversation_id]
+        if chat is not None:
             write = export_markdown if markdown else export_json
-            return 1, write(store, user_id, one, place)
+            return 1, write(store, user_id, [chat], place)
         ids = [
-            chat.id
+            one.id
             for archived in (False, True)
-            for chat in store.chats.find(user_id, limit=-1, archived=archived, project=project_id)
+            for one in store.chats.find(user_id, limit=-1, archived=archived, project=project)
         ]
         if markdown:
             return len(ids), export_zip(store, user_id, ids, place)
-        return len(ids), export_json(store, user_id, ids, place, beside_chats(store, user_id, project_id))
+        return len(ids), export_json(store, user_id, ids, place, beside_chats(store, user_id, project))

@@ -232,7 +232,7 @@ class PromptBuilder:
     def _too_long(self, texts: Sequence[str], room: int) -> MessageTooLong:
         if room <= 0:
             return MessageTooLong(
-                "The system prompt leaves no room for a message. Shorten it, or choose a model that remembers more."
+                "The system prompt leaves no room for a message. Shorten it or your notes, or choose another model."
             )
         count = self.count(texts, self.most_counted)
         over = max(count - room, 1)  # where it meets the template's words, a token more or less

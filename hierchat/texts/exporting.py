@@ -50,7 +50,11 @@ def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> l
     if project_id is not None:
         return [own.written_project(store.projects.get(user_id, project_id), names)]
     projects = [own.written_project(project, names) for project in store.projects.all(user_id)]
-    return [*map(own.written_preset, presets), *projects, *([own.written_notes(notes)] if notes else [])]
+    return [
+        *map(own.written_preset, presets),
+        *projects,
+        *([{"hierchat": own.VERSION, "notes": notes}] if notes else []),
+    ]
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:

@@ -96,7 +96,7 @@ class TransferPart(PanelPart):
             name = "chat" if markdown else f"{title.replace('/', ' ')}.json"
         place = files.place(name)
         total, written = self._service.data.exporting(
-            user, wanted or None, place, markdown=markdown, project_id=project
+            user, place, markdown=markdown, chat=wanted or None, project=project
         )
         count = 0
         try:

@@ -10,8 +10,6 @@ from hierchat.store import Chat
 from hierchat.texts.importers.tree import Node, array, chat, label, name, node_of, record, seconds, text
 
 NAME = "ChatGPT"
-_PROJECT = "g-p-"
-"""How the id of a project begins; others are of GPTs."""
 _SHOWN = ("text", "multimodal_text", "code")
 _LISTENERS = (None, "", "all", "python")
 """Whom a shown message is for."""
@@ -32,9 +30,7 @@ def read(value: dict[str, Any]) -> Chat:
         nodes=[_node(name(key), record(node)) for key, node in value["mapping"].items()],
         current=name(value.get("current_node")),
     )
-    if not project.startswith(_PROJECT):
-        return made
-    called = f"ChatGPT project {project.removeprefix(_PROJECT)[:6]}"
+    called = f"ChatGPT project {project[4:10]}" if project.startswith("g-p-") else ""  # others are of GPTs
     return replace(made, project=called, project_source=f"chatgpt:{project}")
 
 

@@ -90,11 +90,6 @@ def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
     return name, settings, value.get("default") is True
 
 
-def written_notes(notes: str) -> dict[str, Any]:
-    """Encode a user's notes for JSON."""
-    return {"hierchat": VERSION, "notes": notes}
-
-
 def written_project(project: Project, presets: Mapping[int | None, str]) -> dict[str, Any]:
     """Encode a project for JSON. `presets`: names by id."""
     return {
