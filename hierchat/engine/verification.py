@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,67 +72,6 @@ class ArrayRows(Rows):
 
     def kept(self) -> Rows:
         return ArrayRows(self._logits)
-
-
-class LateRows(Rows):
-    """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
-
-    `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
-    """
-
-    def __init__(
-        self,
-        best: Callable[[], NDArray[np.int64]],
-        rows: Callable[[], NDArray[np.float32]],
-        count: int,
-        recorded: bool = False,
-        top: Callable[[Sequence[int], int], NDArray[np.int32]] | None = None,
-    ) -> None:
-        """`best()` [count]: the likeliest tokens, -1 where a row holds no numbers; `rows()` [count, vocabulary].
-
-        `top(nodes, k)` [nodes, k]: their likeliest tokens in order, found on the device; None to find them in `rows()`.
-        `recorded`: the forward recorded a graph; its time is no measure of the next one's.
-        """
-        self.recorded = recorded
-        self._fetch_best = best
-        self._fetch_rows = rows
-        self._fetch_top = top
-        self._count = count
-        self._best: NDArray[np.int64] | None = None
-        self._rows: NDArray[np.float32] | None = None
-        self._expired = False
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, node: int) -> NDArray[np.float32]:
-        self._require_fresh()
-        if self._rows is None:
-            self._rows = self._fetch_rows()
-        return self._rows[node]
-
-    def best(self, node: int) -> int:
-        if self._best is None:
-            self._require_fresh()
-            self._best = self._fetch_best()
-        return int(self._best[node])
-
-    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        if self._fetch_top is None or self._rows is not None:
-            return super().likeliest(nodes, count)
-        self._require_fresh()
-        return self._fetch_top(nodes, count)
-
-    def wait(self, *, best: bool) -> None:
-        self.best(0) if best else self[0]
-
-    def expire(self) -> None:
-        """Refuse to be read from now on: the memory behind the rows is used again."""
-        self._expired = True
-
-    def _require_fresh(self) -> None:
-        if self._expired:
-            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
 
 
 _PLAIN = GenerationSettings()

@@ -16,13 +16,13 @@ from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.cpu.runner import CpuRunner
-from hierchat.engine.cuda.cuda_runner import CudaRunner
+from hierchat.engine.cuda.cuda_runner import CudaRunner, DeviceRows
 from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import CachedSequence, Segment
 from hierchat.engine.sampling.sampler import BLOCK, BrokenLogits, Counts, top_tokens
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.engine.verification import ArrayRows, LateRows, Sampler, verify
+from hierchat.engine.verification import ArrayRows, Sampler, verify
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Buried
 from tests.testing import tiny
@@ -38,17 +38,18 @@ class Device:
         self.logits = logits
         self.asked: list[str] = []
 
-    def rows(self) -> LateRows:
-        finite = np.isfinite(self.logits).all(axis=1)
-        best = np.where(finite, self.logits.argmax(axis=1), -1)
+    def rows(self) -> DeviceRows:
+        logits = torch.from_numpy(self.logits)
+        best = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1)
+        return DeviceRows(self, (logits, best))  # type: ignore[arg-type]
 
-        def ask(kind: str, answer: np.ndarray) -> np.ndarray:
-            self.asked.append(kind)
-            return answer
+    def fetch(self, tensor: torch.Tensor) -> np.ndarray:
+        self.asked.append("best")
+        return tensor.numpy()
 
-        return LateRows(
-            lambda: ask("best", best), lambda: ask("logits", self.logits.copy()), len(self.logits)
-        )
+    def fetch_rows(self, logits: torch.Tensor) -> np.ndarray:
+        self.asked.append("logits")
+        return logits.numpy().copy()
 
 
 SETTINGS = {
@@ -125,7 +126,7 @@ def test_the_largest_in_order_and_equals_by_id(row: NDArray[np.float32], count: 
     assert np.array_equal(top_tokens(row, count), expected)
     device = CudaRunner.__new__(CudaRunner)
     device.vocabulary, device._flying = len(row), False
-    found = device._fetch_top(torch.from_numpy(np.stack([row, row])), [1], count)
+    found = device.fetch_top(torch.from_numpy(np.stack([row, row])), [1], count)
     assert found.dtype == np.int32
     assert np.array_equal(found[0], expected)
 

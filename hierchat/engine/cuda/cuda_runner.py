@@ -24,7 +24,7 @@ from hierchat.engine.runner import Runner, TooManySequences
 from hierchat.engine.selftest import BORDER, Proof, cache_key, invariant, remembered
 from hierchat.engine.torch.slots import SlottedSequence
 from hierchat.engine.torch.torch_runner import forward, gpu, precision
-from hierchat.engine.verification import LateRows, Rows
+from hierchat.engine.verification import Rows
 
 log = logging.getLogger(__name__)
 CAP = 512 * 2**20
@@ -152,7 +152,7 @@ class CudaRunner(Runner):
         room = self.context_length + 3 * DEPTH
         self._free = [StaticSlots(model.config, room, model.dtype, self.device)]
         self.most_sequences = 1
-        self._rows: LateRows | None = None
+        self._rows: DeviceRows | None = None
         self._flying = False
         self._pinned = torch.empty(0)
         self.quantum, self.widest = regime or REGIMES[0]
@@ -177,16 +177,10 @@ class CudaRunner(Runner):
         slots.rollback(0)
         self._free.append(slots)
 
-    def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> LateRows:
+    def rows(self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], padded: bool) -> Rows:
         """Compute a segment behind what is committed in `slots`; returns while the device still computes."""
-        logits, best = self.run(slots, tokens, parents, padded=padded, logits=True)
-        self._rows = LateRows(
-            partial(self._fetch, best),
-            partial(self._fetch_rows, logits),
-            len(tokens),
-            self._graphs.recorded,
-            partial(self._fetch_top, logits),
-        )
+        out = self.run(slots, tokens, parents, padded=padded, logits=True)
+        self._rows = DeviceRows(self, out, self._graphs.recorded)
         return self._rows
 
     @torch.inference_mode()
@@ -239,14 +233,15 @@ class CudaRunner(Runner):
             torch.cuda.current_stream(self.device).synchronize()
         self._flying = False
 
-    def _fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
+    def fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Bring a tensor from the device."""
         found = tensor.cpu().numpy()
         self._flying = False
         return found
 
     @torch.inference_mode()
-    def _fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
-        """Through page-locked memory, which takes a tenth of the time."""
+    def fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
+        """Bring logits through page-locked memory, which takes a tenth of the time."""
         if self._pinned.shape < logits.shape:
             self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
         rows = self._pinned[: len(logits)]
@@ -255,8 +250,10 @@ class CudaRunner(Runner):
         return rows.numpy()
 
     @torch.inference_mode()
-    def _fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
-        """topk leaves open which of several equals comes first: so each value is put in front of its token, as one
+    def fetch_top(self, logits: torch.Tensor, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        """Find the likeliest tokens of some rows on the device, in order: [nodes, count].
+
+        topk leaves open which of several equals comes first: so each value is put in front of its token, as one
         number that orders as they do."""
         rows = logits[list(nodes)].float()
         values = rows.view(torch.int32)
@@ -265,7 +262,7 @@ class CudaRunner(Runner):
         found = torch.full((len(rows), count), -1, dtype=torch.int32, device=rows.device)
         best = keys.topk(min(count, self.vocabulary), dim=1).values
         found[:, : best.shape[1]] = self.vocabulary - 1 - (best & 0xFFFFFFFF)
-        return self._fetch(found)
+        return self.fetch(found)
 
     def _prove(self) -> Proof:
         border = FIRST_VIEW if self.context_length > FIRST_VIEW else BORDER
@@ -278,6 +275,53 @@ class CudaRunner(Runner):
         finally:
             sequence.close()
         return Proof(exact=False, quantum=REGIMES[0][0], widest=REGIMES[0][1])
+
+
+class DeviceRows(Rows):
+    """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
+
+    `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
+    """
+
+    def __init__(self, runner: CudaRunner, out: Out, recorded: bool = False) -> None:
+        self.recorded = recorded
+        self._runner = runner
+        self._logits, self._likeliest = out
+        self._rows: NDArray[np.float32] | None = None
+        self._best: NDArray[np.int64] | None = None
+        self._expired = False
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __getitem__(self, node: int) -> NDArray[np.float32]:
+        self._require_fresh()
+        if self._rows is None:
+            self._rows = self._runner.fetch_rows(self._logits)
+        return self._rows[node]
+
+    def best(self, node: int) -> int:
+        if self._best is None:
+            self._require_fresh()
+            self._best = self._runner.fetch(self._likeliest)
+        return int(self._best[node])
+
+    def likeliest(self, nodes: Sequence[int], count: int) -> NDArray[np.int32]:
+        if self._rows is not None:
+            return super().likeliest(nodes, count)
+        self._require_fresh()
+        return self._runner.fetch_top(self._logits, nodes, count)
+
+    def wait(self, *, best: bool) -> None:
+        self.best(0) if best else self[0]
+
+    def expire(self) -> None:
+        """Refuse to be read from now on: the memory behind the rows is used again."""
+        self._expired = True
+
+    def _require_fresh(self) -> None:
+        if self._expired:
+            raise RuntimeError("These rows are of an earlier forward; copy what is needed for longer.")
 
 
 class CudaSequence(SlottedSequence):
