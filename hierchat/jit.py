@@ -22,12 +22,14 @@ _NEEDS = {
     "avx512": _AVX512,
     "avxvnni": (*_AVX2, "avxvnni"),
     "avx2": _AVX2,
+    "i8mm": ("neon", "dotprod", "i8mm"),
+    "dotprod": ("neon", "dotprod"),
     "neon": ("neon",),
     "generic": (),
 }
 INSTRUCTION_SETS = tuple(_NEEDS)
 """Fastest first; "generic" is plain LLVM, for every processor that numba knows."""
-LANES_OF = {"avx512vnni": 16, "avx512": 16, "avxvnni": 8, "avx2": 8, "neon": 8, "generic": 8}
+LANES_OF = {name: 16 if name.startswith("avx512") else 8 for name in INSTRUCTION_SETS}
 """Rows of weights that are computed side by side, and lie interleaved in memory."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])

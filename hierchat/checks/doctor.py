@@ -156,7 +156,8 @@ LEAST_DISK = 1_000_000_000
 LEAST_MEMORY = 1_000_000_000
 GPU_SECONDS = 90
 FEATURES = (
-    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16", "neon", "sve",
+    "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512vnni", "avx512bf16", "neon", "dotprod", "i8mm",
+    "sve",
 )  # fmt: skip
 """Instruction sets that tell how fast a processor can be."""
 _GPUS = (

@@ -31,10 +31,9 @@ ARGUMENTS = ("rows", "weights", "x", "scales", "sums", "blocks", "out", "stride"
 
 
 def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
-    """Whether the product of a block type reads int8. Without an instruction that adds four products, those of numbers
-    above 63 do not fit int16: such types gain nothing, and keep int16."""
-    fits = isa.bytes == "fours" or (isa.bytes == "pairs" and HIGHEST.get(name, 255) < 64)
-    return activations == "int8" and name in HIGHEST and fits
+    """Whether the product of a block type reads int8. Types whose products an instruction set would not add up rightly
+    gain nothing by it, and keep int16."""
+    return activations == "int8" and HIGHEST.get(name, 256) <= isa.highest
 
 
 def build(
@@ -259,7 +258,7 @@ class _ByteProduct(_Product):
         b, isa, reader = self.b, self.isa, self.reader
         blocks = self.at["blocks"]
         whole = self.scratch is not None  # super-blocks
-        integer = whole and isa.bytes == "pairs"
+        integer = whole and isa.octets == "pmaddubsw"
         size = 4 * isa.lanes
 
         def group(number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
@@ -334,7 +333,7 @@ class _ByteProduct(_Product):
             level = self._spread(F32, b.add(steps, i64(4 * row)))
             place = b.add(sums, i64(4 * row))
             halves = [self._spread(I32, b.add(place, i64(4 * rows * at))) for at in (1, 2)] if halved else []
-            if isa.bytes == "pairs":
+            if isa.octets == "pmaddubsw":
                 dot = self._pairs(words, given, scales if integer else None)
                 if halved:
                     dot = isa.dot(b, dot, scales[2], self._spread(I32, b.add(place, i64(12 * rows))))

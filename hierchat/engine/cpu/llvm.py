@@ -65,6 +65,11 @@ def slice_of(b: ir.IRBuilder, value: ir.Value, begin: int, lanes: int) -> ir.Val
     return b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
+def halves(b: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
+    half = value.type.count // 2
+    return [slice_of(b, value, at, half) for at in (0, half)]
+
+
 def joined(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
     lanes = 2 * low.type.count
     return b.shuffle_vector(low, high, ir.Constant(vector(I32, lanes), list(range(lanes))))
@@ -73,8 +78,7 @@ def joined(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
 def folded(b: ir.IRBuilder, value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
     """The lanes joined in halves: a fixed order."""
     while value.type.count > 1:
-        half = value.type.count // 2
-        value = join(slice_of(b, value, 0, half), slice_of(b, value, half, half))
+        value = join(*halves(b, value))
     return b.extract_element(value, ir.Constant(I32, 0))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from hierchat.engine.cpu import llvm
 from hierchat.engine.cpu.llvm import F16, F32, I8, I16, I32, broadcast, call, i64, load, vector
 from hierchat.jit import LANES_OF
 from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
@@ -20,11 +21,14 @@ class Isa:
 
     `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
     of int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes").
+    `octets`: the one that multiplies bytes, weights by activations, and adds four products to int32 ("vpdpbusd",
+    "usdot" and "sdot") or two to int16 ("pmaddubsw"), or none ("").
     """
 
     name: str
     lanes: int
     pairs: str
+    octets: str
     rows: tuple[int, ...]
     halves: bool
     """Whether the processor turns float16 into float32 by itself."""
@@ -38,9 +42,9 @@ class Isa:
         return self.rows[-1]
 
     @property
-    def bytes(self) -> str:
-        """How it multiplies bytes: fours added to int32 ("fours"), pairs to int16 ("pairs"), or not ("")."""
-        return {"vnni": "fours", "madd": "pairs"}.get(self.pairs, "")
+    def highest(self) -> int:
+        """The largest weight that it takes as an unsigned byte, so that all products fit; -1: none."""
+        return {"": -1, "pmaddubsw": 63, "sdot": 127}.get(self.octets, 255)
 
     @property
     def lookup(self) -> str | None:
@@ -92,11 +96,15 @@ class Isa:
         lanes = self.lanes
         octets = vector(I8, 4 * lanes)
         one, other = b.bitcast(one, octets), b.bitcast(other, octets)
-        group = 4 if self.bytes == "fours" else 2
+        group = 2 if self.octets == "pmaddubsw" else 4
         kind = vector(I32, lanes) if group == 4 else vector(I16, 2 * lanes)
         if not self.exact_model and group == 4:
             total = ir.Constant(kind, [0] * lanes) if total is None else total
-            return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, one, other)
+            if self.octets == "vpdpbusd":
+                return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, one, other)
+            name = f"llvm.aarch64.neon.{self.octets}.v4i32.v16i8"
+            given = zip(*(llvm.halves(b, value) for value in (total, one, other)), strict=True)
+            return llvm.joined(b, *(call(b, name, vector(I32, 4), *half) for half in given))
         if not self.exact_model:
             name = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}[lanes]
             products = call(b, name, kind, one, other)
@@ -118,12 +126,14 @@ _LARGE = (1, 2, 3, 4, 6, 8, 12, 16)
 ISAS = {
     isa.name: isa
     for isa in (
-        Isa("avx512vnni", LANES_OF["avx512vnni"], "vnni", _LARGE, True, True),
-        Isa("avx512", LANES_OF["avx512"], "madd", _LARGE, True, True),
-        Isa("avxvnni", LANES_OF["avxvnni"], "vnni", _SMALL, True, True),
-        Isa("avx2", LANES_OF["avx2"], "madd", _SMALL, True, True),
-        Isa("neon", LANES_OF["neon"], "lanes", _SMALL, True, True),
-        Isa("generic", LANES_OF["generic"], "plain", _SMALL, False, False),
+        Isa("avx512vnni", LANES_OF["avx512vnni"], "vnni", "vpdpbusd", _LARGE, True, True),
+        Isa("avx512", LANES_OF["avx512"], "madd", "pmaddubsw", _LARGE, True, True),
+        Isa("avxvnni", LANES_OF["avxvnni"], "vnni", "vpdpbusd", _SMALL, True, True),
+        Isa("avx2", LANES_OF["avx2"], "madd", "pmaddubsw", _SMALL, True, True),
+        Isa("i8mm", LANES_OF["i8mm"], "lanes", "usdot", _SMALL, True, True),
+        Isa("dotprod", LANES_OF["dotprod"], "lanes", "sdot", _SMALL, True, True),
+        Isa("neon", LANES_OF["neon"], "lanes", "", _SMALL, True, True),
+        Isa("generic", LANES_OF["generic"], "plain", "", _SMALL, False, False),
     )
 }
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
-from llguidance.hf import from_tokenizer
 
 from hierchat.engine.sampling.sampler import FloatArray
 
@@ -35,6 +34,8 @@ class Grammars:
 
     @cached_property
     def _tokens(self) -> LLTokenizer:
+        from llguidance.hf import from_tokenizer  # it needs transformers
+
         most = max(self._vocabulary, len(self._tokenizer))
         return from_tokenizer(self._tokenizer, n_vocab=most, eos_token=self._end_ids)
 

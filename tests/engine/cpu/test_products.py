@@ -161,6 +161,15 @@ def test_int8_gives_the_bits_of_integers(isa: Isa, name: str, largest: int) -> N
         np.testing.assert_array_equal(at(many, most - many)[-1], at(1, most - 1)[0])
 
 
+def test_types_whose_products_do_not_fit_keep_int16() -> None:
+    found = {
+        name: [isa.name for isa in ISAS.values() if takes_int8(name, isa, "int8")]
+        for name in ("Q6_K", "Q8_0", "Q2_K")
+    }
+    every = ["avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "dotprod"]
+    assert found == {"Q6_K": every, "Q8_0": ["avx512vnni", "avxvnni", "i8mm"], "Q2_K": []}
+
+
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0"])
 def test_all_sets_give_the_same_bits(name: str) -> None:
     """Those that round a multiply-add once: the same integers, the same floats in the same order."""
@@ -293,17 +302,20 @@ def test_what_is_no_number_stays_none(broken: float, activations: Activations) -
         ("avx512", "skylake-avx512", "x86_64-unknown-linux-gnu", "vpmaddwd"),
         ("avxvnni", "alderlake", "x86_64-unknown-linux-gnu", "{vex} vpdpwssd"),
         ("avx2", "haswell", "x86_64-unknown-linux-gnu", "vpmaddwd"),
-        ("neon", "neoverse-n1", "aarch64-unknown-linux-gnu", "mla"),
+        ("i8mm", "neoverse-v1", "aarch64-unknown-linux-gnu", "usdot"),
+        ("dotprod", "neoverse-n1", "aarch64-unknown-linux-gnu", "sdot"),
+        ("neon", "cortex-a72", "aarch64-unknown-linux-gnu", "mla"),
         ("generic", "x86-64", "x86_64-unknown-linux-gnu", "pmaddwd"),
     ],
 )
 def test_other_processors_get_their_instructions(name: str, cpu: str, triple: str, expected: str) -> None:
     isa = ISAS[name]
     machine = target_machine(isa, cpu, triple)
-    text = machine.emit_assembly(compiled(build("Q4_K", isa, "int16", (isa.most,)), machine))
+    form: Activations = "int8" if isa.octets.endswith("dot") else "int16"
+    text = machine.emit_assembly(compiled(build("Q4_K", isa, form, (isa.most,)), machine))
     assert text.replace("\t", " ").count(expected) >= 16 * 4
-    registers = {"avx512vnni": "%zmm31", "avx512": "%zmm31", "generic": "%xmm15", "neon": "v31"}
-    assert registers.get(name, "%ymm15") in text
+    registers = {"avx512vnni": "%zmm31", "avx512": "%zmm31", "generic": "%xmm15"}
+    assert registers.get(name, "v31" if "aarch64" in triple else "%ymm15") in text
     if name in ("avxvnni", "avx2"):
         assert "zmm" not in text
         assert "%ymm16" not in text
