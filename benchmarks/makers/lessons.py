@@ -17,9 +17,8 @@ from benchmarks.record import Trace, read_traces
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import RECENT_RATE, SAMPLING_FEATURES, sampling_features
 from hierchat.drafting.drafter import RECENT_PRIOR, databases, runs_of
-from hierchat.drafting.growing.acceptance_model import first_choices, gumbel, read, read_around
-from hierchat.drafting.growing.evidence import look
-from hierchat.drafting.growing.grow import TAIL
+from hierchat.drafting.growing.evidence import gumbel, look_far, look_near
+from hierchat.drafting.growing.grow import TAIL, first_choices, read, read_around
 from hierchat.drafting.growing.kernel_arrays import (
     CANDIDATES,
     HISTORY,
@@ -119,6 +118,11 @@ def lessons(traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequ
     return Lessons(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
+def _look(at: Lookup) -> None:
+    look_near(at)
+    look_far(at, -1)
+
+
 def _lessons(
     traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance]
 ) -> Iterator[tuple[Any, Any, int, Any, Any]]:
@@ -137,12 +141,12 @@ def _lessons(
             tail = context.tokens[-TAIL:]
             for chance in chances or (None,):
                 places.keys[0] = chance.draw() if chance else 0
-                look(Lookup(known, places, 0, tail), -1)
+                _look(Lookup(known, places, 0, tail))
                 followed = chance.winner(trace.top[place], trace.chances[place]) if chance else token
                 yield lesson_of(places, followed, chance.warm if chance else GREEDY)
             if chances:
                 places.keys[0] = 0
-                look(Lookup(known, places, 0, tail), -1)
+                _look(Lookup(known, places, 0, tail))
             first_choices(places, 0, firsts)
             named = firsts >= 0
             recent[named] += RECENT_RATE * ((firsts[named] == token) - recent[named])

@@ -1,5 +1,5 @@
 """How likely a token is to be accepted as a draft: what `python -m benchmarks.makers.fit` fitted to replies of the
-default model, and what is learned at every step. growing/acceptance_model.py has the model."""
+default model, and what is learned at every step. growing/grow.py has the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.growing.acceptance_model import reply_key
+from hierchat.drafting.growing.evidence import reply_key
 from hierchat.drafting.growing.kernel_arrays import (
     HIDDEN,
     INPUTS,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from hierchat.language import later
 from hierchat.models.architectures import families, model_config
-from hierchat.models.architectures.rope import SCALINGS, rope_scaling, rope_type
+from hierchat.models.architectures.model_config import SCALINGS, rope_scaling, rope_type
 from hierchat.models.formats.blocks import TYPES
 from hierchat.models.formats.gguf_config import READ_BY_TRANSFORMERS, gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.drafting.drafter import databases, runs_of
-from hierchat.drafting.growing.evidence import look
+from hierchat.drafting.growing.evidence import look_far, look_near
 from hierchat.drafting.growing.grow import TAIL
 from hierchat.drafting.growing.kernel_arrays import (
     CORPUS,
@@ -51,7 +51,9 @@ class World:
         text = np.array([*tail, *path], np.int32)
         places = make_growth(len(known.runs)).places
         for place in range(len(path) + 1):
-            look(Lookup(known, places, place, text[: len(tail) + place]), -1 if anew else place - 1)
+            at = Lookup(known, places, place, text[: len(tail) + place])
+            look_near(at)
+            look_far(at, -1 if anew else place - 1)
         return places
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.acceptance_model import LEAST, learn, score
+from hierchat.drafting.growing.grow import LEAST, learn, score
 from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     CORPUS,

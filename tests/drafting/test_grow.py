@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hierchat.drafting.acceptance import chosen, fitted
 from hierchat.drafting.drafter import Drafter, in_order
-from hierchat.drafting.growing.acceptance_model import score
-from hierchat.drafting.growing.grow import TAIL, grow
+from hierchat.drafting.growing.grow import TAIL, grow, score
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,
     COUNT,

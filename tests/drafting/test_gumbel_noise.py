@@ -10,7 +10,7 @@ import pytest
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import Drafter
-from hierchat.drafting.growing.acceptance_model import gumbel, place_key, reply_key
+from hierchat.drafting.growing.evidence import gumbel, place_key, reply_key
 from hierchat.drafting.source import Source
 from hierchat.engine.sampling.gumbel import gumbel as sampler_gumbel
 from hierchat.engine.sampling.gumbel import stream

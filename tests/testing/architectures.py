@@ -41,8 +41,14 @@ from hierchat.models.architectures.families import (
     ROPE_FACTORS,
     SHORT_FACTORS,
 )
-from hierchat.models.architectures.model_config import expert_width, experts_of, layer_heads, tensors
-from hierchat.models.architectures.rope import rotary_dims, rotary_layouts
+from hierchat.models.architectures.model_config import (
+    expert_width,
+    experts_of,
+    layer_heads,
+    rotary_dims,
+    rotary_layouts,
+    tensors,
+)
 from hierchat.models.formats.assemble import whole
 from tests.testing.tiny import CONTEXT, VOCABULARY
 

@@ -14,7 +14,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.acceptance_model import LUCKY, gumbel
 from hierchat.drafting.growing.kernel_arrays import (
     ALL_VOTES,
     BREAK,
@@ -44,6 +43,50 @@ from hierchat.drafting.growing.kernel_arrays import (
     VOTES,
 )
 from hierchat.drafting.source import find_pair
+
+LUCKY = 2.0
+"""Noise from which on a token that was seen once in a sample is a candidate by that alone: one token in eight."""
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _12 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(12)
+_MEMBER = np.uint64(63)
+
+
+@kernel
+def _hash(key, counter):  # type: ignore[no-untyped-def]
+    bits = np.uint64(counter) * _GAMMA + np.uint64(key)
+    bits = (bits ^ (bits >> _30)) * _FIRST
+    bits = (bits ^ (bits >> _27)) * _SECOND
+    return bits ^ (bits >> _31)
+
+
+@kernel
+def _log(bits):  # type: ignore[no-untyped-def]
+    return np.log((np.float64(bits >> _12) + 0.5) * 2.0**-52)
+
+
+@kernel
+def reply_key(seed):  # type: ignore[no-untyped-def]
+    """Return what all noise of a seed begins with."""
+    return _hash(_GAMMA, seed)
+
+
+@kernel
+def place_key(reply, position):  # type: ignore[no-untyped-def]
+    """Return the key of all noise at a position. 0 stands for no noise, and never comes out."""
+    return _hash(reply, position)
+
+
+@kernel
+def gumbel(key, token):  # type: ignore[no-untyped-def]
+    """Draw the noise of one token: the numbers of engine/sampling/gumbel.py, which the sampler will use."""
+    token = np.int64(token)
+    bits = _hash(key, 2 * (token >> 15 << 9 | token & 511))
+    arrival = -_log(bits) / 64.0
+    if bits & _MEMBER != np.uint64(token >> 9 & 63):
+        arrival -= _log(_hash(key, 2 * token + 1))
+    return np.float32(-np.log(arrival))
 
 
 @intrinsic
@@ -114,13 +157,6 @@ def matched(run, position, text, known):  # type: ignore[no-untyped-def]
 
 MOST_VOTES = 7
 """A vote counts twice as much per further token matched, up to this length."""
-
-
-@kernel
-def look(at, parent):  # type: ignore[no-untyped-def]
-    """Fill a row with the next tokens of a text, whose last token was appended to row `parent`'s text (-1: none)."""
-    look_near(at)
-    look_far(at, parent)
 
 
 @kernel
@@ -429,22 +465,20 @@ def _look_up(at):  # type: ignore[no-untyped-def]
     """Add the target's own likeliest next tokens when it last stood behind these two tokens, and behind this one."""
     databases, places, place, text = at.databases, at.places, at.place, at.text
     last = text[len(text) - 1]
-    known = places.known[place, SUCCESSORS]
     if len(text) > 1 and len(databases.pair_keys):
         pair = find_pair(databases.pair_keys, text[len(text) - 2], last)
         if pair >= 0:
-            known[0] = 1.0
-            for rank in range(databases.pairs.shape[1]):
-                token = np.int64(databases.pairs[pair, rank])
-                i = _candidate(places, place, token, True) if token >= 0 else -1
-                if i >= 0:
-                    places.seen[place, i, SUCCESSORS, 0] = 1.0
-                    places.seen[place, i, SUCCESSORS, 1] = np.log(np.float32(1 + rank))
+            _add_successors(places, place, databases.pairs[pair], 0)
     if last < len(databases.single) and databases.single[last, 0] >= 0:
-        known[1] = 1.0
-        for rank in range(databases.single.shape[1]):
-            token = np.int64(databases.single[last, rank])
-            i = _candidate(places, place, token, True) if token >= 0 and rank < 4 else -1
-            if i >= 0:
-                places.seen[place, i, SUCCESSORS, 2] = 1.0
-                places.seen[place, i, SUCCESSORS, 3] = np.log(np.float32(1 + rank))
+        _add_successors(places, place, databases.single[last, :4], 1)
+
+
+@kernel
+def _add_successors(places, place, tokens, kind):  # type: ignore[no-untyped-def]
+    """Add tokens, the likeliest first, that stood behind these two tokens (0), or behind the last one (1)."""
+    places.known[place, SUCCESSORS, kind] = 1.0
+    for rank in range(len(tokens)):
+        i = _candidate(places, place, np.int64(tokens[rank]), True) if tokens[rank] >= 0 else -1
+        if i >= 0:
+            places.seen[place, i, SUCCESSORS, 2 * kind] = 1.0
+            places.seen[place, i, SUCCESSORS, 2 * kind + 1] = np.log(np.float32(1 + rank))

@@ -1,21 +1,234 @@
-"""The draft tree, grown best-first by path probability for as long as a node can pay."""
+"""The draft tree, grown best-first by path probability for as long as a node can pay: how likely each candidate is to
+be accepted, given all the evidence, and what is learned from what followed.
+
+A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax. Below
+it stands a small hidden layer, fitted beforehand. The regression goes on learning from every place where it is known
+what followed, drafted or not, and drifts back to what was fitted.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from hierchat.drafting.growing import kernel
-from hierchat.drafting.growing.acceptance_model import (
-    copy,
-    first_choices,
-    learn,
-    match_of,
-    place_key,
-    score,
-    slot_of,
+from hierchat.drafting.growing.evidence import gumbel, look_far, look_near, place_key, trace
+from hierchat.drafting.growing.kernel_arrays import (
+    ALL_VOTES,
+    COUNT,
+    HIDDEN,
+    INPUTS,
+    KNOWN,
+    LENGTH,
+    LONGEST,
+    MAX_MATCH,
+    NEWEST,
+    NODES,
+    OCCURRENCES,
+    POPULATION,
+    RECENT,
+    SAMPLE,
+    SAMPLED,
+    SLOTS,
+    SUCCESSORS,
+    SUFFIX,
+    VOTES,
+    Lookup,
 )
-from hierchat.drafting.growing.evidence import look_far, look_near, trace
-from hierchat.drafting.growing.kernel_arrays import MAX_MATCH, NODES, RECENT, SLOTS, Lookup
+
+LEAST = np.float32(1e-3)
+ONE = np.float32(1.0)
+
+
+@kernel
+def copy(goal, source, count):  # type: ignore[no-untyped-def]
+    """The first numbers of one array into another: assigning a slice takes two seconds longer to compile."""
+    for i in range(count):
+        goal[i] = source[i]
+
+
+@kernel
+def read(seen, known, out):  # type: ignore[no-untyped-def]
+    """What the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
+    out[:] = 0.0
+    for slot in range(SLOTS):
+        x, one, all_ = out[slot * INPUTS : (slot + 1) * INPUTS], seen[slot], known[slot]
+        if slot == SUCCESSORS:
+            copy(x, one, 4)
+            continue
+        if one[COUNT] > 0:
+            share = one[VOTES] / all_[ALL_VOTES]
+            x[0] = ONE
+            x[1] = np.log(one[LENGTH])
+            x[2] = np.log(max(share, LEAST))
+            x[3] = np.log(one[COUNT])
+            x[4] = one[NEWEST]
+            x[8] = np.log(ONE + all_[OCCURRENCES] - one[COUNT])
+            x[9] = share
+        elif all_[OCCURRENCES] > 0:
+            x[11] = ONE
+            x[12] = np.log(all_[LONGEST])
+        if one[SAMPLED] > 0:
+            share = one[SAMPLED] / all_[SAMPLE]
+            x[5] = ONE
+            x[6] = np.log(max(share, LEAST))
+            x[7] = all_[SUFFIX] / np.float32(4.0)
+            x[10] = share
+        elif all_[SAMPLE] > 0:
+            x[13] = ONE
+
+
+@kernel
+def read_around(known, out):  # type: ignore[no-untyped-def]
+    """What the acceptance model reads of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
+    out[:] = 0.0
+    for slot in range(SLOTS):
+        z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
+        z[6] = all_[RECENT]
+        if slot == SUCCESSORS:
+            copy(z, all_, 2)
+            continue
+        if all_[OCCURRENCES] > 0:
+            z[0] = ONE
+            z[1] = np.log(all_[LONGEST])
+            z[2] = np.log(all_[OCCURRENCES])
+        if all_[POPULATION] > 0:
+            z[3] = ONE
+            z[4] = all_[SUFFIX] / np.float32(4.0)
+            z[5] = np.log(all_[POPULATION]) / np.float32(4.0)
+
+
+@kernel
+def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
+    """The chances of row `place`, and its candidates from the likeliest on. Where their noise is known, it counts as
+    much as `noise_weight` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
+    around = np.empty(SLOTS * KNOWN, np.float32)
+    read_around(places.known[place], around)
+    common = model.bias.copy()
+    aside = model.none_bias.copy()
+    for j in range(len(around)):
+        value = around[j]
+        if value != 0:
+            for h in range(HIDDEN):
+                common[h] += value * model.surroundings[j, h]
+                aside[h] += value * model.none_inputs[j, h]
+    none = model.none[HIDDEN]
+    for h in range(HIDDEN):
+        aside[h] = max(aside[h], np.float32(0.0))
+        places.none[place, h] = aside[h]
+        none += aside[h] * model.none[h]
+    count = places.candidates[place]
+    scores = np.empty(count, np.float32)
+    highest = none
+    last = HIDDEN + SLOTS * INPUTS
+    unit = np.empty(HIDDEN, np.float32)
+    for i in range(count):
+        x = places.inputs[place, i]
+        read(places.seen[place, i], places.known[place], x)
+        copy(unit, common, HIDDEN)
+        score, worth = model.score[last], noise_weight[last]
+        for j in range(len(x)):
+            value = x[j]
+            if value != 0:
+                score += value * model.score[HIDDEN + j]
+                worth += value * noise_weight[HIDDEN + j]
+                for h in range(HIDDEN):
+                    unit[h] += value * model.inputs[j, h]
+        for h in range(HIDDEN):
+            unit[h] = max(unit[h], np.float32(0.0))
+            score += unit[h] * model.score[h]
+            worth += unit[h] * noise_weight[h]
+        if places.keys[place] != 0:
+            places.noise[place, i] = gumbel(places.keys[place], places.tokens[place, i])
+            score += max(worth, np.float32(0.0)) * places.noise[place, i]
+        copy(places.hidden[place, i], unit, HIDDEN)
+        scores[i] = score
+        highest = max(highest, score)
+    total = np.exp(none - highest)
+    for i in range(count):
+        scores[i] = np.exp(scores[i] - highest)
+        total += scores[i]
+    for i in range(count):
+        chance = scores[i] / total
+        places.chances[place, i] = chance
+        j = i
+        while j > 0 and places.chances[place, places.ranked[place, j - 1]] < chance:
+            places.ranked[place, j] = places.ranked[place, j - 1]
+            j -= 1
+        places.ranked[place, j] = i
+
+
+@kernel
+def learn(places, place, lessons, token):  # type: ignore[no-untyped-def]
+    """Learn that `token` followed at row `place`. Returns the candidate that it was, or -1."""
+    model, prior, rate, forget = lessons.model, lessons.prior, lessons.rate, lessons.forget
+    right = -1
+    count = places.candidates[place]
+    none = np.float32(1.0)
+    for i in range(count):
+        if places.tokens[place, i] == token:
+            right = i
+        none -= places.chances[place, i]
+    for j in range(len(model.score)):
+        model.score[j] -= forget * (model.score[j] - prior.score[j])
+    for j in range(len(model.none)):
+        model.none[j] -= forget * (model.none[j] - prior.none[j])
+    for i in range(count):
+        error = rate * ((ONE if i == right else np.float32(0.0)) - places.chances[place, i])
+        if abs(error) < rate * LEAST:
+            continue
+        for h in range(HIDDEN):
+            model.score[h] += error * places.hidden[place, i, h]
+        x = places.inputs[place, i]
+        for j in range(len(x)):
+            if x[j] != 0:
+                model.score[HIDDEN + j] += error * x[j]
+        model.score[len(model.score) - 1] += error
+    error = rate * ((ONE if right < 0 else np.float32(0.0)) - none)
+    for h in range(HIDDEN):
+        model.none[h] += error * places.none[place, h]
+    model.none[HIDDEN] += error
+    return right
+
+
+@kernel
+def first_choices(places, place, out):  # type: ignore[no-untyped-def]
+    """The first choice of each slot by itself, -1 where it has none: out [SLOTS]."""
+    for slot in range(SLOTS):
+        best = np.float32(0.0)
+        out[slot] = -1
+        for i in range(places.candidates[place]):
+            one = places.seen[place, i, slot]
+            if slot == SUCCESSORS:
+                value = (
+                    np.float32(10.0) * one[0] - one[1] + one[2] - one[3] + (one[2] + one[0]) * np.float32(5.0)
+                )
+            else:
+                value = one[VOTES] + np.float32(0.01) * one[SAMPLED]
+            if value > best:
+                best, out[slot] = value, places.tokens[place, i]
+
+
+@kernel
+def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
+    """The slot of highest locality that names a candidate."""
+    for slot in range(SLOTS):
+        one = places.seen[place, candidate, slot]
+        if slot == SUCCESSORS:
+            if one[0] > 0 or one[2] > 0:
+                return slot
+        elif one[COUNT] > 0 or one[SAMPLED] > 0:
+            return slot
+    return SLOTS - 1
+
+
+@kernel
+def match_of(places, place, candidate, slot):  # type: ignore[no-untyped-def]
+    """How many tokens before a candidate stand before it in a slot, too: the longest match that names it."""
+    one = places.seen[place, candidate, slot]
+    if slot == SUCCESSORS:
+        return 2 if one[0] > 0 else 1
+    return int(one[LENGTH]) if one[COUNT] > 0 else int(places.known[place, slot, SUFFIX])
+
 
 TAIL = MAX_MATCH + 1
 """Tokens before the tree that a match may reach back to."""

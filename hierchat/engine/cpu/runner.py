@@ -24,7 +24,7 @@ from hierchat.engine.verification import ArrayRows, Rows
 from hierchat.jit import INSTRUCTIONS
 from hierchat.models.architectures import model_config
 from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, Architecture
-from hierchat.models.architectures.rope import rope_kinds, rope_tables, rotary_layouts
+from hierchat.models.architectures.model_config import rope_kinds, rope_tables, rotary_layouts
 from hierchat.models.catalogue import Activations
 from hierchat.models.device_memory import free_memory
 from hierchat.models.formats.block_model import BlockModel

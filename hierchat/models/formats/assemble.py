@@ -24,8 +24,10 @@ from hierchat.models.architectures.model_config import (
     layer_input_size,
     matrices_of,
     norms_of,
+    rope_scaling,
+    rope_type,
+    rotary_dims,
 )
-from hierchat.models.architectures.rope import rope_scaling, rope_type, rotary_dims
 from hierchat.models.formats.block_model import BlockModel
 from hierchat.models.formats.blocks import (
     Blocks,

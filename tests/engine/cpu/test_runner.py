@@ -21,8 +21,13 @@ from hierchat.engine.cpu.phases import choose, gated
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import OutOfMemory
 from hierchat.models.architectures.families import ACTIVATIONS, ARCHITECTURES, CLAMPED
-from hierchat.models.architectures.model_config import layer_heads, slot_size, windows
-from hierchat.models.architectures.rope import rope_tables, rotary_layouts
+from hierchat.models.architectures.model_config import (
+    layer_heads,
+    rope_tables,
+    rotary_layouts,
+    slot_size,
+    windows,
+)
 from hierchat.models.formats.blocks import pack
 from hierchat.models.runnable import step, unsupported
 from tests.testing.architectures import CONFIGS, SHAPE, model_of
