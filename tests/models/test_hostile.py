@@ -15,8 +15,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.fetch.convert import source_sha256
-from hierchat.models.fetch.folder import identity_of, read_folder
+from hierchat.models.fetch.convert import identity_of, read_folder, source_sha256
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, write_tokenizer
 from hierchat.models.load import tokenizer_files

@@ -62,37 +62,33 @@ class ChannelRefusal(Exception):
         self.code = code
 
 
-class ChannelServer:
+class ChannelServer(socketserver.ThreadingTCPServer):
     """The side channel, on threads of its own from the start: one JSON object a line each way over the loopback device.
     docs/vllm.md has the methods."""
 
-    def __init__(self, methods: Mapping[str, Method], token: str, port: int) -> None:
-        """`port` 0: any. Raises DrafterSettingsError where the port is taken."""
-        try:
-            self._server = _Server(methods, token, port)
-        except OSError as error:
-            raise DrafterSettingsError(
-                f"Nothing can listen on port {port} of 127.0.0.1 ({error.strerror}). Set {PREFIX}PORT to a free one."
-            ) from error
-        self.port: int = self._server.server_address[1]
-        threading.Thread(
-            target=self._server.serve_forever, args=(CLOSES_IN,), name="hierchat-channel", daemon=True
-        ).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
 
     def __init__(self, methods: Mapping[str, Method], token: str, port: int) -> None:
+        """`port` 0: any. Raises DrafterSettingsError where the port is taken."""
         self.methods, self.token = methods, token.encode()
         self.free = threading.BoundedSemaphore(CONNECTIONS)
-        super().__init__(("127.0.0.1", port), _Connection)
+        try:
+            super().__init__(("127.0.0.1", port), _Connection)
+        except OSError as error:
+            raise DrafterSettingsError(
+                f"Nothing can listen on port {port} of 127.0.0.1 ({error.strerror}). Set {PREFIX}PORT to a free one."
+            ) from error
+        self.port: int = self.server_address[1]
+        work = threading.Thread(
+            target=self.serve_forever, args=(CLOSES_IN,), name="hierchat-channel", daemon=True
+        )
+        work.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Close connections beyond CONNECTIONS."""
@@ -107,7 +103,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 class _Connection(socketserver.StreamRequestHandler):
     timeout = SILENT_SECONDS
-    server: _Server
+    server: ChannelServer
 
     def handle(self) -> None:
         try:

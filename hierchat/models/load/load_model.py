@@ -24,8 +24,7 @@ from hierchat.models.device_memory import (
     require_fit,
 )
 from hierchat.models.fetch.bring import folder_of, get, get_blocks, gguf_file
-from hierchat.models.fetch.convert import first_line
-from hierchat.models.fetch.folder import causal_config, read_folder, slot_of
+from hierchat.models.fetch.convert import causal_config, first_line, read_folder, slot_of
 from hierchat.models.formats import block_model
 from hierchat.models.formats.block_model import MODEL_FILE, Matrix, model_mapped_bytes, read_model
 from hierchat.models.formats.gguf_head import read_head

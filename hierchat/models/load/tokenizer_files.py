@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hierchat.config import cache_dir
 from hierchat.models.cache import write_whole
 from hierchat.models.catalogue import ModelEntry
-from hierchat.models.fetch.bring import prepare
+from hierchat.models.fetch.bring import bring
 from hierchat.models.progress import NONSENSE, BrokenFileError, Report, silent
 
 MOST_BYTES = 256 << 20
@@ -55,7 +55,7 @@ open_tokenizer(folder, plainly=plainly)
 
 def load_tokenizer(entry: ModelEntry, progress: Report = silent) -> Any:
     """Return the tokenizer that loading the model gives; fetch the model where needed. Raises a ModelError."""
-    tokenizer = read_tokenizer(prepare(entry, progress))
+    tokenizer = read_tokenizer(bring(entry, progress))
     note_tokens(entry, tokens_sha256(tokenizer))
     return tokenizer
 

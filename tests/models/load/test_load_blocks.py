@@ -21,7 +21,7 @@ from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import Backend, Folder, Gguf, ModelEntry, ModelSource
-from hierchat.models.fetch.bring import prepare, status
+from hierchat.models.fetch.bring import bring, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
@@ -89,16 +89,16 @@ def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: py
     """A later version's, or one that a processor with wider registers made."""
     one = entry(tiny_gguf)
     assert not status(one, "cpu").present
-    folder = prepare(one, device="cpu")
+    folder = bring(one, device="cpu")
     assert (status(one, "cpu").path, folder.parent.name) == (folder, "blocks")
     written = (folder / block_model.MODEL_FILE).stat().st_mtime_ns
-    assert prepare(one, device="cpu") == folder
+    assert bring(one, device="cpu") == folder
     assert (folder / block_model.MODEL_FILE).stat().st_mtime_ns == written
     marker = folder / MARKER
     for layout in ([VERSION, 2 * LANES], [VERSION - 1, LANES], None):
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "layout": layout}))
         assert not is_converted(folder)
-        assert prepare(one, device="cpu") == folder
+        assert bring(one, device="cpu") == folder
         assert json.loads(marker.read_text())["layout"] == [VERSION, LANES]
 
 
@@ -112,7 +112,7 @@ def test_a_full_disk_leaves_nothing_that_is_believed(
     with monkeypatch.context() as patch:
         patch.setattr(block_model, "write_model", full)
         with pytest.raises(DiskFullError):
-            prepare(entry(tiny_gguf), device="cpu")
+            bring(entry(tiny_gguf), device="cpu")
     assert not status(entry(tiny_gguf), "cpu").present
     load(entry(tiny_gguf), "cpu", backend="blocks")
 
@@ -140,7 +140,7 @@ def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) ->
 
 
 def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
-    folder = prepare(entry(tiny_gguf), device="cpu")
+    folder = bring(entry(tiny_gguf), device="cpu")
     file = folder / block_model.MODEL_FILE
     data = bytearray(file.read_bytes())
     file.write_bytes(data[:-100])
