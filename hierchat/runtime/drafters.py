@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from threading import Event
@@ -364,9 +365,9 @@ def apart(memory: Memory) -> Memory:
     """Copy what a memory has learned, so that what is learned from now on does not enter it."""
     return replace(
         memory,
-        acceptance=Acceptance.from_bytes(memory.acceptance.to_bytes()),
-        successors=Successors.from_bytes(memory.successors.to_bytes()),
-        levels={name: Acceptance.from_bytes(learned.to_bytes()) for name, learned in memory.levels.items()},
+        acceptance=deepcopy(memory.acceptance),
+        successors=deepcopy(memory.successors),
+        levels=deepcopy(memory.levels),
     )
 
 

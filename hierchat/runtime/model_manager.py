@@ -12,10 +12,9 @@ from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
 from hierchat.models.fetch.bring import fetched_size, is_fetched, weight_bytes
-from hierchat.models.load.add import Described, add, add_described
+from hierchat.models.load.add import Described, add, add_described, own_names, remove_model, set_drafts
 from hierchat.models.load.check import FLOAT_BYTES, Fit, expected_step, fit, fits_every_day, refusal
 from hierchat.models.load.tokenizer_files import known_tokens
-from hierchat.models.own_catalogue import own_names, remove_model, set_drafts
 from hierchat.models.progress import CatalogueError, ModelError
 from hierchat.models.runnable import Step
 from hierchat.runtime.costs import Speed, expected_speed, kept_bandwidth, measure_bandwidth

