@@ -31,7 +31,7 @@ LAYERS = [
 """From the lowest up. A part imports from its own and from lower layers."""
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 MODELS = [
-    {"__init__", "progress", "cache", "catalogue", "device_memory", "own_catalogue"},
+    {"__init__", "progress", "cache", "catalogue", "device_memory"},
     {"architectures"},
     {"formats"},
     {"runnable"},
