@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.proposer import Proposer
@@ -100,8 +100,6 @@ MOST = 16
 """States held at once, some megabytes each; one that goes is written down."""
 ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True)
 class LearnedState:
@@ -166,17 +164,11 @@ class Learned:
 
     def _load(self, key: tuple[int, str], deletions: int) -> LearnedState:
         state = LearnedState(deletions)
-        state.acceptance = self._read(key, ACCEPTANCE, Acceptance.from_bytes) or state.acceptance
-        state.successors = self._read(key, SUCCESSORS, Successors.from_bytes) or state.successors
-        state.levels = self._read(key, LEVELS, _levels_from_bytes) or state.levels
+        for kind, (read, _) in _KINDS.items():
+            with suppress(ValueError, StoreError):  # damaged, or of another version: learned anew
+                if value := self._store.learned.get(*key, kind):
+                    setattr(state, kind, read(value))
         return state
-
-    def _read(self, key: tuple[int, str], kind: str, make: Callable[[bytes], T]) -> T | None:
-        """None where there is none, or it is damaged or of another version."""
-        with suppress(ValueError, StoreError):
-            if value := self._store.learned.get(*key, kind):
-                return make(value)
-        return None
 
     def _write(self, key: tuple[int, str]) -> None:
         if key not in self._unsaved:
@@ -184,12 +176,10 @@ class Learned:
         self._unsaved.discard(key)
         state = self._held[key]
         with suppress(StoreError, MemoryError):
-            for kind, value in (
-                (ACCEPTANCE, state.acceptance.to_bytes()),
-                (SUCCESSORS, state.successors.to_bytes()),
-                *([(LEVELS, _levels_to_bytes(state.levels))] if state.levels else []),
-            ):
-                self._store.learned.keep(*key, kind, value, deletions=state.deletions)
+            for kind, (_, write) in _KINDS.items():
+                if kind != LEVELS or state.levels:
+                    value = write(getattr(state, kind))
+                    self._store.learned.keep(*key, kind, value, deletions=state.deletions)
 
 
 def _set(event: threading.Event) -> threading.Event:
@@ -204,6 +194,14 @@ def _levels_to_bytes(levels: Mapping[str, Acceptance]) -> bytes:
 
 def _levels_from_bytes(data: bytes) -> dict[str, Acceptance]:
     return {name: Acceptance.from_bytes(base64.b64decode(one)) for name, one in json.loads(data).items()}
+
+
+_KINDS: Mapping[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
+    ACCEPTANCE: (Acceptance.from_bytes, Acceptance.to_bytes),
+    SUCCESSORS: (Successors.from_bytes, Successors.to_bytes),
+    LEVELS: (_levels_from_bytes, _levels_to_bytes),
+}
+"""What is kept, by the name of the field, with what reads and what writes it."""
 
 
 def counted(store: Store, user_id: int, model_key: str | None = None) -> Acceptance:

@@ -69,7 +69,7 @@ class UserStateFile:
             with suppress(FileExistsError):
                 os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._db = sqlite3.connect(
-                file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                file, timeout=_BUSY_SECONDS, isolation_level="IMMEDIATE", check_same_thread=False
             )
             (form,) = self._db.execute("PRAGMA user_version").fetchone()
             (owner,) = self._db.execute("PRAGMA application_id").fetchone()
@@ -106,7 +106,7 @@ class UserStateFile:
         self, user: str, model: str, reply: str, tokens: Sequence[int] | NDArray[np.int32], acceptance: bytes
     ) -> None:
         """Store a reply, in place of one of the same name."""
-        with self._writing():
+        with self._translated(), self._db:
             self._db.execute(
                 "INSERT OR REPLACE INTO replies (user, model, reply, tokens) VALUES (?, ?, ?, ?)",
                 [user, model, reply, np.asarray(tokens, _TOKEN).tobytes()],
@@ -115,7 +115,7 @@ class UserStateFile:
 
     def drop(self, user: str, model: str, replies: Iterable[str]) -> None:
         """Delete replies for which there is no more room."""
-        with self._writing():
+        with self._translated(), self._db:
             self._db.executemany(
                 "DELETE FROM replies WHERE user = ? AND model = ? AND reply = ?",
                 [(user, model, reply) for reply in replies],
@@ -124,7 +124,7 @@ class UserStateFile:
     def forget(self, user: str, replies: Sequence[str] | None) -> None:
         """Delete these replies of all models, or all of the user where None is given: nothing of them stays in the
         file. With the last reply goes what was learned."""
-        with self._writing():
+        with self._translated(), self._db:
             if replies is None:
                 for table in ("replies", "learned"):
                     self._db.execute(f"DELETE FROM {table} WHERE user = ?", [user])
@@ -154,18 +154,6 @@ class UserStateFile:
 
     def close(self) -> None:
         self._db.close()
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +183,7 @@ def test_a_file_that_cannot_be_used_is_told(
     monkeypatch.undo()
 
 
-class _Full:
-    in_transaction = False
-
+class _Full(nullcontext[None]):
     def execute(self, *rest: object) -> None:
         import sqlite3
 
