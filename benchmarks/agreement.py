@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierchat.checks.questions import Dialogue, read_questions, spread
-from hierchat.checks.runs import machine
+from hierchat.checks.runs import Dialogue, machine, read_questions, spread
 from hierchat.config import GenerationSettings
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.engine import GenerationRequest

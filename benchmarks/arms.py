@@ -12,7 +12,7 @@ from typing import Protocol
 from benchmarks.peers.environment import ArmError
 from benchmarks.peers.programs.memory import peak_mb
 from benchmarks.published import PUBLISHED
-from hierchat.checks.questions import unknown
+from hierchat.checks.runs import unknown
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Calibration
 from hierchat.drafting.drafter import Drafter

@@ -34,8 +34,18 @@ from benchmarks.peers.environment import ArmError
 from benchmarks.record import CHOICE, read_traces
 from benchmarks.tabulate import show, show_tables
 from benchmarks.vllm import measure as inside_vllm
-from hierchat.checks.questions import RequestError, spread, unknown
-from hierchat.checks.runs import STOPPED, MeasuredRun, RunOptions, answered, bar, machine, say
+from hierchat.checks.runs import (
+    STOPPED,
+    MeasuredRun,
+    RequestError,
+    RunOptions,
+    answered,
+    bar,
+    machine,
+    say,
+    spread,
+    unknown,
+)
 from hierchat.drafting.source import Source
 from hierchat.models.cache import sha256
 from hierchat.models.catalogue import ModelEntry, read_catalogue

@@ -15,8 +15,7 @@ from benchmarks.arms import Arm, rotated
 from benchmarks.peers.environment import ArmError
 from benchmarks.summary import Row, merged_repeats, summarise
 from hierchat.checks import runs
-from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.runs import Tell
+from hierchat.checks.runs import Dialogue, Question, RequestError, Tell
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import ModelError
 from hierchat.runtime.prompt import MessageTooLong

@@ -16,8 +16,7 @@ import torch
 from benchmarks.arms import TIMED
 from benchmarks.peers.arm import PeerArm, Weights, open_peer
 from benchmarks.peers.environment import ArmError
-from hierchat.checks.questions import RequestError, unknown
-from hierchat.checks.runs import machine, say
+from hierchat.checks.runs import RequestError, machine, say, unknown
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.latency import PIECES, reading_rates

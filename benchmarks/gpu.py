@@ -18,7 +18,7 @@ from typing import Any
 from hierchat import __version__
 from hierchat.checks.doctor import anonymous, version_of
 from hierchat.checks.exactness import Compared, check
-from hierchat.checks.questions import Dialogue, Question
+from hierchat.checks.runs import Dialogue, Question
 from hierchat.config import GenerationSettings
 from hierchat.engine.backends import IMPLEMENTATIONS, implementation_names
 from hierchat.engine.engine import GenerationRequest

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from hierchat.checks.questions import RequestError
-from hierchat.checks.runs import machine
+from hierchat.checks.runs import RequestError, machine
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import HISTORY
 from hierchat.drafting.source import Source

@@ -17,8 +17,7 @@ from benchmarks.arms import Arm, Carried, OwnArm
 from benchmarks.decode import WARM_UP
 from benchmarks.peers.arm import PeerArm
 from benchmarks.peers.environment import ArmError
-from hierchat.checks.questions import Dialogue, Question
-from hierchat.checks.runs import Tell
+from hierchat.checks.runs import Dialogue, Question, Tell
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import GenerationRequest
 from hierchat.runtime.served_model import ServedModel

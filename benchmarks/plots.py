@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-from hierchat.checks.questions import RequestError
+from hierchat.checks.runs import RequestError
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#B8A200")
 """Okabe and Ito's, told apart by the colour-blind; the yellow darker, for white pages."""

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.checks.questions import Dialogue, Question, RequestError, unreadable
-from hierchat.checks.runs import Tell, differences
+from hierchat.checks.runs import Dialogue, Question, RequestError, Tell, differences, unreadable
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import MessageTooLong
 from hierchat.runtime.served_model import ServedModel

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import plots, tabulate
 from benchmarks.plots import Figures
 from benchmarks.tabulate import keys, number
-from hierchat.checks.questions import RequestError, unreadable
+from hierchat.checks.runs import RequestError, unreadable
 
 RESULTS = Path(__file__).parent / "results"
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"

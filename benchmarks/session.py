@@ -21,8 +21,7 @@ from hierchat.chat.comparison import CompareFrame, Verdict
 from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService, NotBegun
 from hierchat.checks import runs
-from hierchat.checks.questions import RequestError, read_questions
-from hierchat.checks.runs import machine, settings_of
+from hierchat.checks.runs import RequestError, machine, read_questions, settings_of
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import ModelError

@@ -27,8 +27,7 @@ import psutil
 
 from benchmarks.page.tab import PATIENCE_SECONDS, Tab
 from hierchat.access.members import hashed
-from hierchat.checks.questions import RequestError
-from hierchat.checks.runs import say
+from hierchat.checks.runs import RequestError, say
 from hierchat.store import Store
 
 TOKENS = 24

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from hierchat.checks.questions import RequestError
+from hierchat.checks.runs import RequestError
 
 GIVE_UP = 900
 """Seconds."""

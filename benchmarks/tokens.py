@@ -10,8 +10,7 @@ from typing import Any
 
 from benchmarks.peers.arm import LLAMA_CPP
 from benchmarks.peers.environment import ArmError, python_with
-from hierchat.checks.questions import read_questions
-from hierchat.checks.runs import machine, say
+from hierchat.checks.runs import machine, read_questions, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.fetch.bring import get_gguf
 from hierchat.models.load.tokenizer_files import load_tokenizer

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierchat.checks.questions import RequestError
+from hierchat.checks.runs import RequestError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -30,8 +30,7 @@ from benchmarks.page.measure import BUSY_PERCENT, BUSY_SECONDS, WIDTH
 from hierchat.chat.in_progress import Question
 from hierchat.chat.service import ChatService
 from hierchat.chat.wording import against_plain
-from hierchat.checks.questions import RequestError
-from hierchat.checks.runs import say
+from hierchat.checks.runs import RequestError, say
 from hierchat.config import GenerationSettings
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.model_slot import ModelSlot

@@ -21,8 +21,7 @@ from benchmarks.page import scripted
 from benchmarks.page.browser import browser
 from benchmarks.page.scripted import loader
 from hierchat.chat.service import ChatService
-from hierchat.checks.questions import RequestError
-from hierchat.checks.runs import machine, say
+from hierchat.checks.runs import RequestError, machine, say
 from hierchat.models.catalogue import read_catalogue
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.store import LOCAL_USER, Store

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from hierchat.checks.questions import RequestError
+from hierchat.checks.runs import RequestError
 from hierchat.config import cache_dir
 
 # What can go wrong with one way of decoding. Each message is for the user.

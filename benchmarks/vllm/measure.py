@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.vllm.servers import OwnServer, Server
-from hierchat.checks.questions import RequestError, read_questions, spread
-from hierchat.checks.runs import Tell, bar, machine, say
+from hierchat.checks.runs import RequestError, Tell, bar, machine, read_questions, say, spread
 
 NAMED: Mapping[str, Mapping[str, int]] = {
     "none": {"hierchat_drafts": 0},

@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx
 
 from benchmarks.published.arctic import arctic_folder
-from hierchat.checks.questions import RequestError, unknown
+from hierchat.checks.runs import RequestError, unknown
 from hierchat.config import data_dir
 from hierchat.engine.remote.drafted import DrafterChannel, DrafterError
 from hierchat.runtime.vllm import CACHE_ON_CPU, Launch, Vllm, VllmEnded, prepare

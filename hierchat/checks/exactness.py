@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.checks import runs
-from hierchat.checks.questions import Dialogue, Question, RequestError
-from hierchat.checks.runs import Tell
+from hierchat.checks.runs import Dialogue, Question, RequestError, Tell
 from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.proposer import Proposer

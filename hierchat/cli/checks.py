@@ -95,8 +95,7 @@ def verify_command(model: str | None, drafter: list[str], users: int, **flags: A
 
 def _verify(options: RunOptions, drafters: list[str], users: int) -> int:
     from hierchat.checks.exactness import Compared, check
-    from hierchat.checks.questions import spread
-    from hierchat.checks.runs import STOPPED, MeasuredRun, bar, say
+    from hierchat.checks.runs import STOPPED, MeasuredRun, bar, say, spread
 
     run = MeasuredRun(options, "verify", {"drafters": drafters, "users": users})
     questions = spread(run.questions, options.limit)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance, chosen
-from hierchat.drafting.cost import DraftCost, FreeRows, Latency
-from hierchat.drafting.draft_tree import DraftTree, Match
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, FreeRows, Latency, Match
 from hierchat.drafting.growing.grow import TAIL, grow, teach
 from hierchat.drafting.growing.kernel_arrays import (
     CONTEXT,

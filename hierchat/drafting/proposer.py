@@ -12,8 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.draft_tree import DraftTree, Match
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match
 
 log = logging.getLogger(__name__)
 

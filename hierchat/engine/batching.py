@@ -13,8 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hierchat.drafting.cost import WIDEST, DraftCost, Latency, LatencyCurve, divided
-from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.draft_tree import WIDEST, DraftCost, DraftTree, Latency, LatencyCurve, divided
 from hierchat.engine.engine import Step
 from hierchat.engine.generation import CHUNK, Generation, common_prefix
 from hierchat.engine.runner import CachedSequence, Runner, TooManySequences

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import LatencyCurve
-from hierchat.drafting.draft_tree import DraftTree
+from hierchat.drafting.draft_tree import DraftTree, LatencyCurve
 from hierchat.engine.generation import CHUNK, common_prefix
 from hierchat.engine.runner import CachedSequence
 from hierchat.engine.sampling.sampler import Counts

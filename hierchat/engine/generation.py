@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import DraftCost, LatencyCurve
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, LatencyCurve
 from hierchat.drafting.proposer import ReadsHidden, Shares
 from hierchat.engine.engine import TARGET, Finish, GenerationRequest, Step
 from hierchat.engine.runner import CachedSequence, Segment

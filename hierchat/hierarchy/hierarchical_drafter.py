@@ -10,8 +10,7 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
-from hierchat.drafting.cost import DraftCost
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.draft_model import CachedDraftModel
 from hierchat.hierarchy.plan import Found, Plan, Provenance

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing.kernel_arrays import CORPUS, SEED
 from hierchat.drafting.proposer import JointDrafter, Proposer, path_of

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from hierchat.drafting.acceptance import Acceptance
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.growing import kernel as drafting_kernel
 from hierchat.drafting.source import TOP, Source, Successors

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.arms import OwnArm, rotated
 from benchmarks.decode import Measured, measure
-from hierchat.checks.questions import Question
+from hierchat.checks.runs import Question
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import FakeArm, result
 from tests.testing.questions import SETTINGS, questions, tell

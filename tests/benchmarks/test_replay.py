@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.arms import Carried, OwnArm
 from benchmarks.record import CHOICE, Trace, earlier, read_traces, record
 from benchmarks.replay import GivenCosts, Replayed, replay, without_model
-from hierchat.checks.questions import Question, RequestError
+from hierchat.checks.runs import Question, RequestError
 from hierchat.runtime.served_model import ServedModel
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS, questions, questions_file, tell

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hierchat.checks.exactness import DRAFTERS, WIDEST, Compared, Noise, check
-from hierchat.checks.questions import RequestError
+from hierchat.checks.runs import RequestError
 from hierchat.cli.main import main
 from hierchat.engine.verification import ArrayRows
 from hierchat.runtime.served_model import ServedModel

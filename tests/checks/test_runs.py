@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hierchat.checks import runs
-from hierchat.checks.questions import (
+from hierchat.checks.runs import (
     COPIES,
     COPY_TOKENS,
     LONG,

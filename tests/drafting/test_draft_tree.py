@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.drafting.cost import DraftCost, best_chain, divided
-from hierchat.drafting.draft_tree import DraftTree, Match
+from hierchat.drafting.draft_tree import DraftCost, DraftTree, Match, best_chain, divided
 
 steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
     lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hierchat.drafting.cost import DraftCost, FreeRows
-from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
+from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, FreeRows, Match
 from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, merge, path_of
 
 FREE = np.zeros(64)

@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hierchat.chat.reply_stream import reply_text
-from hierchat.checks.questions import Dialogue
+from hierchat.checks.runs import Dialogue
 from hierchat.config import GenerationSettings
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.proposer import Proposer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine.backends import make_runner
 from hierchat.engine.latency import measure
 from hierchat.engine.torch.plain import PlainRunner

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 
 # Before the cache moves, so that these are compiled once
 from hierchat.engine.draft_model import FewerTokens

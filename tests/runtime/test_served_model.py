@@ -206,7 +206,7 @@ def test_what_cannot_be_written_does_not_touch_the_reply(talk: Talk, monkeypatch
 def test_costs_are_kept_where_the_machine_has_a_name(store: Store) -> None:
     from dataclasses import replace
 
-    from hierchat.drafting.cost import LatencyCurve
+    from hierchat.drafting.draft_tree import LatencyCurve
     from hierchat.runtime.costs import measure_costs
 
     slot = ready_slot(lambda name, report: replace(served(name), machine="here"))

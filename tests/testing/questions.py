@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from hierchat.checks.questions import Question
+from hierchat.checks.runs import Question
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.hierarchy.planner import Hierarchy
 from hierchat.runtime.drafters import Levels, LoadedLevel

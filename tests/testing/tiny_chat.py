@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from hierchat.config import GenerationSettings
-from hierchat.drafting.cost import LatencyCurve
+from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.sampling.grammar import Grammars
 from hierchat.engine.torch.torch_runner import TorchRunner

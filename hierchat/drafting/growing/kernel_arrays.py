@@ -154,7 +154,7 @@ class Scorer(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What drafts cost and are worth (cost.DraftCost)."""
+    """What drafts cost and are worth (draft_tree.DraftCost)."""
 
     most: int
     """Nodes of the tree, at most."""

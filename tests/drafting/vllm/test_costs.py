@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.drafting.cost import WIDEST_BATCH, RowCosts
+from hierchat.drafting.draft_tree import WIDEST_BATCH, RowCosts
 
 
 @given(
