@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from hierchat.drafting import suffix_index
-from hierchat.drafting.drafter import Drafter
+from hierchat.drafting.draft_tree import NO_MATCH, Match
+from hierchat.drafting.drafter import Drafter, in_order
+from hierchat.drafting.growing.kernel_arrays import CONTEXT, CORPUS, HISTORY, PROMPTS, SEED, SUCCESSORS
+from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import BREAK, suffix_order
 from hierchat.runtime import history_index as history
-from hierchat.runtime.history_index import Histories, IndexedTexts, UserHistory
-from hierchat.store import NewMessage, NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.runtime.history_index import DraftOrigins, Histories, IndexedTexts, UserHistory
+from hierchat.store import NewMessage, NewTurn, Origin, Store, SuffixRun, TurnFigures
 from tests.testing.deleting import delete_for_good
 
 from ..chat.conftest import Talk
@@ -298,3 +301,26 @@ def test_a_copy_drafts_in_the_place_of_an_original_that_is_deleted(chats: Chats)
     found = chats.held()
     assert content(found.written) == [tokens]
     assert tokens[3] in drafts(found, tokens[:3])
+
+
+# From the place in a database to the message or corpus that stands there.
+
+
+SOURCES = [
+    Source(CORPUS, title_at=lambda position: f"notes {position}"),
+    Source(HISTORY, text_at=lambda position: (7, position - 10)),
+    Source(SEED, title_at=str),
+    Source(PROMPTS, text_at=lambda position: (8, position)),
+]
+
+
+def test_each_database_tells_what_it_knows() -> None:
+    origins = DraftOrigins(in_order(SOURCES), prompt=100)
+    assert origins.of(NO_MATCH, 0.5) == Origin(chance=0.5)
+    assert origins.of(Match(CONTEXT, 3, -1, 90), 0.5) == Origin("context", 3, 0.5, place=-10)
+    assert origins.of(Match(CONTEXT, 1, -1, -1), 0.5) == Origin("context", 1, 0.5)
+    assert origins.of(Match(HISTORY, 4, 0, 12), 0.5) == Origin("history", 4, 0.5, 7, place=2)
+    assert origins.of(Match(PROMPTS, 4, 1, 12), None) == Origin("prompts", 4, None, 8, place=12)
+    assert origins.of(Match(SUCCESSORS, 2, -1, -1), 0.5) == Origin("successors", 2, 0.5)
+    assert origins.of(Match(SEED, 4, 2, 12), 0.5) == Origin("seed", 4, 0.5)
+    assert origins.of(Match(CORPUS, 4, 3, 12), 0.5) == Origin("corpus", 4, 0.5, corpus="notes 12", place=12)
