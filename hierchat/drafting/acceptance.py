@@ -64,7 +64,7 @@ SAMPLING_SHAPES = {
 
 @cache
 def fitted() -> AcceptanceModel:
-    """The acceptance model that comes with the program; do not change."""
+    """Return the acceptance model that comes with the program; do not change it."""
     return AcceptanceModel(**_arrays(tuple(SHAPES)))
 
 
@@ -134,7 +134,7 @@ class Acceptance:
         return found
 
     def by_match(self) -> NDArray[np.float64]:
-        """By length of match, whatever the source, the likeliest candidates and how many of them were right:
+        """Count by length of match, whatever the source, the likeliest candidates and how many of them were right:
         [MAX_MATCH + 1, 2]."""
         return self.matches.sum(0)
 

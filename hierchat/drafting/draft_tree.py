@@ -85,8 +85,8 @@ class Latency(Protocol):
     """Costs on this machine, as the engine measures them."""
 
     def step_ms(self, context: int) -> Sequence[float]:
-        """Milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same object as
-        long as nothing changed."""
+        """Return the milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same
+        object as long as nothing changed."""
         ...
 
 
@@ -323,7 +323,7 @@ class DraftCost:
         return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
-        """What a step over so many drafts costs."""
+        """Return what a step over so many drafts costs."""
         return self._step_ms[min(drafts, len(self._step_ms) - 1)]
 
     @property

@@ -40,7 +40,7 @@ class Source:
         return source
 
     def __len__(self) -> int:
-        """Tokens held, separators included."""
+        """Count the tokens held, separators included."""
         return len(self.index)
 
     def add(self, text: Sequence[int]) -> None:
@@ -100,7 +100,7 @@ class Context:
         return self._tokens[: self.length]
 
     def went_on_behind(self, words: Sequence[int]) -> bool:
-        """Whether these tokens stand in the text one behind the other, with something behind them."""
+        """Tell whether these tokens stand in the text one behind the other, with something behind them."""
         begins = max(self.length - len(words), 0)
         found = np.ones(begins, bool)
         for place, token in enumerate(words):

@@ -45,7 +45,7 @@ class Arrays(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class SortedRun:
-    """Texts with one order."""
+    """A stretch of texts with one order."""
 
     start: int
     length: int
@@ -76,7 +76,7 @@ class SuffixIndex:
 
     @classmethod
     def from_sorted(cls, tokens: Tokens, order: Tokens) -> Self:
-        """One run over arrays that stay where they are, such as a mapped file's: nothing can be added or removed."""
+        """Lay one run over arrays that stay where they are, such as a mapped file's: nothing can come or go."""
         index = cls()
         index._tokens, index._order, index._length = tokens, order, tokens.size
         index._runs = [SortedRun(0, tokens.size, order.size)]
@@ -85,7 +85,7 @@ class SuffixIndex:
 
     @classmethod
     def restored(cls, tokens: Tokens, orders: Sequence[tuple[int, Tokens]]) -> Self:
-        """From runs that were stored: how many tokens each covers, and its order, counted from its first token."""
+        """Restore stored runs: how many tokens each covers, and its order, counted from its first token."""
         index = cls(tokens.size)
         index._length = sum(length for length, _ in orders)
         index._tokens[: index._length] = tokens[: index._length]
@@ -101,7 +101,7 @@ class SuffixIndex:
         return index
 
     def __len__(self) -> int:
-        """Tokens of the log, BREAKs and what was removed included."""
+        """Count the tokens of the log, BREAKs and what was removed included."""
         return self._length
 
     @property
@@ -110,15 +110,15 @@ class SuffixIndex:
         return self._tokens.nbytes + self._order.nbytes
 
     def runs(self) -> list[SortedRun]:
-        """Those that are sorted. Hold `lock`."""
+        """Return the runs that are sorted. Hold `lock`."""
         return [run for run in self._runs if not run.waits]
 
     def append(self, text: Sequence[int] | Tokens) -> int:
-        """Add a text; the position of its first token."""
+        """Add a text; return the position of its first token."""
         return self.extend([text])[0]
 
     def extend(self, texts: Iterable[Sequence[int] | Tokens]) -> list[int]:
-        """Add texts as one run; the positions of their first tokens."""
+        """Add texts as one run; return the positions of their first tokens."""
         parts: list[Tokens] = []
         for text in texts:
             parts += (np.asarray(text, np.int32), _BREAK)
@@ -146,7 +146,7 @@ class SuffixIndex:
             self._publish()
 
     def wait(self) -> None:
-        """Until the thread has nothing left to do."""
+        """Wait until the thread has nothing left to do."""
         while worker := self._worker:
             worker.join()
 
@@ -179,7 +179,7 @@ class SuffixIndex:
             self._join(older, newer, order)
 
     def _pair(self, number: int) -> tuple[SortedRun, SortedRun] | None:
-        """A run and the next, where they are to be merged."""
+        """Return a run and the next, where they are to be merged."""
         if number < 0:
             return None
         older, newer = self._runs[number : number + 2]
@@ -211,7 +211,7 @@ class SuffixIndex:
                 self._worker.start()
 
     def _work(self) -> tuple[SortedRun, ...] | None:
-        """A run to be sorted, two to be merged, none where room runs short; None when there is nothing to do."""
+        """Choose a run to be sorted, two to be merged, or none where room runs short; None: nothing is to do."""
         if self._length > 0.9 * self._tokens.size:
             return ()
         for run in self._runs:
@@ -273,7 +273,7 @@ class SuffixIndex:
 
 
 def _roomier(old: Tokens, used: int, length: int) -> Tokens:
-    """A copy of the first `used` values, with room for `length` and more."""
+    """Copy the first `used` values, with room for `length` and more."""
     new = np.empty(length + length // 2 + _SPARE, np.int32)
     new[:used] = old[:used]
     return new
@@ -290,7 +290,7 @@ _FEW = 10
 
 
 def suffix_order(tokens: np.ndarray) -> np.ndarray:
-    """The positions (int32) of all that is no BREAK in `tokens` (int32), in the order of their suffixes."""
+    """Return the positions (int32) of all that is no BREAK in `tokens` (int32), in the order of their suffixes."""
     if tokens.size and tokens.min() < BREAK:
         raise ValueError("a token id is negative")
     # One kind of array: for those that cannot be written all would be compiled a second time.
@@ -302,7 +302,7 @@ def suffix_order(tokens: np.ndarray) -> np.ndarray:
 
 @kernel
 def less(tokens: np.ndarray, a: int, b: int, depth: int) -> bool:
-    """Whether the suffix at `a` comes before the one at `b`; the first `depth` tokens are known to be equal."""
+    """Tell whether the suffix at `a` comes before the one at `b`; the first `depth` tokens are known to be equal."""
     end = tokens.size
     for d in range(depth, DEPTH):
         x = tokens[a + d] if a + d < end else BREAK
@@ -316,7 +316,7 @@ def less(tokens: np.ndarray, a: int, b: int, depth: int) -> bool:
 
 @kernel
 def ordered(tokens: np.ndarray, kinds: int) -> np.ndarray:
-    """The order of `tokens`. `kinds`: the largest token, to put them into one bucket for each; 0: into one for all."""
+    """Sort `tokens`. `kinds`: the largest token, to put them into a bucket for each; 0: into one for all."""
     firsts = np.zeros(kinds + 2, np.int64)
     for token in tokens:
         if token != BREAK:
@@ -338,7 +338,7 @@ def ordered(tokens: np.ndarray, kinds: int) -> np.ndarray:
 
 @kernel
 def put(parts: np.ndarray, at: int, low: int, high: int, depth: int, keyed: int) -> None:
-    """One row of parts. Number by number: a tuple put into a row takes two seconds to compile."""
+    """Write one row of parts. Number by number: a tuple put into a row takes two seconds to compile."""
     parts[at, 0] = low
     parts[at, 1] = high
     parts[at, 2] = depth
@@ -403,7 +403,7 @@ def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
 
 @kernel
 def merged(tokens: np.ndarray, older: np.ndarray, newer: np.ndarray) -> np.ndarray:
-    """One order made of two."""
+    """Make one order of two."""
     order = np.empty(older.size + newer.size, np.int32)
     i = j = 0
     for k in range(order.size):
@@ -418,7 +418,7 @@ def merged(tokens: np.ndarray, older: np.ndarray, newer: np.ndarray) -> np.ndarr
 
 @kernel
 def drop_breaks(tokens: np.ndarray, order: np.ndarray) -> int:
-    """Close the gaps that BREAKs written over tokens leave in `order`; how many positions remain, at its beginning."""
+    """Close the gaps that BREAKs written over tokens leave in `order`; return how many remain, at its beginning."""
     kept = 0
     for position in order:
         if tokens[position] != BREAK:

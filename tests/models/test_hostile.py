@@ -30,7 +30,7 @@ from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 
 CASES = 12
-"""Of each kind of file."""
+"""Cases of each kind of file."""
 Tensor = tuple[str, list[int], int, int]
 NUMBERS = [0, -1, 1, 3, 255, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
 VALUES: list[Any] = [

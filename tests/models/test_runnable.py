@@ -67,7 +67,7 @@ EIGHT = {"expert_count": 8, "expert_used_count": 2}
 def head(
     architecture: str, tensor_type: str = "Q4_K", tensor: str = "blk.0.ffn_up.weight", **values: Any
 ) -> Head:
-    """Of a file of Qwen2's shape."""
+    """The head of a file of Qwen2's shape."""
     shape = {
         "block_count": 2,
         "context_length": 256,

@@ -22,7 +22,7 @@ from tests.testing.student import make_student
 from tests.testing.tiny_chat import CONTEXT, END, tokenizer
 
 LAYERS = 12
-"""Of the target: a draft with one of them is several times faster."""
+"""Layers of the target: a draft with one of them is several times faster."""
 KNOWN = np.array([END, *range(10, 200)])
 """What a distilled draft knows."""
 

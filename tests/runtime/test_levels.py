@@ -43,7 +43,7 @@ from .drafts import (
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same models come again and again: what their self-test found is kept."""
+    """Models come again and again: what their self-test found is kept."""
     return tmp_path_factory.mktemp("cache")
 
 

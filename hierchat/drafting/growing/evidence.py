@@ -91,7 +91,7 @@ def gumbel(key, token):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def peek(typing: Any, address: Any, index: Any) -> Any:
-    """The int32 at `index` of an array at `address`."""
+    """Return the int32 at `index` of an array at `address`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())

@@ -41,14 +41,14 @@ ONE = np.float32(1.0)
 
 @kernel
 def copy(goal, source, count):  # type: ignore[no-untyped-def]
-    """The first numbers of one array into another: assigning a slice takes two seconds longer to compile."""
+    """Copy the first numbers of one array into another: assigning a slice takes two seconds longer to compile."""
     for i in range(count):
         goal[i] = source[i]
 
 
 @kernel
 def read(seen, known, out):  # type: ignore[no-untyped-def]
-    """What the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
+    """Compute what the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
     out[:] = 0.0
     for slot in range(SLOTS):
         x, one, all_ = out[slot * INPUTS : (slot + 1) * INPUTS], seen[slot], known[slot]
@@ -79,7 +79,7 @@ def read(seen, known, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_around(known, out):  # type: ignore[no-untyped-def]
-    """What the acceptance model reads of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
+    """Compute what the acceptance model reads of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
     out[:] = 0.0
     for slot in range(SLOTS):
         z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
@@ -99,8 +99,8 @@ def read_around(known, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def score(places, place, model, noise_weight):  # type: ignore[no-untyped-def]
-    """The chances of row `place`, and its candidates from the likeliest on. Where their noise is known, it counts as
-    much as `noise_weight` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
+    """Compute the chances of row `place`, and its candidates from the likeliest on. Where their noise is known, it
+    counts as much as `noise_weight` [HIDDEN + SLOTS * INPUTS + 1] makes of what is read of them."""
     around = np.empty(SLOTS * KNOWN, np.float32)
     read_around(places.known[place], around)
     common = model.bias.copy()
@@ -192,7 +192,7 @@ def learn(places, place, lessons, token):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_choices(places, place, out):  # type: ignore[no-untyped-def]
-    """The first choice of each slot by itself, -1 where it has none: out [SLOTS]."""
+    """Find the first choice of each slot by itself, -1 where it has none: out [SLOTS]."""
     for slot in range(SLOTS):
         best = np.float32(0.0)
         out[slot] = -1
@@ -210,7 +210,7 @@ def first_choices(places, place, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
-    """The slot of highest locality that names a candidate."""
+    """Return the slot of highest locality that names a candidate."""
     for slot in range(SLOTS):
         one = places.seen[place, candidate, slot]
         if slot == SUCCESSORS:
@@ -223,7 +223,7 @@ def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
 
 @kernel
 def match_of(places, place, candidate, slot):  # type: ignore[no-untyped-def]
-    """How many tokens before a candidate stand before it in a slot, too: the longest match that names it."""
+    """Count the tokens before a candidate that stand before it in a slot, too: the longest match that names it."""
     one = places.seen[place, candidate, slot]
     if slot == SUCCESSORS:
         return 2 if one[0] > 0 else 1

@@ -368,7 +368,7 @@ def _tables(
 
 
 def _llama3(plain: Angles, given: Mapping[str, Any]) -> Angles:
-    """Llama 3.1: long waves are stretched, short ones left, those between blended."""
+    """Scale frequencies as Llama 3.1: long waves are stretched, short ones left, those between blended."""
     factor, low, high = given["factor"], given["low_freq_factor"], given["high_freq_factor"]
     trained = given["original_max_position_embeddings"]
     waves = 2 * math.pi / plain
@@ -389,7 +389,7 @@ def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
 def _longrope(
     given: Mapping[str, Any], config: Mapping[str, Any], context_length: int
 ) -> tuple[Angles, float]:
-    """LongRoPE (Ding et al. 2024): what divides the frequencies, and what multiplies cosines and sines."""
+    """Return what divides frequencies and multiplies cosines and sines in LongRoPE (Ding et al. 2024)."""
     trained = given.get("original_max_position_embeddings") or config["original_max_position_embeddings"]
     factor = given.get("factor") or config["max_position_embeddings"] / trained
     grown = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
@@ -398,7 +398,7 @@ def _longrope(
 
 
 def _yarn(plain: Angles, given: Mapping[str, Any], config: Mapping[str, Any], base: float) -> Angles:
-    """YaRN (Peng et al. 2023): a ramp over the dimensions between interpolation and none."""
+    """Scale frequencies as YaRN (Peng et al. 2023): a ramp over the dimensions between interpolation and none."""
     trained = given.get("original_max_position_embeddings") or config["max_position_embeddings"]
     size = 2 * len(plain)
 

@@ -424,7 +424,7 @@ def _listed(told: Any) -> list[Any]:
 
 
 def _text(told: Any) -> str:
-    """Without what a terminal would obey."""
+    """Read a text without what a terminal would obey."""
     return "".join(filter(str.isprintable, told))[:60] if isinstance(told, str) else ""
 
 

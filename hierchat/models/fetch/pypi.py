@@ -259,7 +259,7 @@ def pip_download(requirement: str, folder: Path, report: Report) -> None:
 
 
 def _progress_bar() -> str:
-    """The kind that counts bytes, which pip has from 24.1 on; the pip that Python 3.11 brings into a new virtual
+    """Name the bar that counts bytes, which pip has from 24.1 on; the pip that Python 3.11 brings into a new virtual
     environment is older and downloads without."""
     try:
         major, minor = map(int, metadata.version("pip").split(".")[:2])

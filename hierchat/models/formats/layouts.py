@@ -158,7 +158,7 @@ def put_anywhere(halves, at, value):  # type: ignore[no-untyped-def]
 
 @kernel
 def read(source, row, at, numbers, high, block, out):  # type: ignore[no-untyped-def]
-    """Block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
+    """Read block `block` of 32 of the file's block at byte `at` of a row (uint16) into eight words."""
     if source == NIBBLES:
         for i in range(4):
             both = any_word(row, at + numbers + 16 * block + 4 * i)
@@ -222,7 +222,7 @@ def write(source, row, at, numbers, high, block, given):  # type: ignore[no-unty
 
 @kernel
 def pack(bits, numbers, out):  # type: ignore[no-untyped-def]
-    """Eight words of numbers into the words that lie in memory; returns how many."""
+    """Pack eight words of numbers into the words that lie in memory; return how many."""
     if bits == 8:
         for i in range(8):
             out[i] = numbers[i]
@@ -319,7 +319,7 @@ def _tables(name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 @kernel
 def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # type: ignore[no-untyped-def]
-    """Panels first .. last - 1; row r of the result is row order[r] of `raw`, which `halves` shows as uint16."""
+    """Write panels first .. last - 1; row r of the result is row order[r] of `raw`, which `halves` shows as uint16."""
     weights, size, bits, source, numbers, high = rest
     words = out.view(np.uint32)
     row_bytes = raw.shape[1] // size * size
@@ -348,7 +348,7 @@ def _interleave(raw, halves, order, fields, rest, lanes, first, last, out):  # t
 
 @kernel
 def _restore(data, rows, fields, rest, lanes, out, halves):  # type: ignore[no-untyped-def]
-    """Rows of panels into `out` [len(rows), bytes of a row], zeros before, which `halves` shows as uint16."""
+    """Write rows of panels into `out` [len(rows), bytes of a row], zeros before, which `halves` shows as uint16."""
     weights, size, bits, source, numbers, high = rest
     row_bytes = out.shape[1] // size * size
     some, packed = np.zeros(8, np.uint32), np.zeros(8, np.uint32)

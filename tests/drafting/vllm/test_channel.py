@@ -130,7 +130,7 @@ def test_a_reply_is_told_while_it_is_written(engine: Engine, ask: Ask) -> None:
 def test_what_is_forgotten_drafts_no_longer_and_is_in_no_file(
     engine: Engine, ask: Ask, tmp_path: Path
 ) -> None:
-    """Of one user some replies, and all of another's, for every model."""
+    """Some replies of one user are forgotten, and all of another's, for every model."""
     first = steps_of(engine, [5, 6, 7], POEM, user="ann", reply="1")
     steps_of(engine, [5, 6, 8], OTHER, user="ann", reply="2")
     steps_of(engine, [5, 6, 7], POEM, user="ben", reply="1")

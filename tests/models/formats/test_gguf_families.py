@@ -49,7 +49,7 @@ PACKED = [*((name, number % 2 == 1) for number, name in enumerate(FAMILIES)), (F
 """Every other family in eight bits, else in float32."""
 ASIDE = {"initializer_range", "num_nextn_predict_layers"}
 ASIDE |= {"_name_or_path", "architectures", "dtype", "transformers_version"}
-"""Of a configuration, what says nothing of how it computes."""
+"""Keys of a configuration that say nothing of how it computes."""
 ELSEWHERE: list[tuple[str, Any]] = [("cuda", None), ("cpu", "float32"), ("cpu", "float16"), ("cpu", "nf4")]
 """Devices and backends that compute in floats."""
 TOKENIZER = tiny_tokenizer(("ab",))
@@ -69,7 +69,7 @@ def logits(model: Any) -> np.ndarray:
 
 
 def config_of(model: Any) -> dict[str, Any]:
-    """What it says of how it computes."""
+    """Read what it says of how it computes."""
     said = model.config.to_dict()
     rotations = said.get("rope_parameters") or {}
     rotations.pop("mrope_section", None)  # of texts all axes are the same

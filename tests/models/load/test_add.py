@@ -119,7 +119,7 @@ def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_whose_layers_have_inputs(tmp_path: Path) -> None:
-    """Of what their inputs are looked up in, a token uses a row."""
+    """A token uses one row of what their inputs are looked up in."""
     model = model_of(CONFIGS["gemma4"], vocab_size=272)
     path = write_gguf(model, tmp_path / "inputs.gguf", tiny_tokenizer(extra=("ab",)))
     entry = added(str(path))

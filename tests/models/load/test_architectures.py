@@ -47,7 +47,7 @@ FILES = {
     **FAMILIES,
 }
 SAFETENSORS = {"llama", "qwen3 moe", "gpt-oss", "gemma4, experts", "phi3, long"}
-"""Of those that are tried as GGUF files, and with weights out of memory, whose files differ most."""
+"""Tried as safetensors, too: their files differ most."""
 READ_BY_TRANSFORMERS = {"llama", "qwen2, biases"}
 """It leaves out rotary scaling, takes heads of Qwen3 and the scale of Gemma 3's queries for granted, and finds no names
 for Mistral's tensors."""
