@@ -25,10 +25,10 @@ from hierchat.drafting.growing.kernel_arrays import (
     INPUTS,
     KNOWN,
     PROMPTS,
-    RECENT,
     SLOTS,
     Floats,
     Integers,
+    Known,
     Lookup,
     Places,
     make_growth,
@@ -137,7 +137,7 @@ def _lessons(
             known = databases(runs_of([history, prompts, *statistics]), context, successors)
             if places is None:
                 places = make_growth(len(known.runs)).places
-            places.known[0, :, RECENT] = recent
+            places.known[0, :, Known.RECENT] = recent
             tail = context.tokens[-TAIL:]
             for chance in chances or (None,):
                 places.keys[0] = chance.draw() if chance else 0

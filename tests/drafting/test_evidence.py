@@ -13,34 +13,24 @@ from numpy.typing import NDArray
 
 from hierchat.drafting.growing.evidence import MOST_VOTES
 from hierchat.drafting.growing.kernel_arrays import (
-    ALL_VOTES,
     BREAK,
     CANDIDATES,
     CLOSE,
     CONTEXT,
     CORPUS,
-    COUNT,
     HISTORY,
     KNOWN,
-    LENGTH,
-    LONGEST,
     MAX_MATCH,
-    NEWEST,
     NODES,
-    OCCURRENCES,
-    POPULATION,
-    RECENT,
-    SAMPLE,
-    SAMPLED,
     SAMPLES,
     SEED,
     SEEN,
     SLOTS,
     SUCCESSORS,
-    SUFFIX,
     VISITS,
-    VOTES,
+    Known,
     Places,
+    Seen,
 )
 from hierchat.drafting.source import Source
 from hierchat.drafting.suffix_index import SuffixIndex, suffix_order
@@ -79,17 +69,24 @@ class Plain:
         for rank, (length, token) in enumerate(found):
             one, all_ = self.of(token)[slot], self.known[slot]
             vote = 2 ** (min(length, MOST_VOTES) - 1)
-            one[COUNT], all_[OCCURRENCES] = one[COUNT] + 1, all_[OCCURRENCES] + 1
-            one[VOTES], all_[ALL_VOTES] = one[VOTES] + vote, all_[ALL_VOTES] + vote
-            one[LENGTH], all_[LONGEST] = max(one[LENGTH], length), max(all_[LONGEST], length)
-            one[NEWEST] = one[NEWEST] or rank == 0
+            one[Seen.COUNT], all_[Known.OCCURRENCES] = one[Seen.COUNT] + 1, all_[Known.OCCURRENCES] + 1
+            one[Seen.VOTES], all_[Known.VOTES] = one[Seen.VOTES] + vote, all_[Known.VOTES] + vote
+            one[Seen.LENGTH], all_[Known.LONGEST] = (
+                max(one[Seen.LENGTH], length),
+                max(all_[Known.LONGEST], length),
+            )
+            one[Seen.NEWEST] = one[Seen.NEWEST] or rank == 0
 
     def count(self, slot: int, sampled: Sequence[int], suffix: int, population: int) -> None:
         if sampled:
-            self.known[slot, [SUFFIX, SAMPLE, POPULATION]] = suffix, len(sampled), population
+            self.known[slot, [Known.SUFFIX, Known.SAMPLE, Known.POPULATION]] = (
+                suffix,
+                len(sampled),
+                population,
+            )
         for token, count in Counter(sampled).items():
             if count > 1 or token in self.seen:
-                self.of(token)[slot, SAMPLED] = count
+                self.of(token)[slot, Seen.SAMPLED] = count
 
     def look_back(self, context: list[int]) -> None:
         visits = [at for at in reversed(range(len(context))) if context[at] == self.text[-1]][:VISITS]
@@ -152,7 +149,7 @@ def row(places: Places, place: int) -> Row:
 
 
 def same(found: Row, wanted: Row) -> None:
-    np.testing.assert_allclose(found[0][:, :RECENT], wanted[0][:, :RECENT], rtol=1e-6)
+    np.testing.assert_allclose(found[0][:, : Known.RECENT], wanted[0][:, : Known.RECENT], rtol=1e-6)
     assert found[1].keys() == wanted[1].keys()
     for token, seen in wanted[1].items():
         np.testing.assert_allclose(found[1][token], seen, rtol=1e-6)
@@ -186,7 +183,7 @@ def test_no_more_candidates_than_there_is_room_for() -> None:
     sources = [source(slot, [[7, slot * 100 + i] for i in range(CLOSE)]) for slot in (HISTORY, SEED, CORPUS)]
     places = World([7], sources).along([])
     assert len(row(places, 0)[1]) == CANDIDATES
-    assert places.known[0, :, OCCURRENCES].tolist() == [0, CLOSE, 0, 0, CLOSE, CLOSE]
+    assert places.known[0, :, Known.OCCURRENCES].tolist() == [0, CLOSE, 0, 0, CLOSE, CLOSE]
 
 
 @settings(deadline=None, max_examples=30)

@@ -19,32 +19,22 @@ from hierchat.drafting.drafter import Drafter, in_order
 from hierchat.drafting.growing.evidence import gumbel, place_key, reply_key
 from hierchat.drafting.growing.grow import LEAST, TAIL, grow, learn, score
 from hierchat.drafting.growing.kernel_arrays import (
-    ALL_VOTES,
     CONTEXT,
     CORPUS,
-    COUNT,
     HISTORY,
     INPUTS,
     KNOWN,
-    LENGTH,
-    LONGEST,
     MAX_MATCH,
-    NEWEST,
     NODES,
-    OCCURRENCES,
-    POPULATION,
-    RECENT,
-    SAMPLE,
-    SAMPLED,
     SLOTS,
     SOURCES,
     SUCCESSORS,
-    SUFFIX,
-    VOTES,
     AcceptanceModel,
+    Known,
     Places,
     Prices,
     Scorer,
+    Seen,
     make_growth,
 )
 from hierchat.drafting.source import Source
@@ -100,7 +90,7 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
     left = 0.0
     for path in [(), *taken]:
         places = world.along(path, anew=True)
-        places.known[-NODES - 1 :, :, RECENT] = RECENTLY
+        places.known[-NODES - 1 :, :, Known.RECENT] = RECENTLY
         place = len(path)
         score(places, place, fitted(), chosen(None).noise.noise_weight)
         above = taken[path].chance if path else 1.0
@@ -109,7 +99,7 @@ def test_the_likeliest_nodes_are_taken(world: World, limit: int) -> None:
             if node := taken.get(child):
                 assert node.chance == pytest.approx(chance, rel=1e-4)
                 seen = places.seen[place, i]
-                names = (seen[:, COUNT] > 0) | (seen[:, SAMPLED] > 0)
+                names = (seen[:, Seen.COUNT] > 0) | (seen[:, Seen.SAMPLED] > 0)
                 names[SUCCESSORS] = seen[SUCCESSORS, 0] > 0 or seen[SUCCESSORS, 2] > 0
                 assert node.slot == names.argmax()
                 assert names.any()
@@ -185,7 +175,7 @@ NONE = np.zeros(SLOTS, np.float32)
 
 def scored(world: World, model: AcceptanceModel, recent: float = 0.3) -> Places:
     places = world.along([])
-    places.known[0, :, RECENT] = recent
+    places.known[0, :, Known.RECENT] = recent
     score(places, 0, model, np.zeros_like(model.score))
     return places
 
@@ -202,16 +192,22 @@ def read(seen: Floats, known: Floats) -> Floats:
         if slot == SUCCESSORS:
             x_[:4] = one[:4]
             continue
-        if one[COUNT]:
-            share = one[VOTES] / all_[ALL_VOTES]
-            x_[:5] = 1, np.log(one[LENGTH]), np.log(max(share, LEAST)), np.log(one[COUNT]), one[NEWEST]
-            x_[8:10] = np.log(1 + all_[OCCURRENCES] - one[COUNT]), share
-        elif all_[OCCURRENCES]:
-            x_[11:13] = 1, np.log(all_[LONGEST])
-        if one[SAMPLED]:
-            share = one[SAMPLED] / all_[SAMPLE]
-            x_[[5, 6, 7, 10]] = 1, np.log(max(share, LEAST)), all_[SUFFIX] / 4, share
-        elif all_[SAMPLE]:
+        if one[Seen.COUNT]:
+            share = one[Seen.VOTES] / all_[Known.VOTES]
+            x_[:5] = (
+                1,
+                np.log(one[Seen.LENGTH]),
+                np.log(max(share, LEAST)),
+                np.log(one[Seen.COUNT]),
+                one[Seen.NEWEST],
+            )
+            x_[8:10] = np.log(1 + all_[Known.OCCURRENCES] - one[Seen.COUNT]), share
+        elif all_[Known.OCCURRENCES]:
+            x_[11:13] = 1, np.log(all_[Known.LONGEST])
+        if one[Seen.SAMPLED]:
+            share = one[Seen.SAMPLED] / all_[Known.SAMPLE]
+            x_[[5, 6, 7, 10]] = 1, np.log(max(share, LEAST)), all_[Known.SUFFIX] / 4, share
+        elif all_[Known.SAMPLE]:
             x_[13] = 1
     return x.ravel()
 
@@ -220,14 +216,14 @@ def read_around(known: Floats) -> Floats:
     """What is read of the place."""
     z = np.zeros((SLOTS, KNOWN))
     for slot, (z_, all_) in enumerate(zip(z, known, strict=True)):
-        z_[6] = all_[RECENT]
+        z_[6] = all_[Known.RECENT]
         if slot == SUCCESSORS:
             z_[:2] = all_[:2]
             continue
-        if all_[OCCURRENCES]:
-            z_[:3] = 1, np.log(all_[LONGEST]), np.log(all_[OCCURRENCES])
-        if all_[POPULATION]:
-            z_[3:6] = 1, all_[SUFFIX] / 4, np.log(all_[POPULATION]) / 4
+        if all_[Known.OCCURRENCES]:
+            z_[:3] = 1, np.log(all_[Known.LONGEST]), np.log(all_[Known.OCCURRENCES])
+        if all_[Known.POPULATION]:
+            z_[3:6] = 1, all_[Known.SUFFIX] / 4, np.log(all_[Known.POPULATION]) / 4
     return z.ravel()
 
 

@@ -15,32 +15,18 @@ from numba.extending import intrinsic
 
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.kernel_arrays import (
-    ALL_VOTES,
     BREAK,
     CANDIDATES,
     CLOSE,
     CONTEXT,
-    COUNT,
-    LENGTH,
-    LONGEST,
     MAX_MATCH,
-    NEWEST,
-    OCCURRENCES,
-    POPULATION,
-    RECENT,
-    RUN_LENGTH,
-    RUN_ORDER,
-    RUN_SIZE,
-    RUN_SLOT,
-    RUN_TOKENS,
-    SAMPLE,
-    SAMPLED,
     SAMPLES,
     SLOTS,
     SUCCESSORS,
-    SUFFIX,
     VISITS,
-    VOTES,
+    Known,
+    Run,
+    Seen,
 )
 from hierchat.drafting.source import find_pair
 
@@ -103,13 +89,13 @@ def peek(typing: Any, address: Any, index: Any) -> Any:
 @kernel
 def token_at(run, position):  # type: ignore[no-untyped-def]
     """Return the token at a position of a run's log; BREAK behind its end."""
-    return peek(run[RUN_TOKENS], position) if position < run[RUN_LENGTH] else BREAK
+    return peek(run[Run.TOKENS], position) if position < run[Run.LENGTH] else BREAK
 
 
 @kernel
 def compare(run, position, suffix, known):  # type: ignore[no-untyped-def]
     """Return the sign of the order of what stands at `position` and a suffix, whose first `known` tokens are equal."""
-    log, length = run[RUN_TOKENS], run[RUN_LENGTH]
+    log, length = run[Run.TOKENS], run[Run.LENGTH]
     for i in range(known, len(suffix)):
         token = peek(log, position + i) if position + i < length else BREAK
         if token != suffix[i]:
@@ -120,7 +106,7 @@ def compare(run, position, suffix, known):  # type: ignore[no-untyped-def]
 @kernel
 def occurrences(run, low, high, suffix, known):  # type: ignore[no-untyped-def]
     """Return the part of a run's order from `low` to `high` that begins with a suffix; `known` tokens of it do."""
-    order = run[RUN_ORDER]
+    order = run[Run.ORDER]
     end = high
     while low < high:
         middle = (low + high) // 2
@@ -149,7 +135,7 @@ def matched(run, position, text, known):  # type: ignore[no-untyped-def]
         size < MAX_MATCH
         and size < len(text)
         and size < position
-        and peek(run[RUN_TOKENS], position - 1 - size) == text[len(text) - 1 - size]
+        and peek(run[Run.TOKENS], position - 1 - size) == text[len(text) - 1 - size]
     ):
         size += 1
     return size
@@ -164,7 +150,7 @@ def look_near(at):  # type: ignore[no-untyped-def]
     """Begin a row with the evidence of the context."""
     places, place = at.places, at.place
     places.candidates[place] = 0
-    places.known[place, :, :RECENT] = 0.0
+    places.known[place, :, : Known.RECENT] = 0.0
     places.suffix[place] = 0
     places.close[place] = 0
     _look_back(at)
@@ -180,7 +166,7 @@ def look_far(at, parent):  # type: ignore[no-untyped-def]
             continue
         some = False
         for run in range(len(runs)):
-            if runs[run, RUN_SLOT] == slot:
+            if runs[run, Run.SLOT] == slot:
                 some = True
         if some:
             _find(at, parent, slot)
@@ -208,17 +194,17 @@ def _add_occurrence(at, slot, token, length, first):  # type: ignore[no-untyped-
     places, place = at.places, at.place
     known = places.known[place, slot]
     vote = np.float32(2.0 ** (min(length, MOST_VOTES) - 1))
-    known[OCCURRENCES] += 1
-    known[ALL_VOTES] += vote
-    known[LONGEST] = max(known[LONGEST], length)
+    known[Known.OCCURRENCES] += 1
+    known[Known.VOTES] += vote
+    known[Known.LONGEST] = max(known[Known.LONGEST], length)
     i = _candidate(places, place, token, True)
     if i >= 0:
         seen = places.seen[place, i, slot]
-        seen[LENGTH] = max(seen[LENGTH], length)
-        seen[COUNT] += 1
-        seen[VOTES] += vote
+        seen[Seen.LENGTH] = max(seen[Seen.LENGTH], length)
+        seen[Seen.COUNT] += 1
+        seen[Seen.VOTES] += vote
         if first:
-            seen[NEWEST] = 1.0
+            seen[Seen.NEWEST] = 1.0
 
 
 @kernel
@@ -244,12 +230,12 @@ def _count(at, slot, follow, suffix, population):  # type: ignore[no-untyped-def
         return
     known = places.known[place, slot]
     key = places.keys[place]
-    known[SUFFIX], known[SAMPLE], known[POPULATION] = suffix, total, population
+    known[Known.SUFFIX], known[Known.SAMPLE], known[Known.POPULATION] = suffix, total, population
     for j in range(number):
         new = counts[j] > 1 or (key != 0 and gumbel(key, sampled[j]) > LUCKY)
         i = _candidate(places, place, np.int64(sampled[j]), new)
         if i >= 0:
-            places.seen[place, i, slot, SAMPLED] = counts[j]
+            places.seen[place, i, slot, Seen.SAMPLED] = counts[j]
 
 
 @kernel
@@ -345,7 +331,7 @@ def _find(at, parent, slot):  # type: ignore[no-untyped-def]
 @kernel
 def _keep(at, slot, bounds):  # type: ignore[no-untyped-def]
     for run in range(len(bounds)):
-        if at.databases.runs[run, RUN_SLOT] == slot:
+        if at.databases.runs[run, Run.SLOT] == slot:
             at.places.bounds[at.place, run, 0] = bounds[run, 0]
             at.places.bounds[at.place, run, 1] = bounds[run, 1]
 
@@ -357,8 +343,8 @@ def _search(at, parent, slot, size, bounds):  # type: ignore[no-untyped-def]
     runs, total = at.databases.runs, 0
     suffix = at.text[len(at.text) - size :]
     for run in range(len(runs)):
-        if runs[run, RUN_SLOT] == slot:
-            low, high, known = 0, runs[run, RUN_SIZE], 0
+        if runs[run, Run.SLOT] == slot:
+            low, high, known = 0, runs[run, Run.SIZE], 0
             if parent >= 0:
                 low, high = at.places.bounds[parent, run, 0], at.places.bounds[parent, run, 1]
                 known = size - 1
@@ -373,10 +359,10 @@ def _take(at, slot, size, bounds):  # type: ignore[no-untyped-def]
     runs, places, place = at.databases.runs, at.places, at.place
     close = 0
     for run in range(len(runs)):
-        if runs[run, RUN_SLOT] == slot:
+        if runs[run, Run.SLOT] == slot:
             for i in range(bounds[run, 0], bounds[run, 1]):
-                after = peek(runs[run, RUN_ORDER], i) + size
-                if close < CLOSE and after < runs[run, RUN_LENGTH]:
+                after = peek(runs[run, Run.ORDER], i) + size
+                if close < CLOSE and after < runs[run, Run.LENGTH]:
                     places.close_run[place, slot, close] = run
                     places.close_end[place, slot, close] = after
                     places.close_length[place, slot, close] = matched(runs[run], after, at.text, size)
@@ -400,7 +386,7 @@ def _add_followers(at, slot):  # type: ignore[no-untyped-def]
             newest, newest_length, newest_run, newest_end = token, length, run, after
     for i in range(places.candidates[place]):
         if newest >= 0 and places.tokens[place, i] == newest:
-            places.seen[place, i, slot, NEWEST] = 1.0
+            places.seen[place, i, slot, Seen.NEWEST] = 1.0
     if places.suffix[place, slot] > 0:
         _, _, follow, population = _spread(runs, places, place, slot)
         _count(at, slot, follow, places.suffix[place, slot], population)
@@ -412,7 +398,7 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
     stands, and that token. Returns how many occurrences there are in all, too."""
     population = 0
     for run in range(len(runs)):
-        if runs[run, RUN_SLOT] == slot:
+        if runs[run, Run.SLOT] == slot:
             population += places.bounds[place, run, 1] - places.bounds[place, run, 0]
     sample = min(population, SAMPLES)
     runs_of = np.empty(sample, np.int64)
@@ -423,7 +409,7 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
         rank = (2 * j + 1) * population // (2 * sample)
         while True:
             size = 0
-            if runs[run, RUN_SLOT] == slot:
+            if runs[run, Run.SLOT] == slot:
                 size = places.bounds[place, run, 1] - places.bounds[place, run, 0]
             if rank < before + size:
                 break
@@ -432,7 +418,7 @@ def _spread(runs, places, place, slot):  # type: ignore[no-untyped-def]
         runs_of[j], ends[j] = run, places.bounds[place, run, 0] + rank - before
     # Each of these is far from the others in memory: asked for together, they are waited for once.
     for j in range(sample):
-        ends[j] = peek(runs[runs_of[j], RUN_ORDER], ends[j]) + places.suffix[place, slot]
+        ends[j] = peek(runs[runs_of[j], Run.ORDER], ends[j]) + places.suffix[place, slot]
     for j in range(sample):
         follow[j] = token_at(runs[runs_of[j]], ends[j])
     return runs_of, ends, follow, population

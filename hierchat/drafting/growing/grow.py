@@ -13,26 +13,16 @@ import numpy as np
 from hierchat.drafting.growing import kernel
 from hierchat.drafting.growing.evidence import gumbel, look_far, look_near, place_key, trace
 from hierchat.drafting.growing.kernel_arrays import (
-    ALL_VOTES,
-    COUNT,
     HIDDEN,
     INPUTS,
     KNOWN,
-    LENGTH,
-    LONGEST,
     MAX_MATCH,
-    NEWEST,
     NODES,
-    OCCURRENCES,
-    POPULATION,
-    RECENT,
-    SAMPLE,
-    SAMPLED,
     SLOTS,
     SUCCESSORS,
-    SUFFIX,
-    VOTES,
+    Known,
     Lookup,
+    Seen,
 )
 
 LEAST = np.float32(1e-3)
@@ -55,25 +45,25 @@ def read(seen, known, out):  # type: ignore[no-untyped-def]
         if slot == SUCCESSORS:
             copy(x, one, 4)
             continue
-        if one[COUNT] > 0:
-            share = one[VOTES] / all_[ALL_VOTES]
+        if one[Seen.COUNT] > 0:
+            share = one[Seen.VOTES] / all_[Known.VOTES]
             x[0] = ONE
-            x[1] = np.log(one[LENGTH])
+            x[1] = np.log(one[Seen.LENGTH])
             x[2] = np.log(max(share, LEAST))
-            x[3] = np.log(one[COUNT])
-            x[4] = one[NEWEST]
-            x[8] = np.log(ONE + all_[OCCURRENCES] - one[COUNT])
+            x[3] = np.log(one[Seen.COUNT])
+            x[4] = one[Seen.NEWEST]
+            x[8] = np.log(ONE + all_[Known.OCCURRENCES] - one[Seen.COUNT])
             x[9] = share
-        elif all_[OCCURRENCES] > 0:
+        elif all_[Known.OCCURRENCES] > 0:
             x[11] = ONE
-            x[12] = np.log(all_[LONGEST])
-        if one[SAMPLED] > 0:
-            share = one[SAMPLED] / all_[SAMPLE]
+            x[12] = np.log(all_[Known.LONGEST])
+        if one[Seen.SAMPLED] > 0:
+            share = one[Seen.SAMPLED] / all_[Known.SAMPLE]
             x[5] = ONE
             x[6] = np.log(max(share, LEAST))
-            x[7] = all_[SUFFIX] / np.float32(4.0)
+            x[7] = all_[Known.SUFFIX] / np.float32(4.0)
             x[10] = share
-        elif all_[SAMPLE] > 0:
+        elif all_[Known.SAMPLE] > 0:
             x[13] = ONE
 
 
@@ -83,18 +73,18 @@ def read_around(known, out):  # type: ignore[no-untyped-def]
     out[:] = 0.0
     for slot in range(SLOTS):
         z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
-        z[6] = all_[RECENT]
+        z[6] = all_[Known.RECENT]
         if slot == SUCCESSORS:
             copy(z, all_, 2)
             continue
-        if all_[OCCURRENCES] > 0:
+        if all_[Known.OCCURRENCES] > 0:
             z[0] = ONE
-            z[1] = np.log(all_[LONGEST])
-            z[2] = np.log(all_[OCCURRENCES])
-        if all_[POPULATION] > 0:
+            z[1] = np.log(all_[Known.LONGEST])
+            z[2] = np.log(all_[Known.OCCURRENCES])
+        if all_[Known.POPULATION] > 0:
             z[3] = ONE
-            z[4] = all_[SUFFIX] / np.float32(4.0)
-            z[5] = np.log(all_[POPULATION]) / np.float32(4.0)
+            z[4] = all_[Known.SUFFIX] / np.float32(4.0)
+            z[5] = np.log(all_[Known.POPULATION]) / np.float32(4.0)
 
 
 @kernel
@@ -203,7 +193,7 @@ def first_choices(places, place, out):  # type: ignore[no-untyped-def]
                     np.float32(10.0) * one[0] - one[1] + one[2] - one[3] + (one[2] + one[0]) * np.float32(5.0)
                 )
             else:
-                value = one[VOTES] + np.float32(0.01) * one[SAMPLED]
+                value = one[Seen.VOTES] + np.float32(0.01) * one[Seen.SAMPLED]
             if value > best:
                 best, out[slot] = value, places.tokens[place, i]
 
@@ -216,7 +206,7 @@ def slot_of(places, place, candidate):  # type: ignore[no-untyped-def]
         if slot == SUCCESSORS:
             if one[0] > 0 or one[2] > 0:
                 return slot
-        elif one[COUNT] > 0 or one[SAMPLED] > 0:
+        elif one[Seen.COUNT] > 0 or one[Seen.SAMPLED] > 0:
             return slot
     return SLOTS - 1
 
@@ -227,7 +217,7 @@ def match_of(places, place, candidate, slot):  # type: ignore[no-untyped-def]
     one = places.seen[place, candidate, slot]
     if slot == SUCCESSORS:
         return 2 if one[0] > 0 else 1
-    return int(one[LENGTH]) if one[COUNT] > 0 else int(places.known[place, slot, SUFFIX])
+    return int(one[Seen.LENGTH]) if one[Seen.COUNT] > 0 else int(places.known[place, slot, Known.SUFFIX])
 
 
 TAIL = MAX_MATCH + 1
@@ -305,7 +295,7 @@ def _key(noise, position):  # type: ignore[no-untyped-def]
 def _consider(at, parent, scorer, prices, chance):  # type: ignore[no-untyped-def]
     """Find what may stand at a place that is reached with this chance."""
     places, place = at.places, at.place
-    copy(places.known[place, :, RECENT], scorer.recent, SLOTS)
+    copy(places.known[place, :, Known.RECENT], scorer.recent, SLOTS)
     look_near(at)
     if places.candidates[place] > 0:
         score(places, place, scorer.model, scorer.noise.noise_weight)

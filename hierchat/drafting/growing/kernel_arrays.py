@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,19 +34,19 @@ CANDIDATES = 24
 NODES = 64
 """Places that are looked at for one tree, at most."""
 
-# Of one candidate in one slot:
-LENGTH, COUNT, VOTES, NEWEST, SAMPLED = range(5)
-# Of one slot at one place: the longest match, occurrences looked at and their votes, the shorter suffix, what was
-# sampled of it and its occurrences, how often the slot's first choice was right of late
-LONGEST, OCCURRENCES, ALL_VOTES, SUFFIX, SAMPLE, POPULATION, RECENT = range(7)
-SEEN, KNOWN = 5, 7
+Seen = IntEnum("Seen", "LENGTH COUNT VOTES NEWEST SAMPLED", start=0)
+"""What is seen of one candidate in one slot."""
+Known = IntEnum("Known", "LONGEST OCCURRENCES VOTES SUFFIX SAMPLE POPULATION RECENT", start=0)
+"""What is known of one slot at one place: the longest match, occurrences looked at and their votes, the shorter suffix,
+what was sampled of it and its occurrences, how often the slot's first choice was right of late."""
+SEEN, KNOWN = len(Seen), len(Known)
 
 INPUTS = 14
 """What the acceptance model reads of a candidate, per slot."""
 HIDDEN = 32
 
-# Columns of a run of a sorted index
-RUN_SLOT, RUN_TOKENS, RUN_LENGTH, RUN_ORDER, RUN_SIZE = range(5)
+Run = IntEnum("Run", "SLOT TOKENS LENGTH ORDER SIZE", start=0)
+"""Columns of a run of a sorted index."""
 
 
 class Databases(NamedTuple):
