@@ -34,7 +34,7 @@ DRAWS, SAMPLED_PASSES = 3, 6
 
 
 class Net(Module):
-    """Compute what growing.acceptance_model computes, for training."""
+    """Compute what growing.grow computes, for training."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Kernels that grow a draft tree: what the databases hold (evidence), chances (acceptance_model), the tree (grow)."""
+"""Kernels that grow a draft tree: what the databases hold (evidence), then chances and the tree (grow)."""
 
 from hierchat.jit import Kernels
 
