@@ -63,7 +63,6 @@ def test_grounded_needs_some_forwards() -> None:
     for number in range(400):
         one.note(number % 3, bonus=number % 2 == 0, ms=3.0)
     found = one.retrieval_level()
-    assert found is not None
     assert found.brings.tokens == pytest.approx(2.0, abs=0.05)
     assert found.ms == pytest.approx(3.0, abs=0.1)
     assert (found.brings.corrected + found.brings.bonus).sum() == pytest.approx(1.0)

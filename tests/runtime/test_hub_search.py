@@ -98,16 +98,13 @@ def test_safetensors_are_judged_by_config_json_and_what_the_hub_counts(
     assert look.judged
     assert look.file == ""
     assert [one.name for one in look.choices] == ["", "tiny-Q8_0.gguf"]
-    assert look.described.entry.size
     assert look.described.entry.size.embeddings == 1000 * 1024  # tied
-    assert look.judged.speed
     assert look.judged.speed.per_second == pytest.approx(REACHED * 1e10 / (10**9 * 9 / 8))
     assert look.judged.fit.needed
     assert look.judged.fit.needed > 10**9
     hub.told = {"safetensors": {"parameters": {"BF16": 10**14}, "total": 10**14}}
     manager.hub.leave_look()
     huge = looked(manager.hub)
-    assert huge.judged
     assert huge.judged.fit.verdict == "no"
     with pytest.raises(ModelError, match="Choose a model"):
         manager.add_and_load()

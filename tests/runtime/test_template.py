@@ -177,7 +177,6 @@ def test_a_process_that_something_else_ended_is_started_again(
     made = ChatTemplate(tokenizer())
     before = made.text(CHATS[0])
     process = template._renderer._process
-    assert process
     os.kill(process.pid, signal.SIGTERM)
     process.wait()
     assert made.text(CHATS[0]) == before

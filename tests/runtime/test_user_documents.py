@@ -44,8 +44,6 @@ def test_what_is_added_drafts_at_once_and_what_is_removed_no_more(
     before = slot.model
     texts.look(str(tmp_path / "notes.txt"))
     assert phase(texts) == "looked"
-    assert texts.addition
-    assert texts.addition.preview
     assert texts.addition.preview.files == 1
     assert not texts.rows()
     texts.add()
@@ -263,7 +261,6 @@ def test_a_watched_folder_waits_for_an_answer_and_for_its_files(texts: UserDocum
     assert phase(texts) == "looked"
     (tmp_path / "notes.txt").write_text("Changed.")
     texts.look_for_changes()
-    assert texts.addition
     assert (texts.addition.name, texts.addition.phase) == ("other", "looked")
     texts.stop()
     (tmp_path / "notes.txt").unlink()

