@@ -45,8 +45,9 @@ _COLUMNS = ("id", "title", "created_at", "updated_at", "pinned", "archived", "un
 _EMPTY = (
     "NOT EXISTS (SELECT 1 FROM messages WHERE conversation_id = conversations.id)"
     " AND NOT EXISTS (SELECT 1 FROM waiting WHERE conversation_id = conversations.id)"
+    " AND NOT EXISTS (SELECT 1 FROM documents WHERE conversation_id = conversations.id)"
 )
-"""Of a conversation: nothing was said there, and no question waits."""
+"""Of a conversation: nothing was said there, no question waits, and it has no documents."""
 _TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
 _TAGGED = """NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted

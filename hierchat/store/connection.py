@@ -356,7 +356,7 @@ def interrupt(db: Database, message_ids: Iterable[int]) -> None:
 def drop_words(db: Database) -> None:
     """Take the words of deleted texts out of the search, as part of the transaction that deletes them."""
     # Only a merge of the whole index drops the words of what was deleted.
-    for index in ("messages_fts", "titles_fts", "attachments_fts"):
+    for index in ("messages_fts", "titles_fts", "attachments_fts", "passages_fts"):
         db.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
 
 
@@ -420,7 +420,7 @@ def _check(path: Path, busy_seconds: float) -> None:
 
 TABLES = (
     "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
-    "learned", "latency", "comparisons", "accounts",
+    "learned", "latency", "comparisons", "accounts", "documents", "passages",
 )  # fmt: skip
 """Whose rows are counted."""
 BUSY_SECONDS = 2.0

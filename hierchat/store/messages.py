@@ -55,9 +55,11 @@ _MODELS = """
     WHERE written_by IS NOT NULL
 """
 _HEADS = """
-    SELECT message_id, attachments.id, name, size FROM attachments JOIN messages ON messages.id = message_id
+    SELECT message_id, attachments.id, name, size, number, passage_id
+    FROM attachments JOIN messages ON messages.id = message_id
     WHERE conversation_id = ? ORDER BY attachments.id
 """
+_FILE = "name, size, text, number, passage_id"
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -272,7 +274,7 @@ class Messages(Repository):
         """Return one file. Raises NotFound."""
         with self._connection.read() as db:
             row = db.execute(
-                "SELECT message_id, name, size, text FROM attachments WHERE id = ?", [attachment_id]
+                f"SELECT message_id, {_FILE} FROM attachments WHERE id = ?", [attachment_id]
             ).fetchone()
             if row is None:
                 raise NotFound(f"There is no attachment {attachment_id}.")
@@ -293,9 +295,7 @@ def _require_inside(db: Database, user_id: int, conversation_id: int, message_id
 
 def attachments_of(db: Database, message_id: int) -> list[Attachment]:
     """Return the files of a message, of any user."""
-    rows = db.execute(
-        "SELECT name, size, text FROM attachments WHERE message_id = ? ORDER BY id", [message_id]
-    )
+    rows = db.execute(f"SELECT {_FILE} FROM attachments WHERE message_id = ? ORDER BY id", [message_id])
     return [Attachment(*row) for row in rows.fetchall()]
 
 
@@ -303,8 +303,8 @@ def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
     """Add files to a message."""
     for file in files:
         db.execute(
-            "INSERT INTO attachments (message_id, name, size, text) VALUES (?, ?, ?, ?)",
-            [message_id, storable(file.name), file.size, storable(file.text)],
+            f"INSERT INTO attachments (message_id, {_FILE}) VALUES (?, ?, ?, ?, ?, ?)",
+            [message_id, storable(file.name), file.size, storable(file.text), file.number, file.passage_id],
         )
 
 

@@ -58,12 +58,16 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that was sent with a message."""
+    """A file that was sent with a message, or a passage that was found for it in a document."""
 
     name: str
     size: int
-    """Of the file, in bytes."""
+    """Of a file, in bytes; of a passage, in tokens."""
     text: str
+    number: int | None = None
+    """By which replies name a passage; None: it is a file."""
+    passage_id: int | None = None
+    """The passage in its document, with which it goes; None where that is in another database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,33 @@ class AttachmentHead:
     id: int
     name: str
     size: int
+    number: int | None = None
+    passage_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of a document: the name of its file, and its place there: headings, page or line."""
+
+    name: str
+    place: str
+    text: str
+    id: int = 0
+    score: float = 0.0
+    """Of one that was found: the higher, the more it shares with the question, and the rarer that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file or folder whose passages go with the questions of a chat, or of all chats of a project."""
+
+    id: int
+    name: str
+    size: int
+    passages: int
+    done: bool
+    """Whether it was read to its end."""
+    in_project: bool
 
 
 @dataclass(frozen=True, slots=True)

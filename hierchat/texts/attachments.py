@@ -39,7 +39,9 @@ def read(name: str, raw: bytes) -> Attachment:
         raise too_big(name, len(raw))
     try:
         is_pdf = b"%PDF-" in raw[:1024]
-        text = text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS) if is_pdf else _text(name, raw)
+        text = (
+            text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS).replace(PAGE, "") if is_pdf else _text(name, raw)
+        )
     except PdfError as error:
         raise Unreadable(f"{name} {error}") from error
     text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
@@ -92,13 +94,17 @@ def _text(name: str, raw: bytes) -> str:
 # How a message holds the files that were sent with it, in the prompt and in exports.
 
 _FENCES = re.compile(r"`{3,}")
+PASSAGES = "Passages of documents. Where the answer rests on one, name its number behind it, as in [1]."
 _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
 def with_files(text: str, files: Iterable[Attachment]) -> str:
     """Put the files, each in a Markdown fence under its name, before the text: the prompt begins as it did when a file
-    is asked about once more."""
-    return "\n\n".join([*map(fenced, files), *([text] if text else [])])
+    is asked about once more. Passages of documents stand between them and the text."""
+    files = list(files)
+    sent = [fenced(file) for file in files if file.number is None]
+    found = [fenced(file) for file in files if file.number is not None]
+    return "\n\n".join([*sent, *([PASSAGES] if found else []), *found, *([text] if text else [])])
 
 
 def fenced(file: Attachment) -> str:
@@ -107,4 +113,5 @@ def fenced(file: Attachment) -> str:
     fence = "`" * (longest + 1)
     suffix = PurePath(file.name).suffix
     language = suffix[1:].lower() if _SUFFIX.fullmatch(suffix) else ""
-    return f"File: {file.name}\n{fence}{language}\n{file.text.rstrip()}\n{fence}"
+    heading = f"File: {file.name}" if file.number is None else f"[{file.number}] {file.name}"
+    return f"{heading}\n{fence}{language}\n{file.text.rstrip()}\n{fence}"

@@ -11,12 +11,15 @@ from hierchat.config import GenerationSettings
 from hierchat.store import (
     Attachment,
     ChatSettings,
+    Document,
     GeneratedText,
     NewMessage,
     NewTurn,
+    Passage,
     Project,
     Store,
 )
+from hierchat.store.documents import Documents
 
 SECRET = "xylophonist"
 
@@ -45,6 +48,9 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
     store.chats.rename(user, chat, f"Of a {word}")
     store.chats.set_tags(user, chat, [word])
+    documents, passages = Documents(store.connection), [Passage(word, word, f"A {word} plays bars of wood.")]
+    documents.add(user, Document(0, word, 20, 0, False, False), chat, iter(passages))
+    document = documents.listed(user, chat)[0].id
     preset = store.presets.create(user, word, ChatSettings(f"You are a {word}", {}))
     store.chats.set_settings(user, chat, ChatSettings(f"You are a {word}", {}, preset))
     comparison = store.comparisons.add(user, chat, word, 0.0, compared(word).to_json())
@@ -65,6 +71,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     ids = {
         "chat": chat, "asked": asked, "reply": reply, "edited": edited, "preset": preset, "hidden": hidden,
         "comparison": comparison, "incognito": incognito, "attachment": attachment, "project": project,
+        "document": document,
     }  # fmt: skip
     return Secrets(user, ids)
 
@@ -79,13 +86,15 @@ def compared(word: str) -> Comparison:
 def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
     """Everything that the store holds of a user."""
     mine = "conversation_id IN (SELECT id FROM conversations WHERE user_id = :user)"
+    read = "document_id IN (SELECT id FROM documents WHERE user_id = :user)"
     said = f"message_id IN (SELECT id FROM messages WHERE {mine})"
     queries = {
         "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
         "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
         "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
         "presets": "user_id = :user", "projects": "user_id = :user", "learned": "user_id = :user",
-        "suffix_runs": "user_id = :user", "self_texts": "user_id = :user",
+        "suffix_runs": "user_id = :user", "self_texts": "user_id = :user", "documents": "user_id = :user",
+        "passages": read,
     }  # fmt: skip
     with store.connection.read() as db:
         return {

@@ -139,7 +139,9 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         made["written_by"] = dict(message.written_by)
     if message.attachments:
         made["attachments"] = [
-            {"name": file.name, "size": file.size, "text": file.text} for file in message.attachments
+            {"name": file.name, "size": file.size, "text": file.text}
+            | ({} if file.number is None else {"number": file.number})
+            for file in message.attachments
         ]
     return made
 
@@ -162,10 +164,11 @@ def _node(message: dict[str, Any]) -> Node:
 
 
 def _file(value: dict[str, Any]) -> Attachment:
-    size, held = value.get("size"), text(value.get("text"))
+    size, held, number = value.get("size"), text(value.get("text")), value.get("number")
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**53:
         size = len(held.encode())
-    return Attachment(label(value.get("name")) or "File", size, held)
+    numbered = isinstance(number, int) and not isinstance(number, bool) and 0 < number < 2**31
+    return Attachment(label(value.get("name")) or "File", size, held, number if numbered else None)
 
 
 def _writer(value: dict[str, Any]) -> Mapping[str, Any] | None:

@@ -1,0 +1,122 @@
+"""Documents of chats and projects, and their passages, found by their words."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+
+from hierchat.store.connection import (
+    NotFound,
+    Repository,
+    StoreError,
+    drop_words,
+    owned_conversation,
+    storable,
+)
+from hierchat.store.records import Document, Passage
+
+BATCH = 500
+"""Passages that are stored at once: replies are stored between two."""
+MOST_WORDS = 32
+"""Of the question, and as many of what was said before, by which passages are looked for."""
+_WORD = re.compile(r"\w+")
+_CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+"""Writing without blanks between words: it is found by pairs of characters."""
+_LISTED = """
+    SELECT documents.id, name, size, (SELECT count(*) FROM passages WHERE document_id = documents.id), done,
+        project_id IS NOT NULL
+    FROM documents WHERE user_id = ? AND (conversation_id = ? OR project_id = ?) ORDER BY documents.id
+"""
+_PUT = """
+    INSERT INTO passages (document_id, scope, name, place, text, pairs)
+    SELECT id, ifnull('p' || project_id, 'c' || conversation_id), ?, ?, ?, ? FROM documents WHERE id = ?
+"""
+# A document's scope is a word of the index: so what other chats hold is passed over while it is read. That word itself
+# weighs nothing; a name or a heading weighs twice as much as the text.
+_FIND = """
+    SELECT passages.name, passages.place, passages.text, passages.id, -bm25(passages_fts, 0, 2, 2, 1, 1) AS score
+    FROM passages_fts JOIN passages ON passages.id = passages_fts.rowid JOIN documents ON documents.id = document_id
+    WHERE passages_fts MATCH ? AND user_id = ? ORDER BY score DESC, passages.id LIMIT ?
+"""
+
+
+class Documents(Repository):
+    """The documents of all users. Each belongs to one chat or one project, and goes with it."""
+
+    def add(self, user_id: int, document: Document, chat: int, passages: Iterator[Passage]) -> bool:
+        """Store a document of a chat, or of the project that it is in, as its passages come; whether there were any.
+        Where they end by an error, nothing of it stays. Raises NotFound, and that error."""
+        added: int | None = None
+        try:
+            while batch := list(islice(passages, BATCH)):
+                with self._connection.write() as db:
+                    project = owned_conversation(db, user_id, chat)["project_id"]
+                    owners = [None, project] if document.in_project and project else [chat, None]
+                    if added is None:
+                        added = db.execute(
+                            "INSERT INTO documents (user_id, conversation_id, project_id, name, size, created_at)"
+                            " VALUES (?, ?, ?, ?, ?, ?)",
+                            [user_id, *owners, storable(document.name), document.size, time.time()],
+                        ).lastrowid
+                    if not db.conn.executemany(_PUT, [[*_columns(one), added] for one in batch]).rowcount:
+                        raise NotFound("This document was removed while it was read.")
+            with self._connection.write() as db:
+                db.execute("UPDATE documents SET done = 1 WHERE id = ?", [added])
+                db.execute("INSERT INTO passages_fts (passages_fts) VALUES ('optimize')")
+        except BaseException:
+            if added is not None:
+                with suppress(StoreError):
+                    self.delete(user_id, added)
+            raise
+        return added is not None
+
+    def listed(self, user_id: int, conversation_id: int) -> list[Document]:
+        """List the documents of a chat and of its project. Raises NotFound."""
+        with self._connection.read() as db:
+            project = owned_conversation(db, user_id, conversation_id)["project_id"]
+            return [Document(*row) for row in db.execute(_LISTED, [user_id, conversation_id, project])]
+
+    def find(
+        self, user_id: int, conversation_id: int, question: str, before: Sequence[str], most: int
+    ) -> list[Passage]:
+        """Find the passages that share most with a question, whose words count twice, and with what was said `before`;
+        the best first. Raises NotFound."""
+        words = 2 * _words([question]) + _words(before)
+        with self._connection.read() as db:
+            project = owned_conversation(db, user_id, conversation_id)["project_id"]
+            scopes = f'"c{conversation_id}"' + (f' OR "p{project}"' if project else "")
+            match = f"scope : ({scopes}) AND {{name place text pairs}} : ({' OR '.join(words)})"
+            return [Passage(*row) for row in db.execute(_FIND, [match, user_id, most])] if words else []
+
+    def delete(self, user_id: int, document_id: int) -> bool:
+        """Delete a document, its passages and what messages quote of it, from the file too; the answer is that of
+        `Connection.rewrite`. Raises NotFound."""
+        with self._connection.write() as db:
+            own = "DELETE FROM documents WHERE id = ? AND user_id = ?"
+            if not db.execute(own, [document_id, user_id]).rowcount:
+                raise NotFound("This document was removed before.")
+            drop_words(db)
+        return self._connection.rewrite()
+
+
+def _columns(passage: Passage) -> list[str]:
+    texts = map(storable, (passage.name, passage.place, passage.text))
+    return [*texts, " ".join(_pairs(passage.text))]
+
+
+def _words(texts: Iterable[str]) -> list[str]:
+    """Return the different words of texts for FTS5, so that nothing in them is syntax."""
+    words = (
+        word for text in texts for word in [*_WORD.findall(_CJK.sub(" ", storable(text))), *_pairs(text)]
+    )
+    different = list(dict.fromkeys(word.lower() for word in words))[:MOST_WORDS]
+    return [f'"{word}"' + ("*" if len(word) == 1 and _CJK.match(word) else "") for word in different]
+
+
+def _pairs(text: str) -> list[str]:
+    """Return each two characters that stand side by side in a writing without blanks."""
+    runs = _CJK.findall(text)
+    return [run[at : at + 2] for run in runs for at in range(max(len(run) - 1, 1))]
