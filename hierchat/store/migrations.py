@@ -9,7 +9,8 @@ from sqlite_utils import Database, Migrations
 from hierchat.config import shipped
 
 _SCRIPTS = {
-    path.stem: path.read_text(encoding="utf-8") for path in sorted((shipped("assets") / "schema").glob("*.sql"))
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((shipped("assets") / "schema").glob("*.sql"))
 }
 """Steps by the names under which a database notes that it has them."""
 migrations = Migrations("hierchat")
