@@ -108,6 +108,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     page = kinds.add_parser("page", help="the page in a browser, without a model: what one waits for")
     page.add_argument("--messages", type=positive, default=300, metavar="N", help="of the long chat (300)")
     page.add_argument("--megabytes", type=positive, default=50, metavar="N", help="that are imported (50)")
+    page.add_argument("--chats", type=int, default=5000, metavar="N", help="of the long list (5000)")
     page.add_argument("--repeats", type=positive, default=7, metavar="N", help="(7)")
     page.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
 

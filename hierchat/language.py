@@ -2,6 +2,10 @@
 
 `_("A sentence with a {value}.").format(value=...)` is a sentence for a user. Which language it is depends on who asks:
 whoever answers a request does so inside of `spoken`.
+
+The layers below raise errors and give reasons in English, as f-strings, and need not know who reads them; logs and
+the endpoint keep them so. `error_words` finds the sentence of the catalogue by which such a text was formed, and forms
+it anew.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property, partial
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from string import Formatter
 from typing import Any, TypeVar
 
 from hierchat.config import shipped
@@ -30,6 +36,16 @@ NAMES = {
 """Code -> what the language calls itself."""
 THIS = ""
 """In place of a sentence: the code of the language itself, of what is made inside of `marked`."""
+FORMED = "formed"
+"""Context in the catalogues of sentences that are formed below, with their values in them."""
+_LONGEST_FORMED = 1000
+_FIELD = re.compile(r"\{[^}]*\}")
+_SEPARATORS = {
+    code: str.maketrans(",.", marks)
+    for marks, codes in {".,": ("de", "es", "it", "pt"), "\u202f,": ("fr",), "\xa0,": ("ru",)}.items()
+    for code in codes
+}
+"""Languages that separate thousands and decimals by other signs than English does."""
 _BEGINS, _ENDS = "\ue000", "\ue001"
 _MARKED = re.compile(f"{_BEGINS}([^{_BEGINS}{_ENDS}]*){_ENDS}")
 
@@ -44,8 +60,38 @@ class _Marks(gettext.NullTranslations):
 class _Catalogue(gettext.GNUTranslations):
     """Sentences of one language."""
 
+    _catalog: dict[Any, str]
+
     def gettext(self, message: str) -> str:
         return message and super().gettext(message)  # for no text gettext gives the head of the file
+
+    @cached_property
+    def formed(self) -> list[tuple[str, re.Pattern[str], str, str]]:
+        """Of the sentences that are formed below: their longest words, patterns, themselves, and what they are here."""
+        found = []
+        for key, here in self._catalog.items():
+            if isinstance(key, str) and key.startswith(f"{FORMED}\4"):
+                sentence = key.partition("\4")[2]
+                words = _FIELD.split(sentence)
+                pattern = re.compile("(.*?)".join(map(re.escape, words)), re.DOTALL)
+                found.append((max(words, key=len), pattern, sentence, here))
+        return sorted(found, key=lambda one: -len(_FIELD.sub("", one[2])))  # the most telling first
+
+
+class _Numbers(Formatter):
+    """Puts values into sentences: numbers as the language of now writes them."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec and isinstance(value, int | float):
+            return number(value, format_spec)
+        return str(super().format_field(value, format_spec))
+
+
+class _Said(str):
+    """A sentence in the language of now, before its values are put in."""
+
+    def format(self, *args: Any, **values: Any) -> str:
+        return _Numbers().vformat(self, args, values)
 
 
 _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
@@ -55,16 +101,44 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 
 def _(text: str) -> str:
     """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
-    return _now.get()[1].gettext(text)
+    said = _now.get()[1].gettext(text)
+    return _Said(said) if current() in _SEPARATORS else said
+
+
+def number(value: float, form: str = ",") -> str:
+    """Format a number as the language of now writes it."""
+    return format(value, form).translate(_SEPARATORS.get(current(), {}))
+
+
+def error_words(error: BaseException | str) -> str:
+    """Translate what an error of the layers below says, or a reason that they give, into the language of who asks."""
+    text, catalogue = str(error), _now.get()[1]
+    if not isinstance(catalogue, _Catalogue) or len(text) > _LONGEST_FORMED:
+        return text
+    if (said := catalogue.gettext(text)) != text:
+        return said
+    for words, pattern, sentence, here in catalogue.formed:
+        if words in text and (found := pattern.fullmatch(text)):
+            return _FIELD.sub(
+                partial(_value, dict(zip(_FIELD.findall(sentence), found.groups(), strict=True))), here
+            )
+    place, colon, reason = text.partition(": ")
+    return f"{place}{colon}{error_words(reason)}" if reason else text
+
+
+def _value(values: Mapping[str, str], field: re.Match[str]) -> str:
+    value = values[field[0]]
+    return value.translate(_SEPARATORS.get(current(), {})) if ":" in field[0] else error_words(value)
 
 
 def plural(one: str, several: str, n: int, **values: object) -> str:
     """Translate the sentence for this number, which stands in it as `n`; with further values."""
-    return _now.get()[1].ngettext(one, several, n).format(n=n, **values)
+    return _Said(_now.get()[1].ngettext(one, several, n)).format(n=n, **values)
 
 
 def later(text: str) -> str:
-    """Return the text as it is: one that is written down here, and goes through `_` where it is used."""
+    """Return the text as it is: one that is written down here, and goes through `_` where it is used; through
+    `error_words` where it is an f-string."""
     return text
 
 
@@ -147,6 +221,12 @@ def chosen(headers: Mapping[str, str]) -> str:
             if known in catalogues():
                 return known
     return ENGLISH
+
+
+def of_terminal() -> str:
+    """Return the language that the environment asks for, as of any program in the terminal."""
+    found = gettext.find(DOMAIN, str(shipped("assets") / "locale"))
+    return Path(found).parent.parent.name if found else ENGLISH
 
 
 def _weight(text: str) -> float:

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Any
 
 from hierchat.config import APP, data_dir
+from hierchat.language import later
 
 log = logging.getLogger(__name__)
 _MAX_BYTES, _OLDER_FILES = 1_000_000, 2
-_SENTENCE = "Something went wrong that hierchat did not expect."
 
 
 def log_path() -> Path:
@@ -66,15 +66,20 @@ def error_message(error: BaseException, *, here: bool = False) -> str:
     if text and type(error).__module__.split(".")[0] == APP:
         return text
     if isinstance(error, MemoryError):
-        return "Memory ran out. Close other programs, then try again."
+        return later("Memory ran out. Close other programs, then try again.")
     log.error("unexpected", exc_info=error)
-    return _unexpected(log_path() if here else "The log")
+    return _unexpected(log_path() if here else later("The log"))
 
 
 def _unexpected(where: object) -> str:
     if any(isinstance(handler, _LogFile) and handler.broken for handler in logging.getLogger().handlers):
-        return f"{_SENTENCE} {where} cannot be written to record it; --verbose shows it in the terminal."
-    return f"{_SENTENCE} {where} says where, without any text of yours."
+        return later(
+            f"Something went wrong that hierchat did not expect. {where} cannot be written to record it; --verbose "
+            "shows it in the terminal."
+        )
+    return later(
+        f"Something went wrong that hierchat did not expect. {where} says where, without any text of yours."
+    )
 
 
 def _uncaught(

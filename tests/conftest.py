@@ -23,6 +23,8 @@ from tests.testing.openai_server import Script, serving
 # Each guess of a password takes 0.1 s of a processor, and so would every login of a test.
 argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=32)  # type: ignore[misc]
 
+os.environ["LANGUAGE"] = "en"  # of the terminal, whatever it speaks
+
 # Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
 # the same ones take each other's between look and use, and a server that finds its port taken ends with SystemExit.
 os.environ["GRADIO_SERVER_PORT"] = str(10_000 + 100 * (os.getpid() % 200))

@@ -105,13 +105,11 @@ def test_a_models_yaml_that_is_none(places: Path, capsys: pytest.CaptureFixture[
     assert f"{own} is no text in UTF-8" in refused(capsys, "models", "list")
 
 
-@pytest.mark.parametrize(
-    ("command", "instead"), [("bench", "python -m benchmarks"), ("distil", "did not pay")]
-)
-def test_a_command_that_is_gone_says_what_to_do(
-    command: str, instead: str, places: Path, capsys: pytest.CaptureFixture[str]
+def test_the_terminal_speaks_its_language(
+    places: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert instead in refused(capsys, command, "decode")
+    monkeypatch.setenv("LANGUAGE", "de_DE:en")
+    assert "Kein Modell heißt 'nosuch'" in refused(capsys, "models", "get", "nosuch")
 
 
 def free_port() -> int:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import html
+import re
 import threading
 from collections.abc import Iterator
 
 import pytest
+from babel.messages.pofile import read_po
 
+from hierchat.config import shipped
 from hierchat.language import (
+    FORMED,
     THIS,
     _,
     catalogues,
     chosen,
     current,
     each_spoken,
+    error_words,
     here,
     marked,
+    number,
     plural,
     spoken,
     translated,
@@ -111,3 +117,50 @@ def test_what_was_escaped_stays_escaped() -> None:
     assert translated(built) == "It&#x27;s &lt;b&gt;"
     with spoken(CODE):
         assert translated(built) == html.escape(foreign("It's <b>"))
+
+
+_VALUE = re.compile(r"\{[^}]*\}")
+
+
+@pytest.mark.parametrize("code", ["de", "ja", "ar"])
+def test_what_was_formed_in_english_is_formed_anew_in_every_sentence(code: str) -> None:
+    with (shipped("assets") / "locale" / code / "LC_MESSAGES" / "hierchat.po").open("rb") as file:
+        formed = [message for message in read_po(file) if message.context == FORMED]
+    assert len(formed) > 200
+    with spoken(code):
+        for message in formed:
+            values = {field: f"<{place}>" for place, field in enumerate(_VALUE.findall(message.id))}
+            english, foreign = (
+                _VALUE.sub(lambda field, values=values: values[field[0]], text)
+                for text in (message.id, message.string)
+            )
+            assert error_words(english) == foreign
+            assert error_words(ValueError(english)) == foreign
+
+
+def test_a_sentence_inside_of_another_is_translated_and_what_nobody_wrote_stays() -> None:
+    with spoken("de"):
+        assert error_words("other tokens: the target has 5 tokens and the draft model 6") == (
+            "andere Token: das Zielmodell hat 5 Token und das Entwurfsmodell 6"
+        )
+        assert error_words("notes.pdf: a PDF of more than 20 MB; split it") == (
+            "notes.pdf: ein PDF mit mehr als 20 MB; aufteilen"
+        )
+        assert error_words("This chat was deleted for good.") == "Dieser Chat wurde endgültig gelöscht."
+        assert error_words("[Errno 5] a: b: c") == "[Errno 5] a: b: c"
+        assert error_words("x: " * 400) == "x: " * 400
+    with spoken("en"):
+        assert error_words("There is no account 'Ann'.") == "There is no account 'Ann'."
+
+
+def test_numbers_are_written_as_the_language_does() -> None:
+    with spoken("de"):
+        assert number(12345.6, ",.1f") == "12.345,6"
+        assert plural("{n:,} chat", "{n:,} chats", 2000).startswith("2.000 ")
+        assert "1.024" in error_words(
+            "A password has 8 to 1,024 characters. Several words are easy to remember."
+        )
+    with spoken("fr"):
+        assert number(12345) == "12\u202f345"
+    with spoken("ja"):
+        assert number(12345.6, ",.1f") == "12,345.6"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from babel.messages.pofile import read_po
 
-from benchmarks.makers.catalogues import template, text_of
+from benchmarks.makers.catalogues import formed_below, template, text_of
 from hierchat import language
 from hierchat.config import shipped
 from hierchat.page.buttons import said, script
@@ -42,7 +42,12 @@ def test_what_is_wrapped_is_whole() -> None:
         if not _speaks(tree):
             continue
         for node, given in _wrapped(tree):
-            if isinstance(given, ast.JoinedStr | ast.BinOp) or (
+            late = (
+                isinstance(given, ast.JoinedStr)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "later"
+            )
+            if (isinstance(given, ast.JoinedStr | ast.BinOp) and not late) or (
                 isinstance(given, ast.Call)
                 and isinstance(given.func, ast.Attribute)
                 and given.func.attr == "format"
@@ -104,3 +109,14 @@ def test_what_is_translated_fits_where_it_is_put() -> None:
     assert not wrong, (
         "complete it; the same values and tags; no straight quotation marks, backslashes or ampersands"
     )
+
+
+def test_what_errors_say_is_extracted_from_where_they_are_raised() -> None:
+    found = set(formed_below())
+    assert ("hierchat/store/chats.py", "This chat was deleted for good.") in found
+    assert (
+        "hierchat/store/users.py",
+        "There is no account {name}. `hierchat users list` names those that there are.",
+    ) in found
+    assert ("hierchat/models/load/check.py", "Needs {needed} of {total} available.") in found
+    assert not any(name.startswith("hierchat/api/") for name, _sentence in found)

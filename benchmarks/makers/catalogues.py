@@ -7,9 +7,11 @@ compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Nee
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
+from keyword import iskeyword
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
@@ -18,10 +20,26 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from hierchat.config import shipped
-from hierchat.language import DOMAIN
+from hierchat.language import DOMAIN, FORMED
 
 _FORMS = {"_": 1, "later": 1, "plural": 2}
 """Function -> how many of its arguments are sentences. Read from the tree: Babel looks into no f-string."""
+_VALUE = re.compile(r"\{[^}]*\}")
+_NUMBER = re.compile(r":,?[.0-9]*[f%,]\}")
+_WORDS = re.compile(r"\w\w.* .*\w\w", re.DOTALL)
+_NAME = re.compile(r"(?<![\w'\"])[a-z_]\w*(?![\w'\"(])")
+_FOR_PROGRAMS = {
+    "ApiError",
+    "BrokenLogits",
+    "GrammarError",
+    "InstructionsError",
+    "InvalidJson",
+    "NotRight",
+    "TooManySequences",
+}
+"""Errors whose sentences go into answers of the endpoint alone, which stay English."""
+_FOR_DEVELOPERS = ("api", "checks", "drafting")
+"""Folders whose errors no user of the page or the terminal reads, but programs and reports."""
 _CHANGING = (b'"POT-Creation-Date', b'"PO-Revision-Date', b'"Generated-By')
 _SCRIPTS = [("**.js", "javascript")]
 
@@ -31,6 +49,12 @@ def template() -> Catalog:
     found = Catalog(project="hierchat", header_comment="", fuzzy=False)
     for name, text in sorted(_sentences(), key=repr):
         found.add(text, locations=[(name, 0)])
+    plain = {message.id for message in found}
+    for name, text in sorted(formed_below()):
+        if _VALUE.search(text):
+            found.add(text, locations=[(name, 0)], context=FORMED)
+        elif text not in plain:
+            found.add(text, locations=[(name, 0)])
     return found
 
 
@@ -52,6 +76,56 @@ def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     ):
         if text:
             yield f"page/{Path(name).as_posix()}", text
+
+
+def formed_below() -> Iterator[tuple[str, str]]:
+    """Yield each file and sentence that an error of the package says, or that is formed in `later`, values named."""
+    package = Path(__file__).resolve().parents[2] / "hierchat"
+    trees = {
+        path.relative_to(package): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(package.rglob("*.py"))
+    }
+    errors = _errors(trees.values()) - _FOR_PROGRAMS | {"later"}
+    for path, tree in trees.items():
+        for node in ast.walk(tree) if path.parts[0] not in _FOR_DEVELOPERS else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors:
+                given = node.args[0] if node.args else None
+                sides = (given.body, given.orelse) if isinstance(given, ast.IfExp) else (given,)
+                for side in sides:
+                    text = "" if node.func.id == "later" and isinstance(side, ast.Constant) else _formed(side)
+                    if _WORDS.search(_VALUE.sub("", text)):
+                        yield f"hierchat/{path.as_posix()}", text
+
+
+def _errors(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the names of the package's own exceptions."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"Exception", "ValueError", "RuntimeError"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found & set(bases)
+
+
+def _formed(text: ast.expr | None) -> str:
+    """Return the sentence of an f-string or a constant: each value by the last name that stands in it."""
+    if isinstance(text, ast.Constant) and isinstance(text.value, str):
+        return text.value
+    said, names = "", list[str]()
+    for part in text.values if isinstance(text, ast.JoinedStr) else ():
+        if isinstance(part, ast.Constant):
+            said += str(part.value).replace("{", "{{").replace("}", "}}")
+        elif isinstance(part, ast.FormattedValue):
+            known = [name for name in _NAME.findall(ast.unparse(part.value)) if not iskeyword(name)]
+            name = known[-1].strip("_") if known else "value"
+            name += str(names.count(name) + 1) if name in names else ""
+            names.append(name)
+            said += f"{{{name}{':,' if _NUMBER.search(ast.unparse(part)) else ''}}}"
+    return said
 
 
 def text_of(catalogue: Catalog) -> bytes:

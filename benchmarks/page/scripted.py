@@ -13,7 +13,7 @@ from hierchat.engine.engine import TARGET, GenerationRequest, Step
 from hierchat.models.progress import Report
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import NewMessage, NewTurn, SourceCount, Store, TurnFigures
+from hierchat.store import LOCAL_USER, NewMessage, NewTurn, SourceCount, Store, TurnFigures
 
 MODEL = "scripted"
 WINDOW = 1_000_000
@@ -153,6 +153,16 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
         store.replies.append(parent, text, tokens, ["context"] * 80 + ["history"] * 30 + ["target"] * 100)
         store.replies.finish(parent, text, "complete", figures)
     return chat
+
+
+def add_chats(store: Store, count: int, tags: int) -> None:
+    """Store so many chats of two messages, each with one of so many tags."""
+    user = store.users.ensure(LOCAL_USER)
+    for number in range(count):
+        chat = store.chats.create(user, f"Chat {number} about the reversing of strings")
+        question = store.messages.add(user, chat, NewMessage(None, f"Question {number}?"))
+        store.messages.add(user, chat, NewMessage(question, reply(number), "assistant"))
+        store.chats.set_tags(user, chat, [f"tag {number % tags}"])
 
 
 def write_conversations(path: Path, size: int) -> tuple[int, int]:

@@ -49,6 +49,15 @@ window.hcBench = (() => {
     return await painted(there) - began;
   }
 
+  async function opensView(name) {
+    const link = document.querySelector(`.hc-links [data-text="${name}"]`);
+    const began = performance.now();
+    link.click();
+    const there = () => link.getAttribute('aria-current') === 'page'
+      || document.querySelector(`.hc-links [data-text="${name}"]`)?.getAttribute('aria-current') === 'page';
+    return await painted(() => there() && visible('.hc-panel:not(.hc-off)')) - began;
+  }
+
   // From now on; what it returns, as far as it has come.
   let from = 0;
   const begin = () => { from = performance.now(); };
@@ -64,5 +73,5 @@ window.hcBench = (() => {
     };
   }
 
-  return { opened, opensChat, begin, since };
+  return { opened, opensChat, opensView, begin, since };
 })();

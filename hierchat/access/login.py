@@ -19,7 +19,7 @@ from hierchat.access.form import FormField, FormTooLong, form_page, form_values
 from hierchat.access.hosts import AllowedHosts
 from hierchat.access.login_sessions import LIFE_SECONDS, LoginSession, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
 from hierchat.store import StoreError
 from hierchat.store.users import normal
 
@@ -218,7 +218,7 @@ class LoginMiddleware:
             answer.headers.update(refused.headers)
             return answer
         except StoreError as error:
-            return await self._page(str(error), name, 503)
+            return await self._page(error_words(error), name, 503)
         token = self._log_ins.begin(member, self._address(request))
         # Programs that log in, such as Gradio's own client, expect no redirect.
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
@@ -267,9 +267,9 @@ class LoginMiddleware:
             answer.headers.update(refused.headers)
             return answer
         except AccountError as error:
-            return _password_page(str(error), 400)
+            return _password_page(error_words(error), 400)
         except StoreError as error:
-            return _password_page(str(error), 503)
+            return _password_page(error_words(error), 503)
         said = _("Your password was changed. Other browsers are logged out.")
         return form_page(_("Password"), [], "", _back(), said, heading=_("Password"))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import DESERVED_TOKENS, Figures
 from hierchat.engine.engine import TARGET
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
+from hierchat.language import number as written
 
 if TYPE_CHECKING:
     from hierchat.runtime.model_slot import SlotStatus
@@ -34,8 +35,8 @@ _VERBS = {
     "downloading": later("Downloading {name}"),
     "converting": later("Converting {name}"),
     "loading": later("Loading {name}"),
-    "compiling": later("Compiling the kernels, once, for {name}"),
-    "measuring": later("Measuring the speed of {name}"),
+    "compiling": later("Compiling the kernels for {name}, once, for about a minute"),
+    "measuring": later("Measuring the speed of {name}, for some seconds"),
 }
 _MEGABYTE = 1_000_000
 
@@ -61,7 +62,7 @@ def in_order(sources: Iterable[str]) -> list[str]:
 
 def number(value: float) -> str:
     """A figure for the eye: one decimal below 100, thousands separated."""
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+    return written(value, ",.1f" if value < 100 else ",.0f")
 
 
 def percent(share: float) -> str:
@@ -71,8 +72,8 @@ def percent(share: float) -> str:
 
 def pace(speedup: float) -> str:
     """How fast one thing is against another, by one rule everywhere; empty where one decimal shows no difference."""
-    ratio = f"{max(speedup, 1 / speedup):.1f}"
-    if ratio == "1.0":
+    ratio = written(max(speedup, 1 / speedup), ".1f")
+    if ratio == written(1, ".1f"):
         return ""
     return (_("{ratio} faster") if speedup > 1 else _("{ratio} slower")).format(ratio=ratio + TIMES)
 
@@ -121,7 +122,7 @@ def tokens(count: int) -> str:
 
 def seconds_words(seconds: float) -> str:
     """A time for the eye: a decimal below ten seconds."""
-    return _("{n} s").format(n=f"{seconds:.1f}" if seconds < 9.95 else f"{seconds:,.0f}")
+    return _("{n} s").format(n=written(seconds, ".1f" if seconds < 9.95 else ",.0f"))
 
 
 def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -140,7 +141,7 @@ def slot_sentence(status: SlotStatus) -> str:
         which = _(SAME_WORDS if status.exact else UP_TO_TIES)
         return ready + " " + _("Replies with drafts have {which}.").format(which=which)
     if status.phase == "failed":
-        return status.message or _("{name} could not be loaded.").format(name=status.name)
+        return error_words(status.message) or _("{name} could not be loaded.").format(name=status.name)
     if waits := _WAITS.get(status.phase):
         return _(waits).format(name=status.name)
     verb = _VERBS.get(status.phase)

@@ -10,15 +10,9 @@ import click
 
 from hierchat import logs, shutdown
 from hierchat.cli.options import Group
+from hierchat.language import ENGLISH, error_words, of_terminal, spoken
 
 _SERVICES = ("serve", "serve-vllm", "desktop")
-_GONE = {
-    "bench": "measurements moved out of the program. In a clone: `python -m benchmarks` with the same words behind it.",
-    "distil": "is gone: drafts from a distilled model did not pay (docs/log.md). Its folders still draft.",
-}
-"""Commands of earlier versions, and what to do instead."""
-
-
 _COMMANDS = {
     "serve": ("serve", "the chat, in the browser; what a call without a command does"),
     "serve-vllm": ("serve", "the chat over vLLM, which is installed and started for it (docs/serving.md)"),
@@ -77,13 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     at = 1 if words[:1] == ["--verbose"] else 0
     if not words[at:] or (words[at].startswith("-") and words[at] not in ("-h", "--help")):
         words.insert(at, "serve")  # where no command is named
-    for gone, instead in _GONE.items():
-        if gone in words[:2]:
-            print(f"hierchat {gone}: {instead}", file=sys.stderr)
-            return 2
     logs.set_up("--verbose" in words)
     try:
-        with shutdown.in_order(), hierchat.make_context("hierchat", words) as context:
+        # Whoever asks a service has a language of their own.
+        language = ENGLISH if any(word in _SERVICES for word in words[:2]) else of_terminal()
+        with spoken(language), shutdown.in_order(), hierchat.make_context("hierchat", words) as context:
             return hierchat.invoke(context) or 0
     except KeyboardInterrupt:
         return 130
@@ -100,5 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0  # until it is told to end: that was all it had to do
         raise
     except Exception as error:
-        print(f"hierchat: {logs.error_message(error, here=True)}", file=sys.stderr)
+        with spoken(of_terminal()):
+            print(f"hierchat: {error_words(logs.error_message(error, here=True))}", file=sys.stderr)
         return 1

@@ -31,6 +31,7 @@ from hierchat.chat.wording import (
     time_words,
 )
 from hierchat.engine.engine import TARGET
+from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class _Tail:
 
 def say(notes: Console, sentence: str) -> None:
     """Print a sentence that is no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
-    notes.print(printable(sentence), style="dim", markup=False, highlight=False)
+    notes.print(printable(error_words(sentence)), style="dim", markup=False, highlight=False)
 
 
 def printable(text: str) -> str:

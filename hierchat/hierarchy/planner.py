@@ -22,6 +22,7 @@ from hierchat.hierarchy.plan import (
     best_plan,
     by_renewal,
 )
+from hierchat.language import later
 
 KINDS: tuple[Provenance, ...] = get_args(Provenance)
 FORGET = 1 / 1500
@@ -304,11 +305,11 @@ class Hierarchy:
         stack, found = self.stack(context), self.found(context)
         costs = stack.forward_ms
         if costs[level][0] >= costs[self.target][0]:
-            return f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs"
+            return later(f"no faster than the model itself: {costs[level][0]:.1f} ms each time it runs")
         lengths = range(1, self._most + 1)
         best = min(by_renewal(stack, Plan((level, self.target), (length,))) for length in lengths)
         accepted = stack.acceptance[level][self.target].overall
-        return (
+        return later(
             f"{costs[level][0]:.1f} ms each time it runs, {accepted:.0%} of its tokens accepted: "
             f"{best:.1f} ms a token with it, {found.ms:.1f} as it is now"
         )

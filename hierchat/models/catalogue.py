@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from hierchat.config import GenerationSettings, config_dir, shipped
+from hierchat.language import later
 from hierchat.models.progress import CatalogueError, UnknownModelError
 
 MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 19, 50_000, 50
@@ -364,7 +365,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Ask whether one of the names was meant that are nearest to another one; list all where none is near."""
     lower = {one.lower(): one for one in known}
     near = [lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
-    return f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(lower.values())}."
+    return later(f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(lower.values())}.")
 
 
 def read_catalogue(paths: Sequence[Path] | None = None) -> Catalogue:

@@ -59,19 +59,19 @@ ALWAYS_EXPERTS = frozenset(["lfm2_moe", "qwen3_5_moe", "qwen3_5_moe_text", "qwen
 """Kinds of KEEPING_STATES that always have several experts in a layer."""
 
 _NO_CHAT = {
-    "it is made to fill in words, not to chat": [
+    later("it is made to fill in words, not to chat"): [
         "bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie",
         "megatron-bert", "reformer", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer",
         "xlm", "xlm-roberta", "xlm-roberta-xl", "xmod",
     ],
-    "it is made to turn one text into another, not to chat": [
+    later("it is made to turn one text into another, not to chat"): [
         "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus",
         "plbart", "prophetnet", "t5", "umt5",
     ],
-    "it drafts for one other model, and cannot chat by itself": [
+    later("it drafts for one other model, and cannot chat by itself"): [
         "gemma4_assistant", "gemma4_unified_assistant",
     ],
-    "it is made for sounds or pictures, not to chat": [
+    later("it is made for sounds or pictures, not to chat"): [
         "git", "got_ocr2", "moshi", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "trocr", "whisper",
     ],
 }  # fmt: skip
@@ -222,15 +222,15 @@ def gguf_refused(head: Head) -> str | None:
     """Return why a GGUF file cannot run through transformers; None if it can."""
     if head.architecture in FAMILIES:
         if odd := sorted({tensor.type for tensor in head.tensors} - set(TYPES)):
-            return f"its tensors are in {odd[0]}"
+            return later(f"its tensors are in {odd[0]}")
         return unknown_tokenizer(head)
     alone = set(families.GGUF_ARCHITECTURES) - (READ_BY_TRANSFORMERS if head.shards == 1 else set())
     if head.architecture in alone:
         own = gguf_unsupported(head)
         return f"only the CPU engine reads such a file{f', and does not compute {own}' if own else ''}"
     if head.shards > 1:
-        return "no way is known here to read such a model in several files"
+        return later("no way is known here to read such a model in several files")
     if head.architecture not in READ_BY_TRANSFORMERS:
         known = sorted(READ_BY_TRANSFORMERS | set(families.GGUF_ARCHITECTURES) | set(FAMILIES))
-        return f"no way is known here to read such a file (known are {', '.join(known)})"
-    return "it has several experts in a layer" if gguf_config(head).get("num_local_experts") else None
+        return later(f"no way is known here to read such a file (known are {', '.join(known)})")
+    return later("it has several experts in a layer") if gguf_config(head).get("num_local_experts") else None

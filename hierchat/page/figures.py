@@ -24,7 +24,7 @@ from hierchat.chat.wording import (
 )
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
-from hierchat.language import _, later
+from hierchat.language import _, error_words, later
 from hierchat.page.chat_settings import LABELS, THINKS, escaped
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def plan_picture(view: PlanView | None) -> str:
     measured = "" if view.measured_ms is None else _(", {ms:.1f} measured").format(ms=view.measured_ms)
     expected = _("{ms:.1f} ms a token expected").format(ms=view.expected_ms)
     left_out = "".join(
-        f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(one.reason)}</li>"
+        f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(error_words(one.reason))}</li>"
         for one in view.left_out
     )
     names = [_("earlier texts")] if view.retrieval else []

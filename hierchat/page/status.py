@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hierchat.chat.frames import Frame
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, slot_sentence
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
 from hierchat.models.runnable import NO_DRAFTS
 from hierchat.page.buttons import button
 from hierchat.runtime.model_slot import CANCELLABLE
@@ -38,7 +38,9 @@ def slot_line(status: SlotStatus) -> str:
         name = html.escape(status.name)
         said = "" if status.drafts else f'<div class="hc-quiet">{name}: {undrafted(status)}</div>'
         close = button("hc_model_heard", _("Close"), css="hc-bordered")
-        trouble = f'<div class="hc-error" role="alert">{html.escape(status.message)} {close}</div>'
+        trouble = (
+            f'<div class="hc-error" role="alert">{html.escape(error_words(status.message))} {close}</div>'
+        )
         return (trouble if status.message else "") + said
     sentence = html.escape(slot_sentence(status))
     if status.phase == "failed":
@@ -112,12 +114,12 @@ def waiting(sentence: str) -> str:
 
 def notice(sentence: str) -> str:
     """A remark as HTML."""
-    return f'<div class="hc-notice" role="status">{html.escape(sentence)}</div>'
+    return f'<div class="hc-notice" role="status">{html.escape(error_words(sentence))}</div>'
 
 
 def error(sentence: str) -> str:
     """An error as HTML, read out by screen readers."""
-    return f'<div class="hc-error" role="alert">{html.escape(sentence)}</div>'
+    return f'<div class="hc-error" role="alert">{html.escape(error_words(sentence))}</div>'
 
 
 def closable(sentence: str) -> str:
@@ -165,7 +167,7 @@ def folded(title: str, lines: Sequence[str], count: int, most: int) -> str:
     """Draw a list that unfolds: at most so many lines of `count` that there are; nothing where there are none."""
     if not count:
         return ""
-    named = "".join(f"<li>{html.escape(line)}</li>" for line in lines[:most])
+    named = "".join(f"<li>{html.escape(error_words(line))}</li>" for line in lines[:most])
     more = count - min(len(lines), most)
     named += f"<li>{_('and {n:,} more').format(n=more)}</li>" if more else ""
     return f"<details><summary>{title}</summary><ul>{named}</ul></details>"

@@ -200,7 +200,13 @@ class Views:
             column: gr.update(elem_classes=["hc-panel"] if name == panel else ["hc-panel", OFF])
             for panel, column in p.panels.items()
         }
-        return shown | {p.tiny: tiny_line(self._service.models.better())}
+        return shown | {p.tiny: self._tiny()}
+
+    def _tiny(self) -> str:
+        """Draw the offer of a better model where the loaded one is tiny, and how far it is."""
+        models = self._service.models
+        better = models.better()
+        return tiny_line(better, models.downloads.of(better[1].name) if better else None)
 
     def thread(self, session: Session) -> str:
         """The stored messages of the open conversation."""
@@ -290,7 +296,7 @@ class Views:
         return {
             p.host: status.slot_line(now),
             p.timer: gr.Timer(active=not done),
-            p.tiny: tiny_line(models.better()),
+            p.tiny: self._tiny(),
             # It may have been chosen elsewhere, or another one that was asked for did not come.
             p.model: gr.update(**self.picker()),
             p.pair: comparisons_panel.form(models.names),

@@ -31,6 +31,7 @@ from hierchat.engine.runner import CachedSequence
 from hierchat.hierarchy.hierarchical_drafter import Ending, HierarchicalDrafter
 from hierchat.hierarchy.plan import Plan
 from hierchat.hierarchy.planner import Hierarchy
+from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.fetch.bring import has_blocks, status
 from hierchat.models.load.load_model import LoadedModel, load
@@ -148,7 +149,7 @@ def load_levels(
         latency, key = LatencyCurve(), (draft.model_key, machine_name(draft))
         measure_costs(latency, sequence, *key, costs)
         if (ms := latency.step_ms(0)[0]) >= target_ms:
-            slow = f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}"
+            slow = later(f"{ms:.1f} ms each time it runs, the model {target_ms:.1f}")
             raise UnsupportedModel(f"no faster than the model itself: {slow}")
         copied = name.startswith(f"{entry.name}:") and sequence.adopt(engine.sequence, ())
         return LoadedLevel(name, sequence, latency, key, engine.sequence if copied else None)
@@ -158,7 +159,7 @@ def load_levels(
         try:
             found.append(load_level(name, candidate, backend))
         except (ModelError, UnsupportedModel, MemoryError) as error:
-            left_out.append(LeftOut(name, str(error) or "memory ran out"))
+            left_out.append(LeftOut(name, str(error) or later("memory ran out")))
     found.sort(key=lambda one: one.latency.step_ms(0)[0])
     names = [*(one.name for one in found), entry.name]
     hierarchy = Hierarchy(names, [*(one.latency for one in found), engine.latency])

@@ -16,6 +16,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.remote.drafted import DraftedEngine, DrafterChannel
 from hierchat.engine.remote.openai_client import OpenAIClient, RemoteModel
 from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, choices
+from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry, read_catalogue
 from hierchat.models.device_memory import best_device
 from hierchat.models.load.add import chosen
@@ -82,7 +83,7 @@ def load_served_model(
         except DeviceError as error:
             if implementation:
                 raise
-            note = f"{error} The processor computes it instead."
+            note = later(f"{error} The processor computes it instead.")
             report(Progress("loading", 0, None, note))
             del loaded  # what it holds of the GPU is of no use
             loaded = load(entry, "cpu", report)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from hierchat.language import later
 from hierchat.models.catalogue import ModelEntry, ModelSource, read_catalogue
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch import bring
@@ -194,6 +195,14 @@ class ModelManager:
             return self._slot.cancel()
         self._slot.start(name)
 
+    def take(self, name: str) -> None:
+        """Have a model answer as soon as it is here: it is fetched before, if it is not."""
+        entry = self._slot.catalogue.entry(name)
+        if is_fetched(entry, self._device):
+            self.load(name)
+        else:
+            self.downloads.start(entry, then=partial(self._slot.start, name))
+
     def cancel(self) -> None:
         """Keep the model that answers, where another one, or its leaving, waits for a reply to end."""
         self._slot.cancel()
@@ -243,7 +252,7 @@ class ModelManager:
             raise ModelError(f"{look.repo} is in the list already.")
         name = add_described(look.described, self._slot.catalogue)
         self._slot.catalogue = read_catalogue()
-        self.downloads.start(self._slot.catalogue.entry(name), then=partial(self._slot.start, name))
+        self.take(name)
         return name
 
     def name_of(self, described: Described) -> str:
@@ -335,13 +344,17 @@ class ModelManager:
         if served and served.name == entry.name and served.levels:
             for name in served.levels.hierarchy.names[:-1]:
                 chosen = name in entry.drafts if name in catalogue.models else None
-                why = "in use" if chosen in (True, None) else "in use until this model is loaded again"
+                why = (
+                    later("in use")
+                    if chosen in (True, None)
+                    else later("in use until this model is loaded again")
+                )
                 said[name] = Draft(name, True, why, chosen)
             for one in served.levels.left_out:
                 said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
         for name in entry.drafts:
             here = is_fetched(catalogue.entry(name), self._device)
-            why = "drafts when this model is loaded" if here else "not on this machine yet"
+            why = later("drafts when this model is loaded") if here else later("not on this machine yet")
             said.setdefault(name, Draft(name, True, why, True))
         tokens, here = known_tokens(entry), is_fetched(entry, self._device)
         for other in catalogue.models.values():
@@ -351,11 +364,11 @@ class ModelManager:
             others = known_tokens(other)
             if tokens and others:
                 same = tokens == others
-                why = "has the same tokens" if same else "has other tokens"
+                why = later("has the same tokens") if same else later("has other tokens")
                 said[other.name] = Draft(other.name, same, why, False if same else None)
             elif here:
                 unknown = entry.name if others else other.name
-                why = f"its tokens are compared once {unknown} was loaded"
+                why = later(f"its tokens are compared once {unknown} was loaded")
                 said[other.name] = Draft(other.name, False, why)
         return tuple(said.values())
 

@@ -14,6 +14,7 @@ from hierchat import logs
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.scheduler import Scheduler
+from hierchat.language import later
 from hierchat.models.catalogue import Backend, Catalogue, ModelEntry
 from hierchat.models.device_memory import best_device, held_memory
 from hierchat.models.fetch.bring import bring
@@ -245,11 +246,11 @@ class ModelSlot:
         except ModelError as error:
             return str(error)
         except MemoryError:
-            return (
+            return later(
                 f"{name} ran out of memory while it was loaded. Close other programs or choose a smaller one."
             )
         except Exception as error:  # in a thread of its own nothing else would report it
-            return f"{name} could not be loaded. {logs.error_message(error)}"
+            return later(f"{name} could not be loaded. {logs.error_message(error)}")
         return None
 
     def _fill(self, name: str, report: Report, *, trouble: str = "") -> None:
@@ -286,7 +287,7 @@ def _ready(served: ServedModel, trouble: str) -> SlotStatus:
     return SlotStatus(
         served.name,
         "ready",
-        message=f"{trouble} {served.name} goes on answering." if trouble else served.note,
+        message=later(f"{trouble} {served.name} goes on answering.") if trouble else served.note,
         exact=served.engine.exact,
         drafts=served.drafts,
         resamples=isinstance(served.engine, LearnsElsewhere),

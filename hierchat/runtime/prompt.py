@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from hierchat.config import Reasoning
+from hierchat.language import later
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.template import Chat, ChatTemplate, PromptError, TemplateRefused, ThinkingFormat
 
@@ -153,7 +154,7 @@ class PromptBuilder:
     def require_short(self, *texts: str) -> None:
         """Raise MessageTooLong where a prompt is far beyond the context, before it is tokenised whole."""
         if self._far_longer([PromptMessage("user", text) for text in texts], self.context_length):
-            raise self._no_room(f"more than {2 * self.context_length:,}")
+            raise self._no_room(later(f"more than {2 * self.context_length:,}"))
 
     def _no_room(self, tokens: str) -> MessageTooLong:
         return MessageTooLong(
@@ -236,12 +237,14 @@ class PromptBuilder:
             )
         count = self.count(texts, self.most_counted)
         over = max(count - room, 1)  # where it meets the template's words, a token more or less
-        has = f"is {over:,} tokens too long: it has {room + over:,}"
         if count > self.most_counted:
-            has = f"has more than {self.most_counted:,} tokens"
+            return MessageTooLong(
+                f"This message has more than {self.most_counted:,} tokens, and the model has room for {room:,}. "
+                "Shorten it, or choose a model that remembers more."
+            )
         return MessageTooLong(
-            f"This message {has}, and the model has room for {room:,}. Shorten it, or choose a model that remembers "
-            "more."
+            f"This message is {over:,} tokens too long: it has {room + over:,}, and the model has room for {room:,}. "
+            "Shorten it, or choose a model that remembers more."
         )
 
     def _render(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.config import Reasoning
+from hierchat.language import later
 from hierchat.reasoning import CLOSES, OPENS, join_reasoning, nearest_effort, split_reasoning
 from hierchat.runtime import template_program
 from hierchat.runtime.template_program import READY, Answer, most_bytes
@@ -119,15 +120,15 @@ class ChatTemplate:
             return text
         ((kind, reason),) = answer.items()
         reason = " ".join(reason.split())[:_LONGEST_REASON].rstrip(".")
-        its = f"The chat template of {self._model}"
+        its = later(f"The chat template of {self._model}")
         if kind == "refused":
             raise TemplateRefused(
                 f"{its} does not take this chat: {reason}. Begin a new chat, or choose another model."
             )
         took = {"text": "wrote too much text", "memory": "took too much memory"}
         why = {
-            "broken": f"cannot be read: {reason}",
-            "unsafe": f"was stopped, for it reaches for what is not its own: {reason}",
+            "broken": later(f"cannot be read: {reason}"),
+            "unsafe": later(f"was stopped, for it reaches for what is not its own: {reason}"),
             "too_much": f"was stopped, for it {took.get(reason, f'computed for more than {SECONDS} seconds')}",
         }
         raise TemplateStopped(f"{its} {why[kind]}. Choose another model, or another file of this one.")

@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir, data_dir, shipped
+from hierchat.language import later
 from hierchat.models.cache import known_sha256, locked
 from hierchat.models.catalogue import ModelEntry
 from hierchat.models.load.tokenizer_files import note_tokens, tokens_sha256
@@ -162,7 +163,7 @@ def remove(name: str) -> int:
     names = sorted({corpus.name for corpus in listed()} | {files.parent.name for files in unfinished()})
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        hint = f"There are {', '.join(names)}." if names else "There are none yet."
+        hint = f"There are {', '.join(names)}." if names else later("There are none yet.")
         if near:
             hint = f"Did you mean {' or '.join(near)}?"
         raise CorpusError(f"No corpus is called {name!r}. {hint}")

@@ -16,7 +16,7 @@ from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
 from hierchat.page.panels import models_panel
-from hierchat.page.panels.models_view import Present, models
+from hierchat.page.panels.models_view import Present, models, tiny_line
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
@@ -54,6 +54,17 @@ def test_what_helps_stands_first_and_each_head_sorts_by_its_column() -> None:
     assert in_order(rows, "name") == sorted(one.name for one in rows)
     assert in_order(rows, "-speed")[:2] == ["slower", "slow"]
     assert set(in_order(rows, "-fit")[:5]) == {"present", "begun", "large", "mine", "coming"}
+
+
+def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_click() -> None:
+    assert tiny_line(None) == ""
+    best = replace(row("best", 4), speed=Speed(12.0))
+    offered = tiny_line(("small", best))
+    assert 'data-act="hc_model_take"' in offered
+    assert 'data-text="best"' in offered
+    assert "about 12 tokens a second expected" in offered
+    assert "<progress" in tiny_line(("small", best), Download("best", "downloading", 1_000_000, 2_000_000))
+    assert "best is here: load it" in tiny_line(("small", replace(best, state="here")))
 
 
 def test_a_press_on_a_head_sorts_and_a_second_one_turns_it_round(fresh: FakeService) -> None:

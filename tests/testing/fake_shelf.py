@@ -94,6 +94,12 @@ class FakeModelManager:
     def downloads(self) -> FakeModelManager:
         return self
 
+    def of(self, name: str) -> Download | None:
+        return next((row.download for row in self.listed if row.name == name), None)
+
+    def take(self, name: str) -> None:
+        self.download(name)
+
     def download(self, name: str) -> None:
         self._do("fetch", name)
         self.busy = True

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from hierchat.config import GenerationSettings
+from hierchat.language import later
 from hierchat.models.catalogue import OpenAI
 from hierchat.models.progress import ModelError
 
@@ -299,29 +300,31 @@ def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:
     """Explain a failure to whoever chose the model of a server, which stands in models.yaml."""
     match failure:
         case Failure("unreachable"):
-            return f"Nothing answers at {entry.url}. Start the server there, then try again."
+            return later(f"Nothing answers at {entry.url}. Start the server there, then try again.")
         case Failure("broke off"):
-            return f"The server at {entry.url} broke off in mid-reply. What had come is kept."
+            return later(f"The server at {entry.url} broke off in mid-reply. What had come is kept.")
         case Failure(status=401 | 403):
             where = (
                 f"in {entry.key_variable}" if entry.key_variable else "as `key` of this model in models.yaml"
             )
             if entry.secret:
-                return f"The server at {entry.url} does not take the key. Put the right one {where}."
-            return f"The server at {entry.url} asks for a key. Put it {where}."
+                return later(f"The server at {entry.url} does not take the key. Put the right one {where}.")
+            return later(f"The server at {entry.url} asks for a key. Put it {where}.")
         case Failure(said=said) if _TOO_LONG.search(said):
-            return (
+            return later(
                 f"This chat is longer than {failure.model} at {entry.url} can take in. Begin a new chat, or set "
                 "`context_length` of this model in models.yaml to what the server holds: then old turns are left out."
             )
         case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
-            return f"What answers at {entry.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
+            return later(
+                f"What answers at {entry.url} does not speak OpenAI's protocol. Check the `url` in models.yaml."
+            )
         case Failure(status=404):
-            return (
+            return later(
                 f"The server at {entry.url} has no model {failure.model!r} now. Load it there, or choose this model "
                 "here again."
             )
-    said = failure.said or f"It answered with the status {failure.status}."
+    said = failure.said or later(f"It answered with the status {failure.status}.")
     return f"The server at {entry.url} could not do it. {said}"
 
 

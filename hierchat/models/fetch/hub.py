@@ -19,6 +19,7 @@ from typing import Any, Literal
 import requests
 
 from hierchat.config import cache_dir
+from hierchat.language import later
 from hierchat.models import cache
 from hierchat.models.formats.gguf_head import whole_models
 from hierchat.models.progress import (
@@ -275,12 +276,12 @@ class HubModel:
         if reason := MADE_FOR_ELSE.get(self.kind):
             return reason
         if self.task and self.task not in _CHATS:
-            return f"it is made for {self.task.replace('-', ' ')}"
+            return later(f"it is made for {self.task.replace('-', ' ')}")
         if any(file.name == "adapter_config.json" for file in self.files):
-            return "it is an addition to another model"
+            return later("it is an addition to another model")
         if self.files and not self.gguf and not self.safetensors:
-            return "it has neither safetensors nor a GGUF file"
-        return "its weights are packed for Apple's MLX" if "mlx" in self.tags and not self.gguf else ""
+            return later("it has neither safetensors nor a GGUF file")
+        return later("its weights are packed for Apple's MLX") if "mlx" in self.tags and not self.gguf else ""
 
 
 def search(words: str) -> list[HubModel]:

@@ -43,8 +43,8 @@ def require_shards(path: Path) -> list[Path]:
     if missing and len(files) > 1:
         named = [*missing[:3], *([f"{len(missing) - 3} more"] if len(missing) > 3 else [])]
         raise MissingError(
-            f"{path.name} is one of the {len(files)} files of a model, and {', '.join(named)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing in {path.parent}. Fetch or copy all of them."
+            f"{path.name} is one of the {len(files)} files of a model; missing in {path.parent}: {', '.join(named)}. "
+            "Fetch or copy all of them."
         )
     return files
 

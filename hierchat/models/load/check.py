@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hierchat.language import later
 from hierchat.models import runnable
 from hierchat.models.cache import gigabytes
 from hierchat.models.catalogue import Backend, Gguf, ModelEntry
@@ -231,19 +232,19 @@ def fit(
     """Tell whether a model fits into memory. `held`: bytes that will be free when it is loaded, besides those that are
     free now; `weights`: bytes of a GGUF file's tensors that is not here, where its head tells them."""
     if entry.engine:
-        return Fit("yes", f"Runs at {entry.engine.openai.url} and takes no memory here.", 0)
+        return Fit("yes", later(f"Runs at {entry.engine.openai.url} and takes no memory here."), 0)
     needed = memory_needed(entry, device, backend, weights)
     if needed is None:
-        return Fit("unknown", "How much memory it needs is known once it is here.")
+        return Fit("unknown", later("How much memory it needs is known once it is here."))
     free, total = free_memory(device) + held, total_memory(device)
     if needed > total:
-        said = f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}."
-        return Fit("no", f"{said} Choose a smaller model.", needed)
-    said = f"Needs {gigabytes(needed)} of {gigabytes(min(free, total))} available."
+        said = later(f"Needs {gigabytes(needed)} of memory; this machine has {gigabytes(total)}.")
+        return Fit("no", later(f"{said} Choose a smaller model."), needed)
+    said = later(f"Needs {gigabytes(needed)} of {gigabytes(min(free, total))} available.")
     if needed > free:
-        return Fit("full", f"{said} Close other programs to load it.", needed)
+        return Fit("full", later(f"{said} Close other programs to load it."), needed)
     if needed > EASY * free:
-        return Fit("tight", f"{said} Other programs may become slow.", needed)
+        return Fit("tight", later(f"{said} Other programs may become slow."), needed)
     return Fit("yes", said, needed)
 
 
@@ -284,7 +285,7 @@ def refusal(entry: ModelEntry, device: str, backend: Backend | None = None) -> s
     except ModelError as error:
         return str(error)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"Its files cannot be read ({type(error).__name__})."
+        return later(f"Its files cannot be read ({type(error).__name__}).")
     return ""
 
 

@@ -30,7 +30,7 @@ from hierchat.chat.comparison import (
 from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.wording import in_order, number, pace, percent
 from hierchat.config import GenerationSettings
-from hierchat.language import _, later
+from hierchat.language import _, error_words, later
 from hierchat.page import charts, reply_text, status
 from hierchat.page.buttons import button
 from hierchat.page.charts import Ink, Line
@@ -435,7 +435,7 @@ class ComparisonsPanel(Panel):
             try:
                 session.pair = pair_of(event.text)
             except WrongConfiguration as error:
-                trouble = status.error(_("{error} The pair stays as above.").format(error=error))
+                trouble = status.error(_("{error} The pair stays as above.").format(error=error_words(error)))
             return {setup: line(session.pair) + trouble}
 
         page.on("hc_result", opened, outputs=self.outputs)

@@ -13,7 +13,7 @@ import gradio as gr
 
 from hierchat.access.files import files
 from hierchat.chat.wording import tokens
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
@@ -259,7 +259,7 @@ def _entry(row: UserDocument, model: str, asked: bool) -> str:
     facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
     facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]
     if row.trouble:
-        facts.append(row.trouble)
+        facts.append(error_words(row.trouble))
     elif row.drafts:
         facts.append(_("drafts for {model}").format(model=model))
         facts += [_("changes are read within a minute")] if row.watched else []

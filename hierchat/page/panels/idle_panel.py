@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
@@ -196,7 +196,7 @@ def _line(state: IdleState) -> str:
             written = _("It has written {n:,} tokens for this model, as many as are allowed.")
             return written.format(n=state.tokens)
         case "not now":
-            return _("Resting. {reason}").format(reason=_(state.reason))
+            return _("Resting. {reason}").format(reason=error_words(state.reason))
         case "waiting":
             waits = _("Waiting. It begins when nobody has asked for a reply for {time}.")
             return waits.format(time=_minutes(state.chosen.after_minutes))

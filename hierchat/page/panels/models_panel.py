@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.fetch.hub import endpoint
 from hierchat.models.formats.gguf_head import without_number
@@ -22,6 +22,7 @@ from hierchat.page.buttons import button
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import MORE
 from hierchat.page.event_data import Foreign, PageEvent
+from hierchat.page.guard import Remark
 from hierchat.page.panels import models_view
 from hierchat.page.panels.models_view import count_line, download_line, facts_line, fit_line, speed_line
 from hierchat.page.panels.panel import Panel, still
@@ -94,6 +95,7 @@ class ModelsPanel(Panel):
             "hc_model_fetch": lambda name: self._manager.download(name),
             "hc_model_stop": lambda name: self._manager.downloads.stop(name),
             "hc_model_load": lambda name: self._manager.load(name),
+            "hc_model_take": lambda name: self._manager.take(name),
             "hc_model_eject": lambda name: self._manager.eject(),
             "hc_model_remove": lambda name: None,
             "hc_model_removed": self._remove,
@@ -179,6 +181,8 @@ class ModelsPanel(Panel):
             place = _HUB if name.startswith("hc_hub_") else text.partition("|")[0]
             place = _FORM if name == "hc_model_add" else place
             if name not in _FOR_ALL and (why := self._refusal(session.user)):
+                if session.panel != self.name:  # pressed above or below a chat
+                    raise Remark(why)
                 session.model_said = ("", status.error(why))
                 return self._drawn(session)
             try:
@@ -304,7 +308,7 @@ def _found_entry(model: HubModel, look: Look | None, row: ModelRow | None) -> st
     marks = [_("licence to accept first")] if model.gated else []
     marks += [_("not for chat")] if model.not_for_chat else []
     badges = "".join(f'<span class="hc-badge">{mark}</span>' for mark in marks)
-    why = model.not_for_chat
+    why = error_words(model.not_for_chat)
     said = f'<p class="hc-fit">{html.escape(why[0].upper() + why[1:])}.</p>' if why else ""
     closer = "" if why else _closer(model, look)
     return (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hierchat.chat.wording import number
-from hierchat.language import _, later, plural
+from hierchat.language import _, error_words, later, plural
+from hierchat.language import number as written
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.runnable import STEPS
 from hierchat.page.buttons import button
@@ -43,16 +44,20 @@ _HOW = later(
 )
 
 
-def tiny_line(better: tuple[str, ModelRow] | None) -> str:
-    """Say that the model is tiny, and what to use instead; empty where it is not."""
+def tiny_line(better: tuple[str, ModelRow] | None, download: Download | None = None) -> str:
+    """Say that the model is tiny, and offer a better one with its speed here; empty where it is not. `download`: of the
+    better one."""
     if better is None:
         return ""
     name, best = better
+    offer = button("hc_model_take", _advice(best), text=best.name, css="hc-link")
+    if best.speed:
+        offer += f" ({speed_line(best.speed)})"
     tiny = _("{name} is tiny: it shows how this works, and knows little.").format(name=name)
     close = button("hc_close", _("Close"), text="tiny", css="hc-icon hc-close", title=_("Close"))
     return (
         f'<div class="hc-quiet hc-tiny" data-notice="tiny"><p>{html.escape(tiny)} '
-        f"{button('hc_panel', _advice(best), text='models', css='hc-link')}</p>{close}</div>"
+        f"{offer}</p>{download_line(download)}{close}</div>"
     )
 
 
@@ -85,7 +90,7 @@ def added(name: str, new: bool) -> str:
 
 
 def _advice(best: ModelRow) -> str:
-    rest = _("suits this machine, {size} to download").format(size=_size(best.size))
+    rest = _("suits this machine: download it, {size}").format(size=_size(best.size))
     return f"{best.name} {_('is here: load it') if best.state == 'here' else rest}"
 
 
@@ -203,7 +208,7 @@ def fit_line(fit: Fit, step: str) -> str:
     how = html.escape(step) if fit.verdict != "no" else ""
     return (
         f'<p class="hc-fit" data-fit="{fit.verdict}"><strong>{_(_FITS[fit.verdict])}.</strong> '
-        f"{html.escape(fit.why)} {how}</p>"
+        f"{html.escape(error_words(fit.why))} {how}</p>"
     )
 
 
@@ -214,7 +219,7 @@ def facts_line(facts: Iterable[str]) -> str:
 
 def speed_line(speed: Speed) -> str:
     """Say how fast a model writes."""
-    rate = f"{speed.per_second:,.0f}" if speed.per_second >= 10 else f"{speed.per_second:.1f}"
+    rate = written(speed.per_second, ",.0f" if speed.per_second >= 10 else ".1f")
     if speed.replies:
         said = plural(
             "{rate} tokens a second in its last reply",
@@ -242,7 +247,8 @@ def _drafts(row: ModelRow, may_change: bool) -> str:
 
 def _draft(name: str, draft: Draft, may_change: bool) -> str:
     """A model that could draft for that of the name, and whether it shall."""
-    said = f"{html.escape(draft.name)}: {'' if draft.fits else _('cannot draft, ')}{html.escape(draft.why)}"
+    why = html.escape(error_words(draft.why))
+    said = f"{html.escape(draft.name)}: {'' if draft.fits else _('cannot draft, ')}{why}"
     if draft.chosen is None or not may_change:
         return said
     act, label = "hc_model_draft", _("Use for drafts")
@@ -257,7 +263,7 @@ def download_line(download: Download | None) -> str:
     if download is None or download.phase == "done":
         return ""
     if download.phase == "failed":
-        return f'<div class="hc-error" role="alert">{html.escape(download.message)}</div>'
+        return f'<div class="hc-error" role="alert">{html.escape(error_words(download.message))}</div>'
     counts = download.phase == "downloading"
     role = "" if counts else ' role="status"'  # a counter would be read out at every step
     bar = progress_bar(download.done, download.total) if counts or download.phase == "converting" else ""

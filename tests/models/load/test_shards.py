@@ -74,7 +74,7 @@ def test_a_missing_one_is_named(pieces: list[Path]) -> None:
         load(entry(pieces[0]), "cpu")
     pieces[2].unlink()
     with pytest.raises(
-        MissingError, match=r"00002-of-00004\.gguf, .*00003-of-00004\.gguf are missing in .* all of"
+        MissingError, match=r"missing in .*: .*00002-of-00004\.gguf, .*00003-of-00004\.gguf\. .* all of"
     ):
         read_head(pieces[0])
 
