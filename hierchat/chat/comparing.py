@@ -271,39 +271,25 @@ def verdict(
     speedup = speeds[1] / speeds[0] if drafted and speeds[0] and speeds[1] else None
     deserved = min(len(left.tokens), len(right.tokens)) >= DESERVED_TOKENS
     tempo = _pace(speedup, names["second"], others) if deserved else ""
-    if (known and same == total) or (not known and left.text == right.text):
-        precise = (
-            _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
-            if known
-            else _("Both texts have the same characters.")
-        )
-        return Verdict(
-            True, same, None, speedup, _("Word for word the same.{pace}").format(pace=tempo), precise=precise
-        )
-    word = common_prefix(left.text.split(), right.text.split()) + 1
-    reason = _reason(first, second)
-    if reason:
-        sentence = _("Other words from word {word:,} on, as expected: {reason}.{pace}").format(
-            word=word, reason=reason, pace=tempo
-        )
-        precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
-        return Verdict(False, same, None, speedup, sentence, precise=precise)
-    gap = None
-    if engine and known and same < min(len(left.tokens), len(right.tokens)):
-        context = [*first.prompt_ids, *left.tokens[:same]]
-        gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
-    noted = "" if gap is None else _(" (logit gap {gap:.4f})").format(gap=gap)
-    precise = (
-        _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted) if known else ""
-    )
-    return Verdict(
-        False,
-        same,
-        gap,
-        speedup,
-        _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo),
-        precise=precise,
-    )
+    identical = same == total if known else left.text == right.text
+    gap, word = None, common_prefix(left.text.split(), right.text.split()) + 1
+    precise = _("First difference at token {token:,}.").format(token=same + 1) if known else ""
+    if identical:
+        sentence = _("Word for word the same.{pace}").format(pace=tempo)
+        precise = _("Both texts have the same characters.")
+        if known:
+            precise = _("Identical, {same:,} of {total:,} tokens.").format(same=same, total=total)
+    elif reason := _reason(first, second):
+        said = _("Other words from word {word:,} on, as expected: {reason}.{pace}")
+        sentence = said.format(word=word, reason=reason, pace=tempo)
+    else:
+        sentence = _("The words differ from word {word:,} on.{pace}").format(word=word, pace=tempo)
+        if engine and known and same < min(len(left.tokens), len(right.tokens)):
+            context = [*first.prompt_ids, *left.tokens[:same]]
+            gap = engine.logit_gap(context, left.tokens[same], right.tokens[same])
+            noted = _(" (logit gap {gap:.4f})").format(gap=gap)
+            precise = _("First difference at token {token:,}{noted}.").format(token=same + 1, noted=noted)
+    return Verdict(identical, same, gap, speedup, sentence, precise=precise)
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:

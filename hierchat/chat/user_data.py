@@ -15,7 +15,6 @@ from hierchat.store import (
     HistorySize,
     OverTimeFigures,
     Store,
-    Totals,
 )
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import
@@ -43,18 +42,10 @@ class UserData:
         self.path = store.path
         self.notice = store.notice
         """What the owner should know of the file."""
-
-    def totals(self, user_id: int) -> Totals:
-        """Count all replies that were written for a user."""
-        return self._store.figures.totals(user_id)
-
-    def generated(self, user_id: int) -> GeneratedSize:
-        """Measure what models wrote for themselves while idle."""
-        return self._store.generated.size(user_id)
-
-    def models(self, user_id: int) -> dict[str, str]:
-        """Return the names of the models that wrote for a user, by key."""
-        return self._store.figures.models(user_id)
+        # Passed on as the store has them:
+        self.totals, self.models = store.figures.totals, store.figures.models
+        self.generated, self.forget_learned = store.generated.size, store.learned.forget
+        self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
 
     def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
         """Gather the figures of one model, or of all, over the last days, or over all."""
@@ -69,18 +60,6 @@ class UserData:
             store.generated.size(user_id, model_key),
             store.generated.drafted(user_id, model_key),
         )
-
-    def forget_learned(self, user_id: int) -> None:
-        """Delete what was learned about drafting for a user; it is learned again from the next replies on."""
-        self._store.learned.forget(user_id)
-
-    def backup(self, path: Path) -> None:
-        """Copy the whole database into a new file, and check the copy. Raises OSError too."""
-        self._store.connection.backup(path)
-
-    def rewrite(self) -> bool:
-        """Rewrite the file, so that nothing deleted is left in it; return whether that succeeded."""
-        return self._store.connection.rewrite()
 
     def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
         """Return an import of chats from files: it goes on as it is iterated, and ends with `imported`."""

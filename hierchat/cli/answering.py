@@ -24,11 +24,11 @@ from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
 from hierchat.cli.talk import (
     CopiedTalk,
+    KeptChats,
     SettingsOverrides,
     StoredTalk,
     Talk,
     TalkInMemory,
-    last_chat,
     require,
 )
 from hierchat.config import database_file
@@ -299,10 +299,10 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
         store = stack.enter_context(Store.open(database_file(flags.db)))
         if store.notice:
             print(store.notice, file=sys.stderr)
-        user = store.users.ensure(LOCAL_USER)
-        number = last_chat(store, user) if flags.go_on else None
+        kept = KeptChats(store, store.users.ensure(LOCAL_USER))
+        number = kept.last() if flags.go_on else None
         if server:
-            yield CopiedTalk(server, changes, server.complete, store, user, number)
+            yield CopiedTalk(server, changes, server.complete, kept, number)
             return
         slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
         name = flags.model or slot.names[0]
@@ -311,10 +311,10 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
         model = OwnModel(service, slot)
         model.choose(name)
         if flags.no_history:
-            answer = partial(model.complete, user)
-            yield TalkInMemory(model, changes, answer, service.chats.settings(user, None))
+            answer = partial(model.complete, kept.user)
+            yield TalkInMemory(model, changes, answer, service.chats.settings(kept.user, None))
         else:
-            yield StoredTalk(model, changes, service, store, user, number)
+            yield StoredTalk(model, changes, service, kept, number)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:

@@ -83,10 +83,17 @@ class SettingsOverrides:
 class Talk(ABC):
     """Leads one chat after the other."""
 
-    def __init__(self, model: Model, changes: SettingsOverrides, number: int | None = None) -> None:
-        """`number`: of the chat in the store that goes on."""
+    def __init__(
+        self,
+        model: Model,
+        changes: SettingsOverrides,
+        kept: KeptChats | None = None,
+        number: int | None = None,
+    ) -> None:
+        """`kept`: the user's chats, where this one is stored; `number`: of the chat there that goes on."""
         self.model = model
         self.changes = changes
+        self.kept = kept
         self.number = number
 
     @property
@@ -104,8 +111,10 @@ class Talk(ABC):
             self.new()
             raise CommandError(DELETED) from error
 
-    def take_back(self) -> None:  # noqa: B027
+    def take_back(self) -> None:
         """Take the stored question back, unless the reply has begun: then this changes nothing."""
+        if self.kept and self.kept.let_go():
+            self.number = None
 
     @abstractmethod
     def new(self) -> None:
@@ -113,7 +122,7 @@ class Talk(ABC):
 
     def earlier(self, most: int) -> list[str]:
         """Return the questions of earlier chats: so many at most, the oldest first."""
-        return []
+        return self.kept.earlier(most) if self.kept else []
 
     @abstractmethod
     def chat(self) -> Chat | None:
@@ -136,9 +145,14 @@ class TalkInMemory(Talk):
     """A chat that is not stored: its messages are given to the model anew each time."""
 
     def __init__(
-        self, model: Model, changes: SettingsOverrides, complete: Complete, own_settings: ChatSettings
+        self,
+        model: Model,
+        changes: SettingsOverrides,
+        complete: Complete,
+        own_settings: ChatSettings,
+        kept: KeptChats | None = None,
     ) -> None:
-        super().__init__(model, changes)
+        super().__init__(model, changes, kept)
         self._complete = complete
         self._usual = own_settings
         self._chat = _empty()
@@ -196,150 +210,136 @@ _CHATS = 20
 """In so many of the last chats the earlier messages are looked for."""
 
 
-class WaitingQuestion:
-    """Keeps the question that waits in the store: a crash leaves it in its chat, without a reply."""
+class KeptChats:
+    """A user's chats in the store, and the question of this program that waits there: a crash leaves it in its chat,
+    without a reply."""
 
     def __init__(self, store: Store, user: int) -> None:
-        self._store = store
-        self._user = user
+        self.store = store
+        self.user = user
         self._began: int | None = None
-        self.id: int | None = None
+        self.held: int | None = None
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
         """Store a question, and return the chat's number, where that is None of a new one. Raises NotFound."""
         if number is None:
-            number = self._began = self._store.chats.create(self._user)
-        path = self._store.messages.path(self._user, number)
-        below = path[-1].id if path else None
-        message = NewMessage(below, text, files=files)
-        self.id = self._store.messages.enqueue(self._user, number, message, at_end=True)
+            number = self._began = self.store.chats.create(self.user)
+        message = NewMessage(self.end_of(number), text, files=files)
+        self.held = self.store.messages.enqueue(self.user, number, message, at_end=True)
         return number
 
     def let_go(self) -> bool:
         """Remove the question, and tell whether a new chat went with it, since nothing was asked there."""
-        held, began, self.id, self._began = self.id, self._began, None, None
+        held, began, self.held, self._began = self.held, self._began, None, None
         if held is not None:
-            self._store.messages.dequeue(held)
-        return began is not None and self._store.chats.discard(self._user, began)
+            self.store.messages.dequeue(held)
+        return began is not None and self.store.chats.discard(self.user, began)
+
+    def end_of(self, number: int) -> int | None:
+        """Return the last message of a chat; None where it has none. Raises NotFound."""
+        path = self.store.messages.path(self.user, number, most=1)
+        return path[-1].id if path else None
+
+    def last(self) -> int:
+        """Return the chat with the last message. Raises CommandError where there is none."""
+        chats = self.store.chats.find(self.user, limit=-1)
+        for chat in sorted(chats, key=lambda chat: chat.updated_at, reverse=True):
+            if self.end_of(chat.id) is not None:  # a page may have just opened one
+                return chat.id
+        raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
+
+    def earlier(self, most: int) -> list[str]:
+        """Return the questions of the user's last chats: so many at most, the oldest first."""
+        asked = [
+            message
+            for chat in self.store.chats.find(self.user, limit=_CHATS)
+            for message in self.store.messages.path(self.user, chat.id)
+            if message.role == "user" and message.text.strip()
+        ]
+        asked.sort(key=lambda message: message.created_at)
+        return [message.text for message in asked[-most:]]
 
 
 class StoredTalk(Talk):
     """A chat that the service answers and stores, as it does for the page."""
+
+    kept: KeptChats
 
     def __init__(
         self,
         model: Model,
         changes: SettingsOverrides,
         service: ChatService,
-        store: Store,
-        user: int,
-        number: int | None = None,
+        kept: KeptChats,
+        number: int | None,
     ) -> None:
-        super().__init__(model, changes, number)
+        super().__init__(model, changes, kept, number)
         self._service = service
-        self._store = store
-        self._user = user
-        self._held = WaitingQuestion(store, user)
         self._reply: int | None = None
 
     def _own_settings(self) -> ChatSettings:
-        return self._service.chats.settings(self._user, self.number)
+        return self._service.chats.settings(self.kept.user, self.number)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        settings = self.settings
-        number = self.number = self._held.hold(text, files, self.number)
-        self._service.chats.keep_settings(self._user, number, settings)
-        path = self._store.messages.path(self._user, number, most=1)
-        below = path[-1].id if path else None
-        question = Question(number, below, text, files, self._held.id)
+        settings, user = self.settings, self.kept.user
+        number = self.number = self.kept.hold(text, files, self.number)
+        self._service.chats.keep_settings(user, number, settings)
+        question = Question(number, self.kept.end_of(number), text, files, self.kept.held)
         sampling = reply_settings(settings.sampling)
-        with closing(self._service.send(self._user, question, sampling, stop)) as frames:
+        with closing(self._service.send(user, question, sampling, stop)) as frames:
             for frame in frames:
                 self._reply = frame.message_id
                 yield frame
-
-    def earlier(self, most: int) -> list[str]:
-        return earlier(self._store, self._user, most)
-
-    def take_back(self) -> None:
-        if self._held.let_go():
-            self.number = None
 
     def new(self) -> None:
         self.number = self._reply = None
 
     def chat(self) -> Chat | None:
-        return None if self.number is None else self._store.transfer.export_chat(self._user, self.number)
+        kept = self.kept
+        return None if self.number is None else kept.store.transfer.export_chat(kept.user, self.number)
 
     def runs(self) -> list[SourceRun]:
-        return [] if self._reply is None else self._service.runs(self._user, self._reply)
+        return [] if self._reply is None else self._service.runs(self.kept.user, self._reply)
 
 
 class CopiedTalk(TalkInMemory):
     """A chat that another program answers, stored here as well: it drafts here, too, from the next reply on."""
+
+    kept: KeptChats
 
     def __init__(
         self,
         model: Model,
         changes: SettingsOverrides,
         complete: Complete,
-        store: Store,
-        user: int,
-        number: int | None = None,
+        kept: KeptChats,
+        number: int | None,
     ) -> None:
-        super().__init__(model, changes, complete, ChatSettings("", {}))
-        self._store = store
-        self._user = user
-        self._held = WaitingQuestion(store, user)
+        super().__init__(model, changes, complete, ChatSettings("", {}), kept)
         if number is not None:
-            self.number, self._chat = number, store.transfer.export_chat(user, number)
+            self.number, self._chat = number, kept.store.transfer.export_chat(kept.user, number)
 
     def _own_settings(self) -> ChatSettings:
         """Return what the chat sets; of a new one, what the default preset does. The rest is left to the server."""
+        store, user = self.kept.store, self.kept.user
         if self.number is not None:
-            return self._store.chats.settings(self._user, self.number) or self._usual
-        default = (preset.settings for preset in self._store.presets.all(self._user) if preset.is_default)
+            return store.chats.settings(user, self.number) or self._usual
+        default = (preset.settings for preset in store.presets.all(user) if preset.is_default)
         return next(default, self._usual)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        self._held.hold(text, files, self.number)
+        self.kept.hold(text, files, self.number)
         yield from super()._ask(text, files, stop)
 
     def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
         """Add the question and its reply, and store the chat. Raises NotFound where it was deleted."""
         super()._add(question, last, settings)
+        store, user = self.kept.store, self.kept.user
         if self.number is not None:
-            self._store.chats.get(self._user, self.number)
-        self._store.transfer.import_chat(self._user, self._chat)
-        self.number = self._store.transfer.id_of(self._user, self._chat.source)
+            store.chats.get(user, self.number)
+        store.transfer.import_chat(user, self._chat)
+        self.number = store.transfer.id_of(user, self._chat.source)
         if settings != self._own_settings():
             sampling = own_sampling(GenerationSettings()) | dict(settings.sampling)
-            self._store.chats.set_settings(self._user, self.number, replace(settings, sampling=sampling))
-        self._held.let_go()
-
-    def earlier(self, most: int) -> list[str]:
-        return earlier(self._store, self._user, most)
-
-    def take_back(self) -> None:
-        self._held.let_go()
-
-
-def last_chat(store: Store, user: int) -> int:
-    """Return the chat with the last message. Raises CommandError where there is none."""
-    chats = sorted(store.chats.find(user, limit=-1), key=lambda chat: chat.updated_at, reverse=True)
-    for chat in chats:
-        if store.messages.path(user, chat.id, most=1):  # a page may have just opened one
-            return chat.id
-    raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
-
-
-def earlier(store: Store, user: int, most: int) -> list[str]:
-    """Return the questions of the user's last chats: so many at most, the oldest first."""
-    asked = [
-        message
-        for chat in store.chats.find(user, limit=_CHATS)
-        for message in store.messages.path(user, chat.id)
-        if message.role == "user" and message.text.strip()
-    ]
-    asked.sort(key=lambda message: message.created_at)
-    return [message.text for message in asked[-most:]]
+            store.chats.set_settings(user, self.number, replace(settings, sampling=sampling))
+        self.kept.let_go()

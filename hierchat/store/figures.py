@@ -89,14 +89,8 @@ Row = dict[str, Any]
 LAST = 20
 """Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
 _REPLIES_OF_MODEL = f"""
-    SELECT model, length(ids) / {TOKEN.itemsize} AS tokens, seconds
-    FROM turns
-    JOIN token_log USING (message_id)
-    JOIN messages ON messages.id = message_id
-    JOIN conversations ON conversations.id = conversation_id
-    WHERE user_id = ? AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} AND hidden_by IS NULL
-        AND copy_of IS NULL
-    ORDER BY message_id DESC LIMIT 2000
+    SELECT model, length(ids) / {TOKEN.itemsize} AS tokens, seconds {FINISHED}
+        AND seconds > 0 AND length(ids) >= {16 * TOKEN.itemsize} ORDER BY message_id DESC LIMIT 2000
 """
 
 

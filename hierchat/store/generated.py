@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hierchat.store.connection import Repository
-from hierchat.store.replies import TOKEN
+from hierchat.store.replies import FINISHED, TOKEN
 
 LONGEST = 400
 """Characters of a question from which others are made."""
@@ -41,13 +41,8 @@ _DRAFTED = f"""
         ifnull(sum(tokens), 0), ifnull(sum(forwards), 0),
         ifnull(sum((SELECT sum(length) FROM spans WHERE spans.message_id = each.message_id AND slot = '{SELF}')), 0)
     FROM (
-        SELECT turns.message_id, length(ids) / {TOKEN.itemsize} AS tokens, forwards
-        FROM conversations
-        JOIN messages ON messages.conversation_id = conversations.id
-        JOIN turns ON turns.message_id = messages.id
-        JOIN token_log ON token_log.message_id = messages.id
-        WHERE user_id = ? AND hidden_by IS NULL AND copy_of IS NULL AND drafted AND forwards > 0
-            AND model_key = ifnull(?, model_key)
+        SELECT message_id, length(ids) / {TOKEN.itemsize} AS tokens, forwards {FINISHED}
+            AND drafted AND forwards > 0 AND model_key = ifnull(?, model_key)
             AND messages.created_at >= (SELECT min(created_at) FROM self_texts WHERE self_texts.user_id = ?)
     ) AS each
 """

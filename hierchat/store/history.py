@@ -112,29 +112,31 @@ TextKind = Literal["written", "asked", "self"]
 """What models wrote, imported replies among it; what the user wrote, edited replies among it; what a model wrote for
 itself. Texts of the last kind are named by numbers of their own, all others by their message."""
 
-_LOGGED = """
+_TEXTS = """
+    SELECT message_id, ids
     FROM turns
     JOIN token_log USING (message_id)
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE :kind = 'written' AND model_key = :model AND message_id > :message
         AND user_id = :user AND state <> 'writing' AND length(ids) > 0 AND hidden_by IS NULL AND copy_of IS NULL
-"""
-_TOKENISED = """
+    UNION ALL
+    SELECT message_id, ids
     FROM message_tokens
     JOIN messages ON messages.id = message_id
     JOIN conversations ON conversations.id = conversation_id
     WHERE message_tokens.id > :tokenised AND model_key = :model AND user_id = :user
         AND iif(role = 'user' OR edited, 'asked', 'written') = :kind
         AND length(ids) > 0 AND hidden_by IS NULL
-"""
-_SELF = """
+    UNION ALL
+    SELECT self_texts.id, ids
     FROM self_texts
     LEFT JOIN messages ON messages.id = origin_id
     LEFT JOIN conversations ON conversations.id = conversation_id
     WHERE :kind = 'self' AND self_texts.id > :message AND model_key = :model AND self_texts.user_id = :user
         AND done AND length(ids) > 0 AND hidden_by IS NULL
 """
+"""Name and tokens of all texts of a kind since a mark."""
 _WITHOUT_TOKENS = """
     SELECT messages.id, text
     FROM messages
@@ -166,11 +168,7 @@ class History(Repository):
         """Return name and tokens (dtype TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
         with self._connection.read() as db:
-            texts = db.execute(
-                f"SELECT message_id, ids {_LOGGED} UNION ALL SELECT message_id, ids {_TOKENISED}"
-                f" UNION ALL SELECT self_texts.id, ids {_SELF}",
-                values,
-            ).fetchall()
+            texts = db.execute(_TEXTS, values).fetchall()
             (message,) = db.execute(
                 "SELECT ifnull(max(id), 0) FROM self_texts"
                 if kind == "self"
@@ -185,25 +183,20 @@ class History(Repository):
         """Return the names of all texts of a kind."""
         values = _values(user_id, model_key, kind, Mark())
         with self._connection.read() as db:
-            rows = db.execute(
-                f"SELECT message_id {_LOGGED} UNION ALL SELECT message_id {_TOKENISED}"
-                f" UNION ALL SELECT self_texts.id {_SELF}",
-                values,
-            )
-            return {id for (id,) in rows}
+            return {id for (id,) in db.execute(f"SELECT message_id FROM ({_TEXTS})", values)}
 
     def count_tokens(self, user_id: int, model_key: str) -> int:
         """Count the tokens of all texts that can draft for this model."""
-        parts = []
         kinds: tuple[TextKind, TextKind] = ("written", "asked")
         with self._connection.read() as db:
-            for kind in kinds:
-                values = _values(user_id, model_key, kind, Mark())
-                for texts in (_LOGGED, _TOKENISED):
-                    parts.append(
-                        db.execute(f"SELECT ifnull(sum(length(ids)), 0) {texts}", values).fetchone()[0]
-                    )
-        return sum(parts) // TOKEN.itemsize
+            sizes = [
+                db.execute(
+                    f"SELECT ifnull(sum(length(ids)), 0) FROM ({_TEXTS})",
+                    _values(user_id, model_key, kind, Mark()),
+                ).fetchone()[0]
+                for kind in kinds
+            ]
+        return sum(sizes) // TOKEN.itemsize
 
     def without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int

@@ -16,7 +16,7 @@ from hierchat.chat.service import ChatService
 from hierchat.cli import answering
 from hierchat.cli.answering import OwnModel
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import SettingsOverrides, StoredTalk, Talk, TalkInMemory
+from hierchat.cli.talk import KeptChats, SettingsOverrides, StoredTalk, Talk, TalkInMemory
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import LOCAL_USER, Store
@@ -45,7 +45,7 @@ def model(service: ChatService) -> OwnModel:
 
 @pytest.fixture
 def talk(service: ChatService, store: Store, model: OwnModel, user: int) -> StoredTalk:
-    return short(StoredTalk(model, SettingsOverrides(), service, store, user))
+    return short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), None))
 
 
 def short(talk: StoredTalk) -> StoredTalk:
@@ -76,7 +76,7 @@ def test_the_last_chat_goes_on(
 ) -> None:
     talk.changes.system_prompt = "Be brief."
     ask(talk, "hello")
-    after = short(StoredTalk(model, SettingsOverrides(), service, store, user, talk.number))
+    after = short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), talk.number))
     assert after.settings.system_prompt == "Be brief."
     ask(after, "more")
     chat = after.chat()

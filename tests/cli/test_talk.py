@@ -11,7 +11,7 @@ import pytest
 
 from hierchat.chat.frames import Frame
 from hierchat.cli.options import CommandError
-from hierchat.cli.talk import CopiedTalk, SettingsOverrides, TalkInMemory, earlier, last_chat
+from hierchat.cli.talk import CopiedTalk, KeptChats, SettingsOverrides, TalkInMemory
 from hierchat.runtime.prompt import PromptMessage
 from hierchat.store import Attachment, ChatSettings, NewMessage, Store
 
@@ -57,7 +57,7 @@ def passing(echo: Echo) -> TalkInMemory:
 
 
 def kept(echo: Echo, store: Store, user: int, number: int | None = None) -> TalkInMemory:
-    return CopiedTalk(echo, SettingsOverrides(), echo.complete, store, user, number)
+    return CopiedTalk(echo, SettingsOverrides(), echo.complete, KeptChats(store, user), number)
 
 
 def ask(talk: TalkInMemory, text: str, files: Sequence[Attachment] = ()) -> str:
@@ -111,8 +111,8 @@ def test_chats_stand_in_the_store_and_draft(echo: Echo, store: Store, user: int)
     talk.new()
     ask(talk, "three")
     assert talk.number != first
-    assert earlier(store, user, 2) == ["two", "three"]
-    assert last_chat(store, user) == talk.number
+    assert talk.earlier(2) == ["two", "three"]
+    assert KeptChats(store, user).last() == talk.number
 
 
 def test_nothing_is_set_in_a_chat_for_which_nothing_was_set(echo: Echo, store: Store, user: int) -> None:
