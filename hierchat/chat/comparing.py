@@ -242,8 +242,6 @@ def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> Comp
 
 
 # What a comparison found, in plain words and in precise ones.
-
-
 def verdict(
     replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:

@@ -16,8 +16,6 @@ from hierchat.language import _, later
 from hierchat.runtime.drafters import ALL, Databases, Drafting
 
 # One side of a comparison: which model, what drafts for it, and how it is sampled.
-
-
 FROM = {
     "none": later("nothing"),
     "chat": later("this chat"),
@@ -123,7 +121,6 @@ def names(pair: Pair) -> dict[Arm, str]:
 
 
 # The result: what both sides wrote, and what that shows.
-
 ARMS: tuple[Arm, Arm] = ("first", "second")
 _FIGURES = (
     "tokens", "seconds", "first_token_seconds", "tokens_per_second", "tokens_per_forward", "acceptance_rate",

@@ -29,10 +29,9 @@ from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.store import DraftsFrom
 from hierchat.store.history import LearnedValues
 
+
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
 # The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
-
-
 class NoModel(Exception):
     """No model can answer. The message is for the page."""
 

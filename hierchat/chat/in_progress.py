@@ -20,10 +20,9 @@ from hierchat.chat.frames import Frame
 from hierchat.language import here
 from hierchat.store import Attachment, NewMessage, NotFound, Store, StoreError, title_of
 
+
 # Counts what changes in each user's chats, so that a page learns from one number whether it shows the
 # present.
-
-
 class ChangeEvents:
     """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
     conversation the number of the last one is known."""
@@ -399,8 +398,6 @@ class InProgress:
 # Runs a reply in a thread of its own, ahead of its reader. So decoding does not wait for the page, and all
 # of a reply's forwards come from one thread. torch keeps a team of helper threads for each thread that
 # calls it, and two teams would share the same cores.
-
-
 T = TypeVar("T")
 _running: dict[threading.Thread, threading.Event] = {}
 """The threads that write replies, and what stops each."""

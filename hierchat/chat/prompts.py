@@ -160,8 +160,6 @@ def _yaml(file: Path) -> Any:
 
 
 # What is asked: questions like the user's own, made from these here, and prompts that come with hierchat.
-
-
 OWN = "own"
 """The kind of conversations that were made from a user's questions."""
 VARIATIONS = (

@@ -180,8 +180,6 @@ def reply_text(served: ServedModel, tokens: Sequence[int], *, opened: bool = Fal
 
 
 # Has engines elsewhere forget what users delete here.
-
-
 LOOK_SECONDS = 1.0
 """Between two looks for what was deleted."""
 

@@ -49,7 +49,6 @@ from hierchat.texts.attachments import with_files
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
 
-
 TEXTS_KEPT = 64
 """Replies of a server whose tokens' texts are held, so that a page can be drawn anew."""
 

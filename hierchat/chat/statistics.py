@@ -323,8 +323,6 @@ def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]
 
 
 # What there is to know of the loaded model and of the texts that draft, beside what the store has.
-
-
 CONTEXT = 1_000
 """Tokens behind which costs are told: not those that the engine holds now, which may be another user's."""
 
@@ -365,8 +363,6 @@ def index_memory(user_id: int, served: ServedModel | None, histories: Histories)
 
 
 # What the page shows of a hierarchy: the levels that draft now, and why the others do not.
-
-
 @dataclass(frozen=True, slots=True)
 class LevelView:
     """A level of the plan. `length`: tokens of a draft that it writes; None for the target."""

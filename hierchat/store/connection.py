@@ -21,8 +21,6 @@ from sqlite_utils import Database
 from hierchat.store.migrations import is_foreign, is_newer, migrations
 
 # What can go wrong with the database, each with a sentence that says what to do.
-
-
 log = logging.getLogger(__name__)
 _WHY = {
     sqlite3.SQLITE_FULL: "the disk is full",
@@ -98,8 +96,6 @@ def translated(path: Path) -> Iterator[None]:
 
 
 # Which process writes a reply, and whether it still runs.
-
-
 def this_process() -> tuple[int, float]:
     """This process's id and the Unix time of its start: together they name it, for ids are used again."""
     return os.getpid(), psutil.Process().create_time()
@@ -416,8 +412,6 @@ def _check(path: Path, busy_seconds: float) -> None:
 
 
 # How a database is, found out without changing it and without reading a word of what it holds.
-
-
 TABLES = (
     "users", "conversations", "messages", "imports", "presets", "turns", "message_tokens", "suffix_runs", "self_texts",
     "learned", "latency", "comparisons", "accounts", "documents", "passages",
@@ -476,8 +470,6 @@ def examine(path: Path) -> Health:
 
 
 # A file that is written whole or not at all, and replaces no other.
-
-
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """An empty file beside `path`, which only its owner can read; it gets that name when the block has ended.
@@ -506,8 +498,6 @@ def _require_free(path: Path) -> None:
 
 
 # Text on its way into the database.
-
-
 TITLE_CHARACTERS = 60
 NUMBER = re.compile(r" \(\d+\)$")
 """Behind the title of a fork."""
@@ -550,8 +540,6 @@ def split_tags(query: str) -> tuple[str, list[str]]:
 
 
 # The one place that decides whether a user may see a conversation or a message.
-
-
 def require_user(db: Database, user_id: int) -> None:
     """Raises StoreError where the user was forgotten."""
     if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():

@@ -85,7 +85,6 @@ _EVER = 0.0
 
 Row = dict[str, Any]
 
-
 LAST = 20
 """Replies of a model that count: what it learned, and the machine, may have changed since earlier ones."""
 _REPLIES_OF_MODEL = f"""

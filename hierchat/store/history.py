@@ -18,8 +18,6 @@ from hierchat.store.connection import Repository, owned_message
 from hierchat.store.replies import TOKEN
 
 # Orders of suffixes as they are stored: which texts one covers, and what of it stays when some of them go.
-
-
 TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
 
 

@@ -37,8 +37,6 @@ from hierchat.store.records import (
 )
 
 # Runs of a reply's tokens that came from one source, and from one place of it.
-
-
 _ORIGIN = [field.name for field in fields(Origin)]
 SPANS = f"SELECT start, length, source, {', '.join(_ORIGIN)} FROM spans"
 """Rows for `span_of`."""

@@ -312,8 +312,6 @@ class Guests(Repository):
 
 
 # Keys of other programs, what each may use, and whether there is an endpoint at all.
-
-
 Access = Literal["off", "keys", "open"]
 """Who may ask the endpoint: nobody; who has a key; programs on this machine without one, too."""
 MARK = "hc-"
@@ -448,7 +446,6 @@ def _today() -> str:
 
 
 # Names of accounts
-
 _LETTERS = {
     "Cyrillic capitals": ("АВЕКМНОРСТУХІЈЅҮԌԚԜӀ", "ABEKMHOPCTYXlJSYGQWl"),
     "Cyrillic": ("аеорсухікјѕһԁԛԝүӏ", "aeopcyxikjshdqwyl"),
