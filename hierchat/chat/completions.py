@@ -224,6 +224,7 @@ class Completions:
             options.user_id,
             drafts_from,
             limit=None if prompt.dropped_turns or not served.prompts.knows_tokens else prompt.limit,
+            outgrown=prompt.dropped_turns > 0,
         )
 
     def _memory(self, served: ServedModel, options: ReplyOptions) -> Memory:

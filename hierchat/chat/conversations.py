@@ -14,7 +14,6 @@ from typing import Any
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
 from hierchat.store import (
-    Attachment,
     ChatSettings,
     Conversation,
     Message,
@@ -106,6 +105,9 @@ class Conversations:
         self._changes = changes
         self._in_progress = in_progress
         self._sampling_of = sampling_of
+        # Passed on as the store has them:
+        self.get, self.last_message = store.chats.get, store.messages.last
+        self.attachments, self.attachment = store.messages.attachments, store.messages.attachment
         self._deletions: dict[_Hidden, tuple[int, threading.Timer]] = {}
         """What can be brought back -> its user, and the timer that deletes it for good."""
         self._lock = threading.Lock()
@@ -140,10 +142,6 @@ class Conversations:
             sought,
         )
 
-    def get(self, user_id: int, conversation_id: int) -> Conversation:
-        """Return one chat. Raises NotFound."""
-        return self._store.chats.get(user_id, conversation_id)
-
     def has(self, user_id: int, conversation_id: int) -> bool:
         """Return whether this user has that chat."""
         try:
@@ -165,18 +163,6 @@ class Conversations:
         """Return the current branch of a chat up to a message, its last `most` messages, without system prompts."""
         path = self._store.messages.path(user_id, conversation_id, until, most)
         return [message for message in path if message.role != "system"]
-
-    def last_message(self, user_id: int, conversation_id: int) -> int | None:
-        """Return the id of the last message of a chat's current branch."""
-        return self._store.messages.last(user_id, conversation_id)
-
-    def attachments(self, user_id: int, message_id: int) -> Sequence[Attachment]:
-        """Return the files of a message with their texts."""
-        return self._store.messages.attachments(user_id, message_id)
-
-    def attachment(self, user_id: int, attachment_id: int) -> Attachment:
-        """Return one file with its text. Raises NotFound."""
-        return self._store.messages.attachment(user_id, attachment_id)
 
     def create(self, user_id: int, *, incognito: bool = False, project: int | None = None) -> int:
         """Begin a chat and return its id; an incognito one is in no project, and is erased by `end_incognito`."""
@@ -237,6 +223,11 @@ class Conversations:
     def edit_reply(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
         """Put the user's version of a reply beside it; the chat goes on from there."""
         self._store.messages.edit_reply(user_id, message_id, text)
+        self._changes.notify(user_id, conversation_id)
+
+    def set_summary(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
+        """Change what stands in the prompt in place of all up to a message; an empty text takes it back."""
+        self._store.messages.set_summary(user_id, message_id, text.strip())
         self._changes.notify(user_id, conversation_id)
 
     def fork(self, user_id: int, message_id: int) -> int:

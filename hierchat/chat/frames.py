@@ -108,3 +108,5 @@ class Frame:
     """Replies that come before, in phase "waiting"."""
     name: str = ""
     """What this side of a comparison is called."""
+    outgrown: bool = False
+    """Whether its chat nearly fills the context window, or does not fit it any more."""

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
+from hierchat.chat.compaction import Compaction, NotSummarised, summary_of, unsummarised
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
 from hierchat.chat.completions import Completions, ReplyOptions
@@ -41,7 +42,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Message, NewMessage, NotFound, SourceSpan, Store, Turn
+from hierchat.store import Attachment, Message, NewMessage, NotFound, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
 from hierchat.texts.attachments import with_files
@@ -76,6 +77,8 @@ class ChatService:
             slot, self._histories, self._learned, store.learned, store.users.is_owner
         )
         self.titles = TitleWriter(store, slot, self._said_in_chat)
+        self._compaction = Compaction(store, self.completions, self._said_in_chat)
+        self.summarise = self._compaction.frames
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
         self.idle = IdleGeneration(
@@ -137,6 +140,10 @@ class ChatService:
         self.store.chats.get(user_id, question.conversation_id)
         begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
         try:
+            if self.store.users.compacts(user_id) and self._outgrows(user_id, question, settings):
+                with suppress(NotSummarised):  # the oldest turns are left out, then
+                    for frame in self.summarise(user_id, question.conversation_id, stop, question.parent_id):
+                        yield replace(frame, phase="waiting")  # the question is not stored yet
             yield from self.completions.answer(begin, stop, question.waited)
         finally:
             self.titles.wake()
@@ -316,6 +323,18 @@ class ChatService:
                 prompt = served.prompts.whole(self._said_in_chat(served, user_id, path))
                 yield prompt.ids, self.store.replies.tokens(user_id, id)
 
+    def _outgrows(self, user_id: int, asked: Question, settings: GenerationSettings) -> bool:
+        """Return whether turns are left out for this question; False where that is not known before its turn."""
+        served = self.slot.model
+        if served is None or asked.parent_id is None:
+            return False
+        path = self.store.messages.path(user_id, asked.conversation_id, asked.parent_id)
+        question = PromptMessage("user", with_files(asked.text, asked.files))
+        said = [*self._said_in_chat(served, user_id, path), question]
+        with suppress(PromptError):
+            return bool(served.prompts.build(said, settings.max_new_tokens, served.end_ids).dropped_turns)
+        return False
+
     def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
         """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
@@ -412,9 +431,16 @@ class ChatService:
             if any(message.role == "assistant" for message in path)
             else {}
         )
-        for message in path:
+
+        def files(message: Message) -> list[Attachment]:
+            return self.store.messages.attachments(user_id, message.id) if message.attachments else []
+
+        if begin := unsummarised(path):
+            said += [PromptMessage("system", one.text) for one in path[:begin] if one.role == "system"]
+            sent = [file for one in path[:begin] for file in files(one) if file.number is None]
+            said.append(summary_of(path[:begin], sent))
+        for message in path[begin:]:
             tokens = written.get(message.id, [])
-            files = self.store.messages.attachments(user_id, message.id) if message.attachments else []
-            if (text := with_files(message.text, files)) or tokens:
+            if (text := with_files(message.text, files(message))) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))
         return said

@@ -45,6 +45,9 @@ _NOTES = {
     "interrupted": later("interrupted"),
     "writing": later("still being written"),
 }
+_SUMMARISE = later(
+    "The model writes a summary of the oldest turns, which it sees in their place. They stay in the chat."
+)
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
@@ -190,6 +193,20 @@ def _body(shown: ShownMessage, no_runs: str) -> str:
     return _text(drawn(message.text, seconds, message.id)) + no_runs if message.text else ""
 
 
+def _summary(message: Message) -> str:
+    """Draw what stands in the prompt in place of a message and all above it."""
+    edit = button("hc_edit_summary", _("Edit"), id=message.id, text=message.summary, title=_("Edit"))
+    undo = button(
+        "hc_undo_summary", _("Undo"), id=message.id, title=_("The model sees the turns themselves again")
+    )
+    said = f'<p class="hc-quiet">{_("In place of all above, the model sees this summary:")}</p>'
+    inside = (
+        f'{said}{_text(drawn(message.summary, None, message.id))}<div class="hc-actions">{edit}{undo}</div>'
+    )
+    name = _("Summary")
+    return f'<article class="hc-turn hc-summary" aria-label="{name}" data-message="{message.id}">{inside}</article>'
+
+
 def _rest(act: str, label: str) -> str:
     """The way to messages that are not drawn."""
     return f'<div class="hc-rest">{button(act, label)}</div>'
@@ -234,6 +251,7 @@ def thread(
             no_runs = _no_runs(shown.figures, present, here) if shown.runs is not None else ""
             result.append(_turn(_body(shown, no_runs) + _footer(shown, question, last, plain, named)))
             model = message.model or model
+        result.append(_summary(message) if message.summary else "")
     if not ends:
         result.append(_rest("hc_latest", _("Go to the latest messages")))
     return "".join(result)
@@ -277,7 +295,8 @@ def remark(reply: ReplyInProgress) -> str:
         return ""
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
-    return status.notice(state.notice) if state.notice else ""
+    summarise = button("hc_summarise", _("Summarise"), css="hc-strong", title=_(_SUMMARISE))
+    return status.notice(state.notice, summarise if state.outgrown else "") if state.notice else ""
 
 
 def tray(session: Session, queued: Sequence[ReplyInProgress]) -> str:

@@ -280,10 +280,12 @@ class ChatHandlers(HandlerGroup):
     """Handle the menu of a chat, its tags, and replies that the user edits."""
 
     def wire(self) -> None:
-        for name, handler in {
+        handlers: dict[str, Callable[..., Update]] = {
             "hc_delete": self.delete, "hc_show_archived": self.show_archived, "hc_restore": self.restore,
             "hc_fork": self.fork, "hc_titled": self.titled, "hc_edit_reply": self.edit_reply,
-        }.items():  # fmt: skip
+            "hc_edit_summary": self.edit_summary, "hc_undo_summary": partial(self.edit_summary, undo=True),
+        }  # fmt: skip
+        for name, handler in handlers.items():
             self._page.on(name, handler)
         chats = self._service.chats
         acts: dict[str, Callable[[PageEvent], None]] = {
@@ -355,6 +357,16 @@ class ChatHandlers(HandlerGroup):
         if self._views.now(session) is not None:
             raise Remark(_(_WRITING), notice=True)
         self._service.chats.edit_reply(session.user, session.conversation, event.id, event.text)
+        return self._views.everything(session)
+
+    def edit_summary(self, event: PageEvent, *, undo: bool = False) -> Update:
+        """Change a summary, or take it back: then the model sees the turns themselves again."""
+        session = event.session
+        if self._views.now(session) is not None:
+            raise Remark(_(_WRITING), notice=True)
+        self._service.chats.set_summary(
+            event.user, session.conversation, event.id, "" if undo else event.text
+        )
         return self._views.everything(session)
 
 

@@ -65,6 +65,7 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_edit", self.edit, [p.compare, *shown])
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
+        self._ask_on("hc_summarise", self.summarise, [])
         # Those that another page asked for are followed apart, so that they keep none from being asked.
         self._ask_on("hc_follow", self.follow, [], queue="follow")
 
@@ -162,6 +163,15 @@ class ReplyHandlers(HandlerGroup):
         yield from self._go_on(
             session, reply, lambda stop: self._service.resume(reply.user_id, cut.id, more, stop)
         )
+
+    def summarise(self, event: PageEvent) -> Iterator[Update]:
+        """Have the oldest turns of the open conversation summarised."""
+        session, chat = event.session, event.session.conversation
+        if chat is None:
+            raise Remark(_(_GONE))
+        reply = self._in_progress(session, chat, below=self._below(session))
+        session.context.pop(chat, None)  # how full it is then, the next reply tells
+        yield from self._go_on(session, reply, lambda stop: self._service.summarise(session.user, chat, stop))
 
     def follow(self, event: PageEvent) -> Iterator[Update]:
         """Follow the open chat's reply in progress, which another page asked for, or this one before a reload."""

@@ -112,9 +112,10 @@ def waiting(sentence: str) -> str:
     return f'<div class="hc-wait" role="status">{html.escape(sentence)}</div>'
 
 
-def notice(sentence: str) -> str:
-    """A remark as HTML."""
-    return f'<div class="hc-notice" role="status">{html.escape(error_words(sentence))}</div>'
+def notice(sentence: str, act: str = "") -> str:
+    """A remark as HTML. `act`: a button behind it, as HTML."""
+    words = html.escape(error_words(sentence))
+    return f'<div class="hc-notice" role="status">{words}{act and f" {act}"}</div>'
 
 
 def error(sentence: str) -> str:

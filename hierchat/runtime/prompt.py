@@ -42,6 +42,8 @@ class PromptMessage:
     tokens: tuple[int, ...] = ()
     calls: tuple[Mapping[str, Any], ...] = ()
     """Tools that a reply called, each with "name" and "arguments", as the template takes them."""
+    stays: bool = False
+    """Whether it stays where the oldest turns are left out, as system prompts in front of it do."""
 
 
 Tools = Sequence[Mapping[str, Any]]
@@ -101,14 +103,15 @@ class PromptBuilder:
         room: int,
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
+        spare: int = 0,
     ) -> Prompt:
         """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply. `room` is
         reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
-        the context, so that the prompts of many turns in a row begin alike and little of them is read anew. Raises
-        PromptError."""
-        limit = self._limit(room)
-        system = list(takewhile(lambda message: message.role == "system", messages))
-        turns = _turns(messages[len(system) :]) or [[]]
+        the context, so that the prompts of many turns in a row begin alike and little of them is read anew. `spare`:
+        tokens that stay free besides. Raises PromptError."""
+        limit = self._limit(room) - spare
+        system = list(takewhile(lambda message: message.role == "system" or message.stays, messages))
+        turns = turns_of(messages[len(system) :]) or [[]]
 
         @cache
         def render(dropped: int) -> list[int] | None:  # None: far too long
@@ -316,8 +319,9 @@ class PromptBuilder:
         return self.template.ids(chat, tools, add_generation_prompt=True, **arguments)
 
 
-def _turns(messages: Sequence[PromptMessage]) -> list[list[PromptMessage]]:
-    turns: list[list[PromptMessage]] = []
+def turns_of(messages: Iterable[Any]) -> list[list[Any]]:
+    """Group messages, of a prompt or a chat, into turns: each begins with one of the user."""
+    turns: list[list[Any]] = []
     for message in messages:
         if message.role == "user" or not turns:
             turns.append([])

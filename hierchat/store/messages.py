@@ -60,6 +60,9 @@ _HEADS = """
     WHERE conversation_id = ? ORDER BY attachments.id
 """
 _FILE = "name, size, text, number, passage_id"
+_SUMMARIES = """
+    SELECT message_id, summaries.text FROM summaries JOIN messages ON messages.id = message_id WHERE conversation_id = ?
+"""
 _NEWEST_LEAF = """
     WITH RECURSIVE below (id) AS (
         SELECT ?
@@ -176,6 +179,15 @@ class Messages(Repository):
             db.execute("UPDATE messages SET edited = 1 WHERE id = ?", [edited])
             return edited
 
+    def set_summary(self, user_id: int, message_id: int, text: str) -> None:
+        """Let a text stand in the prompt in place of a message and all above it; an empty one takes that back. Raises
+        NotFound."""
+        with self._connection.write() as db:
+            owned_message(db, user_id, message_id)
+            db.execute("DELETE FROM summaries WHERE message_id = ?", [message_id])
+            put_summary(db, message_id, text)
+        self._connection.fold()  # the text of before stands in the log until then
+
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
@@ -228,6 +240,7 @@ class Messages(Repository):
         for message_id, *head in db.execute(_HEADS, [conversation_id]).fetchall():
             attached[message_id] += (AttachmentHead(*head),)
         models = dict(db.execute(_MODELS, [json.dumps([row["id"] for row in rows])]).fetchall())
+        summaries = dict(db.execute(_SUMMARIES, [conversation_id]).fetchall())
         return [
             Message(
                 **{name: row[name] for name in _COLUMNS if name != "state"},
@@ -236,6 +249,7 @@ class Messages(Repository):
                 attachments=attached[row["id"]],
                 edited=bool(row["edited"]),
                 model=models.get(row["id"], ""),
+                summary=summaries.get(row["id"], ""),
             )
             for row in rows
         ]
@@ -297,6 +311,12 @@ def attachments_of(db: Database, message_id: int) -> list[Attachment]:
     """Return the files of a message, of any user."""
     rows = db.execute(f"SELECT {_FILE} FROM attachments WHERE message_id = ? ORDER BY id", [message_id])
     return [Attachment(*row) for row in rows.fetchall()]
+
+
+def put_summary(db: Database, message_id: int, text: str) -> None:
+    """Add a summary, unless it is empty, that ends with a message."""
+    if text:
+        db.execute("INSERT INTO summaries (message_id, text) VALUES (?, ?)", [message_id, storable(text)])
 
 
 def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:

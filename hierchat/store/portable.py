@@ -17,7 +17,7 @@ from hierchat.store.connection import (
     storable,
     title_of,
 )
-from hierchat.store.messages import attach, attachments_of
+from hierchat.store.messages import attach, attachments_of, put_summary
 from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.projects import import_project
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role
@@ -29,8 +29,10 @@ Outcome = Literal["new", "grown", "same"]
 """Of an import: it was not here; some of its messages were not; all of it was."""
 
 _MESSAGES = """
-    SELECT messages.*, imported_messages.source, written_by, model, model_key, settings, seed, drafted
+    SELECT messages.*, imported_messages.source, written_by, model, model_key, settings, seed, drafted,
+        ifnull(summaries.text, '') AS summary
     FROM messages
+    LEFT JOIN summaries ON summaries.message_id = messages.id
     LEFT JOIN imported_messages ON imported_messages.message_id = messages.id
     LEFT JOIN turns ON turns.message_id = messages.id
     WHERE conversation_id = ? ORDER BY messages.id
@@ -53,6 +55,8 @@ class ChatMessage:
     """The files that were sent with it."""
     edited: bool = False
     """Whether it is a reply as the user changed it."""
+    summary: str = ""
+    """What stands in the prompt in place of it and all above it, if anything does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class ChatTransfer(Repository):
                     written_by=_written_by(message),
                     attachments=files[message["id"]],
                     edited=bool(message["edited"]),
+                    summary=message["summary"],
                 )
                 for message in rows
             ],
@@ -195,6 +200,7 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
         ],
     )
     attach(db, message_id, message.attachments)
+    put_summary(db, message_id, message.summary)
     return message_id
 
 

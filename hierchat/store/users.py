@@ -153,6 +153,15 @@ class Users(Repository):
         """Let replies go on after the last page was closed, or stop them then."""
         self._choose(user_id, keep_writing=on)
 
+    def compacts(self, user_id: int) -> bool:
+        """Return whether the model summarises the oldest turns of this user's chats before they are left out."""
+        row = self._chosen(user_id, "compacts")
+        return bool(row and row[0])
+
+    def set_compacts(self, user_id: int, on: bool) -> None:
+        """Let the model summarise the oldest turns by itself, or no longer. Summaries that are there stay."""
+        self._choose(user_id, compacts=on)
+
     def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
         with self._connection.read() as db:
             row: tuple[Any, ...] | None = db.execute(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hierchat.chat.compaction import NotSummarised
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
 from hierchat.chat.conversations import Conversations
@@ -211,6 +212,11 @@ class FakeService:
             yield from self._written(message_id, stop, message.text + " ")
 
         yield from self._in_turn(stop, begin)
+
+    def summarise(self, user_id, conversation_id, stop) -> Iterator[Frame]:
+        self.store.chats.get(user_id, conversation_id)
+        raise NotSummarised("Nothing has to be summarised.")
+        yield
 
     def _in_turn(self, stop, begin) -> Iterator[Frame]:
         with ModelTurn(self.slot, stop) as turn:

@@ -46,6 +46,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
     with store.connection.write() as db:
         db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
     edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
+    store.messages.set_summary(user, reply, f"About a {word}")
     store.chats.rename(user, chat, f"Of a {word}")
     store.chats.set_tags(user, chat, [word])
     documents, passages = Documents(store.connection), [Passage(word, word, f"A {word} plays bars of wood.")]
@@ -91,6 +92,7 @@ def rows_of(store: Store, user: int) -> dict[str, list[Any]]:
     queries = {
         "users": "id = :user", "conversations": "user_id = :user", "messages": mine, "turns": said, "spans": said,
         "token_log": said, "message_tokens": said, "attachments": said, "imported_messages": said, "tags": mine,
+        "summaries": said,
         "waiting": mine, "comparisons": mine, "chat_settings": mine, "title_tries": mine, "imports": "user_id = :user",
         "presets": "user_id = :user", "projects": "user_id = :user", "learned": "user_id = :user",
         "suffix_runs": "user_id = :user", "self_texts": "user_id = :user", "documents": "user_id = :user",

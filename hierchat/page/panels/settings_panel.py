@@ -246,6 +246,12 @@ class SettingsPanel(Panel):
         self._titles = gr.Checkbox(
             True, label=_("The model names new chats, while nobody waits for it"), container=False
         )
+        self._compacts = gr.Checkbox(
+            False,
+            label=_("The model summarises the oldest turns of chats that outgrow the context"),
+            container=False,
+            elem_id="hc-compacts",
+        )
         for part in self._further:
             part.build()
         gr.HTML(f"<h2>{_('Your data')}</h2>")
@@ -259,16 +265,8 @@ class SettingsPanel(Panel):
             self._reset = gr.Button(_("Reset settings"), elem_id="hc-reset", **small)
         self._forget = gr.HTML("", elem_id="hc-forget")
         self._told = gr.HTML("", elem_id="hc-settings-told")
-        own = [
-            self._drafts,
-            self._notes,
-            self._proof,
-            self._keep,
-            self._titles,
-            self._places,
-            self._backup,
-            self._forget,
-        ]
+        own = [self._drafts, self._notes, self._proof, self._keep, self._titles, self._compacts]
+        own += [self._places, self._backup, self._forget]
         self.outputs = [*own, self._told, *(output for part in self._inside for output in part.outputs)]
 
     def wire(self, page: PageEvents) -> None:
@@ -291,6 +289,7 @@ class SettingsPanel(Panel):
             users.set_drafts_from(user, "all")
             users.set_model_titles(user, True)
             users.set_keeps_writing(user, True)
+            users.set_compacts(user, False)
             self._service.idle.choose(user, IdleSettings())
             if users.is_owner(user):
                 self._service.keys.set_access("off")
@@ -302,6 +301,7 @@ class SettingsPanel(Panel):
         page.on(self._drafts.input, partial(keep, users.set_drafts_from), [self._drafts], [told])
         page.on(self._titles.input, partial(keep, users.set_model_titles), [self._titles], [told])
         page.on(self._keep.input, partial(keep, users.set_keeps_writing), [self._keep], [told])
+        page.on(self._compacts.input, partial(keep, users.set_compacts), [self._compacts], [told])
         page.on(self._backup.click, backup, outputs=[told])
         page.on(self._unlearn.click, unlearn, outputs=[told])
         theirs = "() => { hcTheme('system'); hcLanguage(''); }"
@@ -325,6 +325,7 @@ class SettingsPanel(Panel):
             self._keep: users.keeps_writing(user),
             self._proof: status.model_proof(self._service.model_status),
             self._titles: users.model_titles(user),
+            self._compacts: users.compacts(user),
             self._places: _places(data.path) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",

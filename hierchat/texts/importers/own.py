@@ -135,6 +135,7 @@ def _message(message: ChatMessage) -> dict[str, Any]:
         "state": message.state,
     }
     made |= {"edited": True} if message.edited else {}
+    made |= {"summary": message.summary} if message.summary else {}
     if message.written_by:
         made["written_by"] = dict(message.written_by)
     if message.attachments:
@@ -160,6 +161,7 @@ def _node(message: dict[str, Any]) -> Node:
         written_by=_writer(record(message.get("written_by"))),
         attachments=[_file(record(file)) for file in array(message.get("attachments"))],
         edited=role == "assistant" and message.get("edited") is True,
+        summary=text(message.get("summary")),
     )
 
 

@@ -98,6 +98,7 @@ class Node:
     written_by: Mapping[str, Any] | None = None
     attachments: Sequence[Attachment] = ()
     edited: bool = False
+    summary: str = ""
 
 
 def node_of(
@@ -170,6 +171,7 @@ def _ordered(
                     node.written_by,
                     attachments=node.attachments,
                     edited=node.edited,
+                    summary=node.summary,
                 )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]

@@ -173,9 +173,10 @@ def test_markdown(store: Store, user: int, tmp_path: Path) -> None:
     assert blocks[-1] == "*Other versions are left out: 1 messages. The export as JSON has them.*\n"
 
 
-def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
+def test_tags_edited_replies_and_summaries_come_in_again(store: Store, user: int, tmp_path: Path) -> None:
     chat = chatted(store, user, "mine")
     store.chats.set_tags(user, chat, ["work", "Two words"])
+    store.messages.set_summary(user, store.messages.path(user, chat)[-1].id, "La la.")
     store.messages.edit_reply(user, store.messages.path(user, chat)[-1].id, "Lalala")
     file = written(store, user, tmp_path / "out.json")
     with Store.open(tmp_path / "other.db") as other:
@@ -183,8 +184,8 @@ def test_tags_and_edited_replies_come_in_again(store: Store, user: int, tmp_path
         imported(other, there, file)
         (came,) = everything(other, there)
         assert set(came.tags) == {"work", "Two words"}
-        assert [(message.text, message.edited) for message in came.messages[1:]] == [
-            ("La", False), ("Lala", False), ("Lalala", True),
+        assert [(message.text, message.edited, message.summary) for message in came.messages[1:]] == [
+            ("La", False, "La la."), ("Lala", False, ""), ("Lalala", True, ""),
         ]  # fmt: skip
         last = other.messages.path(there, other.chats.find(there)[0].id)[-1]
         assert (last.text, last.edited, last.model) == ("Lalala", True, "")

@@ -1,0 +1,116 @@
+"""Compaction of a chat that outgrows the context: the model writes a summary of its oldest turns, which stands in their
+place in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+
+from hierchat.chat.completions import Completions, ReplyOptions
+from hierchat.chat.frames import Frame
+from hierchat.chat.reply_stream import ReplyStream
+from hierchat.config import GenerationSettings, Reasoning
+from hierchat.language import _
+from hierchat.reasoning import split_reasoning
+from hierchat.runtime.prompt import Prompt, PromptMessage, turns_of
+from hierchat.runtime.served_model import ServedModel
+from hierchat.runtime.template import PromptError
+from hierchat.store import Attachment, Message, Store
+from hierchat.texts.attachments import with_files
+
+ASK = (
+    "Summarise the conversation so far, so that it can go on without its text: what was asked, found and decided, and "
+    "the names, numbers and code that are still needed. Write at most 300 words, in the language of the conversation. "
+    "Answer with the summary alone."
+)
+_SUMMARY = "Summary of the conversation so far:\n\n{text}"
+_MOST_TOKENS = 2048
+"""Of a summary, with what a model that cannot be kept from it thinks before."""
+Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
+
+
+class NotSummarised(Exception):
+    """No summary was written, and the chat is as it was. The message is for the page."""
+
+
+def summary_of(path: Sequence[Message], files: Sequence[Attachment]) -> PromptMessage:
+    """Return what stands in the prompt for a part of a chat that ends with a summary: that, and its files."""
+    return PromptMessage("user", with_files(_SUMMARY.format(text=path[-1].summary), files), stays=True)
+
+
+def unsummarised(path: Sequence[Message]) -> int:
+    """Return where the part of a path begins that no summary stands for."""
+    return next((at for at in range(len(path), 0, -1) if path[at - 1].summary), 0)
+
+
+class Compaction:
+    """Writes summaries. `said`: messages of a user as the prompt takes them."""
+
+    def __init__(self, store: Store, completions: Completions, said: Said) -> None:
+        self._store = store
+        self._completions = completions
+        self._said = said
+
+    def frames(
+        self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None = None
+    ) -> Generator[Frame, None, None]:
+        """Have the model summarise the turns, above `leaf` or the current one, that are left out next. Yields frames
+        without text. Raises NotSummarised, and as Completions.complete."""
+        path = self._store.messages.path(user_id, conversation_id, leaf)
+        until = 0
+
+        def begin(served: ServedModel) -> ReplyStream:
+            nonlocal until
+            off: Reasoning = "off" if "off" in served.prompts.thinking.choices else ""
+            most = min(_MOST_TOKENS, served.prompts.context_length // 4)
+            settings = GenerationSettings(max_new_tokens=most, end_loops=True, reasoning=off)
+            until, prompt = self._oldest(served, user_id, path, settings)
+            allowed = self._store.users.drafts_from(user_id, conversation_id)
+            options = ReplyOptions(user_id, settings, stop, drafts_from=allowed, learns=False)
+            return self._completions.reply_to(served, prompt, options)
+
+        last, doing = Frame("waiting"), Frame("reading", notice=_("The oldest turns are being summarised."))
+        with closing(self._completions.answer(begin, stop)) as written:
+            for last in written:
+                if last.phase in ("reading", "writing"):
+                    yield replace(doing, prompt_read=last.prompt_read, prompt_tokens=last.prompt_tokens)
+        text = split_reasoning(last.text).answer.strip()
+        if stop.is_set() or last.finish not in ("end", "stop") or not text:
+            why = (
+                last.notice if last.finish == "error" and last.notice else _("The summary was not finished.")
+            )
+            raise NotSummarised(_("{why} The chat is as it was.").format(why=why))
+        self._store.messages.set_summary(user_id, until, text)
+        yield Frame("done", finish="end")
+
+    def _oldest(
+        self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
+    ) -> tuple[int, Prompt]:
+        """Return the last message that is summarised, and the prompt that asks for that."""
+        turns = turns_of(message for message in path[unsummarised(path) :] if message.role != "system")
+        said, quarter = self._said(served, user_id, path), served.prompts.context_length // 4
+        count = len(turns) - 1  # where the last one alone leaves no quarter free
+        with suppress(PromptError):
+            count = served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
+        if count <= 0:
+            raise NotSummarised(_("Nothing has to be summarised: the chat fits the context window."))
+        while count:
+            until: int = turns[count - 1][-1].id
+            part = [message for message in path if message.id <= until]  # along a path ids only grow
+            asked = [*map(_answered, self._said(served, user_id, part)), PromptMessage("user", ASK)]
+            with suppress(PromptError):
+                prompt = served.prompts.build(
+                    asked, settings.max_new_tokens, served.end_ids, settings.reasoning
+                )
+                if not prompt.dropped_turns:
+                    return until, prompt
+            count //= 2
+        raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
+
+
+def _answered(message: PromptMessage) -> PromptMessage:
+    """Return a message; of a reply that begins with a thought, the answer alone."""
+    answer = split_reasoning(message.text).answer if message.role == "assistant" else message.text
+    return message if answer == message.text else replace(message, text=answer, tokens=())
