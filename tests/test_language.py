@@ -143,8 +143,8 @@ def test_a_sentence_inside_of_another_is_translated_and_what_nobody_wrote_stays(
         assert error_words("other tokens: the target has 5 tokens and the draft model 6") == (
             "andere Token: das Zielmodell hat 5 Token und das Entwurfsmodell 6"
         )
-        assert error_words("notes.pdf: a PDF of more than 20 MB; split it") == (
-            "notes.pdf: ein PDF mit mehr als 20 MB; aufteilen"
+        assert error_words("notes.pdf: a PDF file of more than 20 MB; split it") == (
+            "notes.pdf: eine PDF-Datei mit mehr als 20 MB; aufteilen"
         )
         assert error_words("This chat was deleted for good.") == "Dieser Chat wurde endgültig gelöscht."
         assert error_words("[Errno 5] a: b: c") == "[Errno 5] a: b: c"

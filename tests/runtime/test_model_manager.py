@@ -82,12 +82,15 @@ def test_fetched_loaded_ejected_and_removed(hub: FakeHub) -> None:
 
 def test_a_model_that_is_taken_comes_and_answers(hub: FakeHub) -> None:
     manager = manager_of(on_hub("tiny"))
-    for _ in range(2):
-        manager.take("tiny")
-        wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
-        assert row(manager, "tiny").loaded
-        manager.eject()  # and once more, now that it is here
-        wait(lambda: manager._slot.model is None and not manager.busy)
+    manager.take("tiny")
+    wait(lambda: manager._slot.status.phase == "ready" and not manager.busy)
+    assert row(manager, "tiny").loaded
+    asked = len(hub.asked)
+    manager.eject()
+    wait(lambda: manager._slot.status.phase == "none")
+    manager.take("tiny")  # it is here now
+    assert settle(manager._slot).status.phase == "ready"
+    assert len(hub.asked) == asked
 
 
 def _used() -> int:
