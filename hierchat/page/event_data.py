@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,16 +136,12 @@ def _text(value: Any) -> str:
     return str(value) if isinstance(value, int | float) else str(of_type(value, str))
 
 
-def _flag(value: Any) -> bool:
-    return bool(of_type(value, bool))
-
-
 def _words(value: Any) -> list[str]:
     return [str(of_type(one, str)) for one in of_type(value, list)]
 
 
 _FIELDS: dict[str, Callable[[Any], Any]] = {
-    "id": whole, "chat": whole, "size": whole, "step": whole, "on": _flag, "tags": _words, "tickets": _words,
-    "text": _text, "name": _text, "key": _text, "title": _text, "pasted": _text, "data": _text,
+    "id": whole, "chat": whole, "size": whole, "step": whole, "tags": _words, "tickets": _words, "text": _text,
+    "name": _text, "key": _text, "title": _text, "pasted": _text, "data": _text, "on": partial(of_type, kind=bool),
 }  # fmt: skip
 """All that scripts of the page send (assets/page)."""

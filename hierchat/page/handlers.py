@@ -150,7 +150,8 @@ class PageHandlers(HandlerGroup):
             if whole(hit) not in path:
                 chats.select_branch(user, wanted, whole(hit))
                 path = [message.id for message in chats.messages(user, wanted)]
-            session.draw_around(whole(hit), path)
+            if whole(hit) in path[:-DRAWN]:  # of a long chat the part that holds it is drawn
+                session.until = path[path.index(whole(hit)) + DRAWN // 2]
         return self._views.everything(session)
 
     def go(self, event: PageEvent) -> Update:

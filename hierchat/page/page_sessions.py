@@ -207,11 +207,6 @@ class Session:
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
 
-    def draw_around(self, message: int, path: Sequence[int]) -> None:
-        """Draw the part of a long conversation that holds this message. `path`: the ids of its messages."""
-        if message in path[:-DRAWN]:
-            self.until = path[path.index(message) + DRAWN // 2]
-
 
 class Sessions:
     """Sessions by Gradio's session hash."""

@@ -223,6 +223,7 @@ _MATCHES = (1, 2, 3, 5, 9, 17)
 """Where the groups of match lengths begin; the last has no end."""
 _FEW = 20
 """Fewer cases than these are no point of a chart."""
+_PLAN = later("Which smaller models draft for the loaded one, how far ahead, and why others do not.")
 _WIDTHS = (1, 2, 4, 8, 16, 24, 32)
 """Rows that are named."""
 
@@ -235,7 +236,7 @@ def machine_page(
         match_card(found.acceptance.by_match().tolist()),
         calibration_card(found.acceptance.calibration()),
         costs_card(costs),
-        plan_card(plan),
+        card(_("Draft models"), plan_picture(plan) or nothing(_(_PLAN), _("The loaded model has none."))),
         sizes_card(found.history, index),
     ]
     if found.generated.texts:
@@ -321,15 +322,6 @@ def costs_card(costs: ForwardCosts | None) -> str:
     about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
     drawn += note(about.format(model=html.escape(costs.model), context=costs.context))
     return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
-
-
-def plan_card(plan: PlanView | None) -> str:
-    """The arrangement of draft models."""
-    drawn = plan_picture(plan) or nothing(
-        _("Which smaller models draft for the loaded one, how far ahead, and why others do not."),
-        _("The loaded model has none."),
-    )  # fmt: skip
-    return card(_("Draft models"), drawn)
 
 
 def sizes_card(kept: HistorySize, index: IndexMemory) -> str:

@@ -74,7 +74,7 @@ class ModelsPanel(Panel):
         self._found = still("hc-hub-found")
         gr.HTML(models_view.adding(), elem_id="hc-models-add")
         self._added = gr.HTML("", elem_id="hc-models-added")
-        gr.HTML(models_view.adding_how(), elem_id="hc-models-how")
+        gr.HTML(f'<p class="hc-quiet">{_(models_view.HOW)}</p>', elem_id="hc-models-how")
         self.outputs = [self._said, self._list, self._found, self._added]
 
     def wire(self, page: PageEvents) -> None:
@@ -82,7 +82,12 @@ class ModelsPanel(Panel):
         on, p = page.on, page.parts
         on(p.timer.tick, self.poll)
         on(p.model.select, self.choose, [p.model, *p.settings.fields])
-        on("hc_sources_load", self.load_for_sources, p.settings.fields)
+        # The model that alone can show where a reply's words came from.
+        on(
+            "hc_sources_load",
+            lambda event, *values: self.choose(event, event.text, *values),
+            p.settings.fields,
+        )
         on("hc_models_sort", self.sort, outputs=self.outputs)
         for name, act in self._acts().items():
             # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
@@ -146,10 +151,6 @@ class ModelsPanel(Panel):
         if now.name != name or now.phase in ("none", "failed"):
             self._manager.load(name)
         return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
-
-    def load_for_sources(self, event: PageEvent, *values: Any) -> Update:
-        """Load the model that alone can show where a reply's words came from."""
-        return self.choose(event, event.text, *values)
 
     def poll(self, event: PageEvent) -> Update:
         """Draw how far the model is, the list while it is open, and marked replies once their model is there."""

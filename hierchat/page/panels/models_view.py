@@ -38,7 +38,7 @@ _STAGES = {
     "checking": later("Checking whether it runs here…"),
     "stopping": later("Stopping…"),
 }
-_HOW = later(
+HOW = later(
     "A name on the hub, the path of a folder with safetensors, or of a GGUF file. A GGUF file can be dropped here, "
     "too: it is copied into the models' folder. Nothing is downloaded yet."
 )
@@ -74,11 +74,6 @@ def adding() -> str:
         '<input type="file" id="hc-model-file" accept=".gguf" hidden></div>'
         '<div id="hc-model-copying" role="status"></div>'
     )
-
-
-def adding_how() -> str:
-    """Say what the form takes, below its answer."""
-    return f'<p class="hc-quiet">{_(_HOW)}</p>'
 
 
 def added(name: str, new: bool) -> str:

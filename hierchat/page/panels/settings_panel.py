@@ -69,12 +69,12 @@ class LoginsPart(PanelPart):
             return dict.fromkeys(self.outputs, "")
         owner = self._service.users.is_owner(session.user)
         return {
-            self._password: "" if is_guest(session.name) else to_password(session.name),
+            self._password: "" if is_guest(session.name) else _account(session.name),
             self._list: connected(self._log_ins.connected(), time.time()) if owner else "",
         }
 
 
-def to_password(name: str) -> str:
+def _account(name: str) -> str:
     """Draw the account and the link to its password."""
     logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
     link = f'<a href="password">{_("Change the password")}</a>'
