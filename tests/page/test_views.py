@@ -78,7 +78,7 @@ THEIRS = ", ".join((
     # What lower layers say, or said when it was stored.
     ".hc-fit", ".hc-draft-models li", ".hc-plan ul", "#hc-verdict", ".hc-verdict", ".hc-results .hc-quiet",
     ".hc-snippet", ".hc-error",
-    ".hc-against", ".hc-result .hc-facts", ".hc-difference h3", ".hc-both th", ".hc-chart li", ".hc-chart svg",
+    ".hc-against", ".hc-result .hc-facts", ".hc-difference h3", ".hc-both th", ".hc-measured li", ".hc-chart svg",
 ))  # fmt: skip
 """Texts of users and models, names, what Gradio says."""
 
