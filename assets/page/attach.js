@@ -88,7 +88,7 @@ const dragging = (is) => document.body.toggleAttribute('data-hc-drag', is);
 on('dragover', (event) => {
   if (!dragsFiles(event)) return;
   event.preventDefault();
-  dragging(!dialog.open && box().checkVisibility());
+  dragging(!dialog.open && box().checkVisibility() && !event.target.closest?.('.hc-texts-drop'));
 }, { capture: true });
 on('dragleave', (event) => { if (!event.relatedTarget) dragging(false); });
 on('drop', (event) => {

@@ -1,33 +1,37 @@
-// Texts of one's own, in the settings: a path is typed, files or a folder are chosen or dropped. Files go to the server one by
-// one; what it can do with them it tells before anything is added.
-const textsForm = () => find('.hc-texts-drop');
-const tellTexts = (sentence) => { if (textsForm()) textsForm().querySelector('.hc-texts-sending').textContent = sentence; };
+// Files and folders for drafts, in the settings, and for a chat's documents: a path is typed, or files are chosen or dropped.
+// They go to the server one by one. A form says in data-to which events it leads to.
+const textsForm = (to) => find(`.hc-texts-drop[data-to="${to}"]`);
+const tellTexts = (to, sentence) => { if (textsForm(to)) textsForm(to).querySelector('.hc-texts-sending').textContent = sentence; };
+const forAll = (to) => Boolean(textsForm(to)?.querySelector('input[type=checkbox]')?.checked);
 
-acts.hc_texts_path = () => {
-  trigger('hc_texts_look', { id: 0, text: find('#hc-texts-path').value });
-};
+function lookAtPath(node) {
+  const { to } = node.closest('.hc-texts-drop').dataset;
+  trigger(`${to}_look`, { id: 0, text: textsForm(to).querySelector('input[type=text]').value, on: forAll(to) });
+}
+acts.hc_texts_path = ({ button }) => lookAtPath(button);
 on('keydown', (event) => {
-  if (event.key === 'Enter' && event.target.matches('#hc-texts-path') && !event.isComposing) acts.hc_texts_path();
+  if (event.key === 'Enter' && event.target.matches('.hc-texts-drop input[type=text]') && !event.isComposing) lookAtPath(event.target);
 });
 
-async function sendTexts(name, files) {
+async function sendTexts(to, name, files) {
   if (sending || !files.length) return;
-  const most = Number(textsForm().dataset.most);
-  if (files.length > most) return void tellTexts(_('These are more than {most} files. Type the path of their folder instead: then they are read where they lie.', { most }));
+  const most = Number(textsForm(to).dataset.most);
+  if (files.length > most) return void tellTexts(to, _('These are more than {most} files. Type the path of their folder instead: then they are read where they lie.', { most }));
   const tickets = [];
   try {
-    for (const [number, file] of files.entries()) tickets.push(await upload(file, number, files, tellTexts));
-    tellTexts('');
-    trigger('hc_texts_files', { id: 0, text: name, tickets });
+    for (const [number, file] of files.entries()) tickets.push(await upload(file, number, files, (sentence) => tellTexts(to, sentence)));
+    tellTexts(to, '');
+    trigger(`${to}_files`, { id: 0, text: name, tickets, on: forAll(to) });
   } catch (error) {
-    tellTexts(error.message);
+    tellTexts(to, error.message);
   }
   sending = null;
 }
 
-acts.hc_texts_choose = () => {
+acts.hc_texts_choose = ({ button }) => {
+  const { to } = button.closest('.hc-texts-drop').dataset;
   const field = made('input', { type: 'file', multiple: true });
-  field.onchange = () => sendTexts(field.files[0]?.name || '', [...field.files]);
+  field.onchange = () => sendTexts(to, field.files[0]?.name || '', [...field.files]);
   field.click();
 };
 
@@ -47,26 +51,28 @@ async function filesIn(entry, known) {
   }
 }
 
-const overTexts = (event) => event.dataTransfer?.types.includes('Files') && event.target.closest?.('.hc-texts-drop');
+const overTexts = (event) => (event.dataTransfer?.types.includes('Files') && event.target.closest?.('.hc-texts-drop')) || null;
+const markTexts = (place) => document.querySelectorAll('.hc-texts-drop').forEach((one) => one.classList.toggle('hc-over', one === place));
 on('dragover', (event) => {
   const place = overTexts(event);
-  textsForm()?.classList.toggle('hc-over', Boolean(place));
+  markTexts(place);
   if (place) event.preventDefault();
 });
 on('drop', async (event) => {
   const place = overTexts(event);
-  textsForm()?.classList.remove('hc-over');
+  markTexts(null);
   if (!place) return;
   event.preventDefault();
+  const { to } = place.dataset;
   const known = place.dataset.known.split(' ');
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
   const loose = [...event.dataTransfer.files]; // gone once this handler has waited
   try {
     const found = entries.length ? (await Promise.all(entries.map((entry) => filesIn(entry, known)))).flat() : loose;
-    if (found.length) await sendTexts((entries[0] || loose[0]).name, found);
-    else tellTexts(_('There is no text in it that can be read.'));
+    if (found.length) await sendTexts(to, (entries[0] || loose[0]).name, found);
+    else tellTexts(to, _('There is no text in it that can be read.'));
   } catch {
-    tellTexts(_('It could not be read. Type its path instead.'));
+    tellTexts(to, _('It could not be read. Type its path instead.'));
   }
 });
 
@@ -81,3 +87,14 @@ for (const [place, wanted] of [['#hc-texts', '.hc-ask-remove [data-act=hc_texts_
     }, { childList: true, subtree: true });
   });
 }
+
+acts.hc_documents_remove = ({ id, text }) => {
+  const form = titled(_('Remove {name}?', { name: text }));
+  const row = made('div', {});
+  const cancel = made('button', { type: 'button', textContent: _('Cancel'), onclick: () => dialog.close() });
+  row.append(cancel, made('button', { type: 'submit', textContent: _('Remove'), className: 'hc-primary' }));
+  form.append(made('p', { textContent: _('Its passages go from the messages that quote them, too.') }), row);
+  form.onsubmit = () => trigger('hc_documents_removed', { id });
+  show(form);
+  cancel.focus();
+};

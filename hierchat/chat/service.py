@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
+from hierchat.chat.chat_documents import ChatDocuments
 from hierchat.chat.compaction import Compaction, NotSummarised, summary_of, unsummarised
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
@@ -45,7 +46,8 @@ from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Attachment, Message, NewMessage, NotFound, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
-from hierchat.texts.attachments import with_files
+from hierchat.texts.attachments import PASSAGES, with_files
+from hierchat.texts.passages import BUDGET
 
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
@@ -70,6 +72,7 @@ class ChatService:
         self.presets = Presets(store.connection, self.changes.notify_settings)
         self.projects = Projects(store.connection, self.changes.notify)
         self.data = UserData(store, self.changes)
+        self.documents = ChatDocuments(store.connection, self.changes.notify)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
         self._learned = Learned(store)
@@ -340,15 +343,38 @@ class ChatService:
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
         system = self._system_prompt(user_id, chat)
-        question = PromptMessage("user", with_files(asked.text, asked.files))
+        files = [*asked.files, *self._quotes(served, asked, path, system or "", options)]
+        question = PromptMessage("user", with_files(asked.text, files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
         reply = self.completions.reply(served, messages, replace(options, drafts_from=allowed))
         held = [] if asked.held is None else [asked.held]
-        stored = self.store.messages.add(
-            user_id, chat, NewMessage(parent, asked.text, files=asked.files), held
-        )
+        stored = self.store.messages.add(user_id, chat, NewMessage(parent, asked.text, files=files), held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
+
+    def _quotes(
+        self,
+        served: ServedModel,
+        asked: Question,
+        path: Sequence[Message],
+        system: str,
+        options: ReplyOptions,
+    ) -> list[Attachment]:
+        """Find passages of the chat's documents for a question: as many as leave room for it and the reply."""
+        prompts, settings = served.prompts, options.settings
+
+        def budget() -> int:
+            room = prompts.message_room(settings.max_new_tokens, system, served.end_ids, settings.reasoning)
+            beside = prompts.count([PASSAGES, with_files(asked.text, asked.files)], prompts.most_counted)
+            return min(self.passage_budget, room - beside)
+
+        return self.documents.quotes(options.user_id, asked, path, budget, lambda text: prompts.count([text]))
+
+    @property
+    def passage_budget(self) -> int:
+        """Return how many tokens the passages of a question may have."""
+        context = self.slot.model.prompts.context_length if self.slot.model else 4 * BUDGET
+        return min(BUDGET, context // 4)
 
     def _answer_again(
         self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None

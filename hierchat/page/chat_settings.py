@@ -18,6 +18,7 @@ from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
 from hierchat.page.buttons import button
 from hierchat.page.event_data import Foreign, whole
+from hierchat.page.panels.panel import still
 from hierchat.store import ChatSettings, Preset
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ class ChatSettingsComponents:
                 elem_classes=["hc-notes"],
             )
             self.notes = gr.Checkbox(True, label=_("Tell the model my notes in this chat"))
+            self.documents = still("hc-documents")
+            self.reading = gr.Timer(1.0, active=False)
+            """Asks how far documents are read."""
             self.thinks = gr.HTML("", elem_id="hc-thinks-offered")
             """Invisible: how much the model can be asked to think."""
             self.sampling = sampling_controls()

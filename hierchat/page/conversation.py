@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,14 +12,14 @@ from typing import TYPE_CHECKING
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
-from hierchat.language import _, later
+from hierchat.language import _, later, plural
 from hierchat.page import figures as figures_view
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
 from hierchat.page.markdown import in_pieces
 from hierchat.page.page_sessions import PASTED
-from hierchat.page.reply_text import GrowingReply, below_message, drawn, message_heading
+from hierchat.page.reply_text import GrowingReply, below_message, drawn, fold, message_heading
 from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import notice, undrafted
 from hierchat.reasoning import split_reasoning
@@ -40,6 +41,10 @@ _GONE = later(
 _CHANGED = later(
     "Where the words came from is not known: {model} was changed since, or a server computes it that does not tell."
 )
+_CITED = re.compile(
+    r"(?P<markup><(code|pre|a|math|button)\b.*?</\2>|<[^>]*>)|\[\d{1,6}(?:, ?\d{1,6})*\]", re.DOTALL
+)
+_DIGITS = re.compile(r"\d+")
 _NOTES = {
     "stopped": later("stopped"),
     "interrupted": later("interrupted"),
@@ -62,6 +67,8 @@ class ShownMessage:
     """Where its words came from; None where that is not to be shown."""
     files: Mapping[int, Attachment] = field(default_factory=dict)
     """Those whose text is shown, by id."""
+    budget: int = 0
+    """Tokens that passages of documents may have."""
 
 
 def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> str:
@@ -75,12 +82,14 @@ def user_message(text: str, actions: str = "", id: int = 0, files: str = "") -> 
 
 def files(heads: Iterable[Attachment | AttachmentHead], shown: Mapping[int, Attachment] | None = None) -> str:
     """Draw files that were sent; those in `shown`, by id, with their text. What is not stored yet cannot be shown."""
-    sent = "".join(_file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads)
+    sent = "".join(
+        _file(head, (shown or {}).get(getattr(head, "id", 0))) for head in heads if not head.number
+    )
     return sent and f'<div class="hc-sent">{sent}</div>'
 
 
 def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
-    label = f"{shown_name(head.name)} · {size(head.size)}"
+    label = f"[{head.number}] {head.name}" if head.number else f"{shown_name(head.name)} · {size(head.size)}"
     id = getattr(head, "id", 0)
     if not id:
         return f'<span class="hc-chip hc-chip-name">{html.escape(label)}</span>'
@@ -91,6 +100,40 @@ def _file(head: Attachment | AttachmentHead, shown: Attachment | None) -> str:
         return chip
     region = f'role="region" aria-label="{html.escape(_("Text of {name}").format(name=head.name))}"'
     return f'{chip}<pre class="hc-file" dir="auto" tabindex="0" {region}>{in_pieces(shown.text)}</pre>'
+
+
+def _passages(shown: ShownMessage) -> str:
+    """Draw the passages of documents that went with a question, folded."""
+    found = [head for head in shown.message.attachments if head.number]
+    if not found:
+        return ""
+    label = plural(
+        "{n} passage, {used:,} of {budget:,} tokens", "{n} passages, {used:,} of {budget:,} tokens",
+        len(found), used=sum(head.size for head in found), budget=shown.budget,
+    )  # fmt: skip
+    inside = "".join(_file(head, shown.files.get(head.id)) for head in found)
+    return fold(f'<div class="hc-sent">{inside}</div>', label, f"passages-{shown.message.id}")
+
+
+def _cited(reply: str, passages: Mapping[int, AttachmentHead], files: Mapping[int, Attachment]) -> str:
+    """Draw a reply's numbers of passages as buttons that open them, and below it those that it names."""
+    named: dict[int, AttachmentHead] = {}
+
+    def opener(found: re.Match[str]) -> str:
+        head = passages.get(int(found[0]))
+        if head is None:
+            return found[0]
+        named[head.id] = head
+        return button(
+            "hc_attachment", found[0], id=head.id, css="hc-cite", title=head.name, aria_label=head.name
+        )
+
+    def piece(found: re.Match[str]) -> str:
+        return found[0] if found["markup"] else _DIGITS.sub(opener, found[0])
+
+    drawn = _CITED.sub(piece, reply) if passages else reply
+    below = "".join(_file(head, files.get(head.id)) for _number, head in sorted(named.items()))
+    return drawn + (f'<div class="hc-sent hc-cited">{below}</div>' if below else "")
 
 
 def growing(text: str, words: GrowingReply, seconds: float | None = None, id: int | None = None) -> str:
@@ -129,7 +172,7 @@ def _user(shown: ShownMessage, unanswered: bool) -> str:
     again = button("hc_again", _("Answer"), id=message.id) if unanswered else ""
     edit = button("hc_edit", _("Edit"), id=message.id, title=_("Edit"))
     copy = button("hc_copy", _("Copy"), text=message.text, title=_("Copy"))
-    attached = files(message.attachments, shown.files)
+    attached = files(message.attachments, shown.files) + _passages(shown)
     return user_message(message.text, f"{_siblings(message)}{note}{again}{edit}{copy}", message.id, attached)
 
 
@@ -240,16 +283,21 @@ def thread(
     result = [_rest("hc_earlier", _("Show earlier messages"))] if earlier else []
     question: int | None = None
     model = ""
+    passages: dict[int, AttachmentHead] = {}
+    opened: dict[int, Attachment] = {}
     for place, shown in enumerate(path):
         message, last = shown.message, ends and place == len(path) - 1
         if message.role == "user":
             question = message.id
+            passages |= {head.number: head for head in message.attachments if head.number}
+            opened |= shown.files
             result.append(_user(shown, last and not replying))
         else:
             plain = undrafted(present) if message.model == present.name else ""
             named = message.model if message.model != model else ""
             no_runs = _no_runs(shown.figures, present, here) if shown.runs is not None else ""
-            result.append(_turn(_body(shown, no_runs) + _footer(shown, question, last, plain, named)))
+            body = _cited(_body(shown, no_runs), passages, opened)
+            result.append(_turn(body + _footer(shown, question, last, plain, named)))
             model = message.model or model
         result.append(_summary(message) if message.summary else "")
     if not ends:

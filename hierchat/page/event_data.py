@@ -17,6 +17,8 @@ from hierchat.language import _
 if TYPE_CHECKING:
     from hierchat.page.page_sessions import Session
 
+MOST_FILES = 1_000
+"""That are sent at once; a folder that holds more is read where it lies."""
 _LARGEST = 10**18
 """SQLite holds little more."""
 
@@ -79,6 +81,18 @@ class PageEvent:
                 paths.append(files.take(ticket, self.session.name))
                 done.callback(files.remove, paths[-1])
             yield paths
+
+    def folder_of_files(self) -> Path:
+        """Move the files that came in for this event into one folder, each under a name of its own; it is the caller's
+        to remove."""
+        folder = files.place("texts").parent
+        with self.files(MOST_FILES) as held:
+            for path in held:
+                names = (
+                    path.with_stem(f"{path.stem} ({n})") if n > 1 else path for n in range(1, MOST_FILES + 2)
+                )
+                path.rename(next(place for one in names if not (place := folder / one.name).exists()))
+        return folder
 
 
 def whole(value: Any) -> int:

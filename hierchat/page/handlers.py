@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from hierchat.access.files import TicketExpired, files
 from hierchat.language import _, later
 from hierchat.page import chat_settings, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, whole
-from hierchat.page.guard import SETTINGS, HandlerGroup, Remark
+from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
 from hierchat.page.page_sessions import (
     DRAWN,
     PAGE,
@@ -24,9 +26,11 @@ from hierchat.page.page_sessions import (
     end_incognito,
     forget_page,
     forget_stragglers,
+    open_conversation,
 )
 from hierchat.page.views import GONE, Update, cue
 from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
+from hierchat.texts.text_files import CorpusError, named_path
 
 GRACE_SECONDS = 5.0
 """A page that is loaded again is gone for a moment: so long, its replies are not stopped."""
@@ -474,3 +478,47 @@ class PresetHandlers(HandlerGroup):
         presets = self._service.presets.all(event.user)
         drawn = chat_settings.drawn(self._parts.settings, presets, settings, fields=fields, stored=bool(chat))
         return drawn | self._views.live(session)
+
+
+class DocumentHandlers(HandlerGroup):
+    """Handle the documents of the open chat: files and folders are added, one is removed."""
+
+    def wire(self) -> None:
+        documents, settings = self._service.documents, self._parts.settings
+        acts: dict[str, Callable[[PageEvent], object]] = {
+            "hc_documents_look": self.add_path,
+            "hc_documents_files": self.add_files,
+            "hc_documents_stop": lambda event: documents.readings[event.user].stop.set(),
+            "hc_documents_removed": lambda event: documents.delete(event.user, event.id),
+        }
+        for name, act in acts.items():
+            self._page.on(name, partial(self.answer, act))
+        drawn = [settings.documents, settings.reading]
+        self._page.on(
+            settings.reading.tick, lambda event: self._views.documents(event.session), outputs=drawn
+        )
+
+    def answer(self, act: Callable[[PageEvent], object], event: PageEvent) -> Update:
+        """Do it, and draw the chat anew with what there is to say."""
+        said = ""
+        try:
+            act(event)
+        except (CorpusError, OwnerOnly, TicketExpired) as error:
+            said = status.error(str(error))
+        return self._views.everything(event.session) | self._views.documents(event.session, said)
+
+    def add_path(self, event: PageEvent) -> None:
+        """Read a file or folder of this machine."""
+        require_owner(self._service, event.user)
+        self._read(event, [named_path(event.text)], ours=False)
+
+    def add_files(self, event: PageEvent) -> None:
+        """Read files that came in: those of a folder into one document, named after it."""
+        folder, named = event.folder_of_files(), files.place(event.text)
+        if not (folder / named.name).exists():  # they were dropped in a folder of that name
+            folder = folder.rename(named).parent
+        self._read(event, sorted(folder.iterdir()), ours=True)
+
+    def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool) -> None:
+        chat, shared = open_conversation(self._service, event.session), bool(event.data.get("on"))
+        self._service.documents.read(event.user, chat, paths, to_project=shared, ours=ours)

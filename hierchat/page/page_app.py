@@ -33,7 +33,7 @@ from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
 from hierchat.page.figures import css as source_css
 from hierchat.page.guard import Page, PageEvents
-from hierchat.page.handlers import ChatHandlers, PageHandlers, PresetHandlers
+from hierchat.page.handlers import ChatHandlers, DocumentHandlers, PageHandlers, PresetHandlers
 from hierchat.page.page_sessions import MOST_PAGES
 from hierchat.page.panels.comparisons_panel import ComparisonsPanel
 from hierchat.page.panels.insights_panel import InsightsPanel
@@ -65,7 +65,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
         parts = Components(service.models.names, place, log_ins is not None, panels)
         page = PageEvents(service, app, parts, panels)
         blocks.fresh = {parts.model._id: page.views.picker}
-        chats = (ChatHandlers, PresetHandlers, ProjectHandlers)
+        chats = (ChatHandlers, PresetHandlers, ProjectHandlers, DocumentHandlers)
         for group in (PageHandlers, ReplyHandlers, AttachingHandlers, *chats):
             group(page).wire()
         for panel in panels:

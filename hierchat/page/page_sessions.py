@@ -299,6 +299,15 @@ def begin_conversation(service: ChatService, session: Session) -> int:
     return session.incognito_chat
 
 
+def open_conversation(service: ChatService, session: Session) -> int:
+    """Return the conversation on the screen; a new one is stored from now on."""
+    with session.lock:
+        if session.conversation is None:
+            session.conversation = begin_conversation(service, session)
+            session.settings_of = session.conversation  # what the panel shows becomes its settings
+        return session.conversation
+
+
 def end_incognito(service: ChatService, session: Session) -> None:
     """End the incognito conversation that the page has left, if it has. Does not wait for it."""
     if session.incognito_chat is not None and session.incognito_chat != session.conversation:

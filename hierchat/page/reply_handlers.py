@@ -26,7 +26,7 @@ from hierchat.page import chat_settings, conversation, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, fields, of_type, parsed, whole
 from hierchat.page.guard import HandlerGroup, Remark
-from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, begin_conversation
+from hierchat.page.page_sessions import PAGE, PASTED, Attached, Session, open_conversation
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.reply_text import GrowingReply
 from hierchat.page.views import Update, deleted
@@ -132,7 +132,7 @@ class ReplyHandlers(HandlerGroup):
         if edited.role != "user":
             raise Remark(_(_GONE))
         session.unsent = ""
-        files = self._service.chats.attachments(event.user, edited.id)
+        files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
         reply = self._question(session, edited.parent_id, event.text, compare, files)
         yield from self._ask(session, reply, settings)
 
@@ -219,11 +219,7 @@ class ReplyHandlers(HandlerGroup):
         self, session: Session, below: int | None, text: str, compare: bool, files: Sequence[Any] = ()
     ) -> ReplyInProgress:
         """Make a question below a message. A new conversation is stored from now on; it goes if nothing is asked."""
-        with session.lock:
-            if session.conversation is None:
-                session.conversation = begin_conversation(self._service, session)
-                session.settings_of = session.conversation  # what the panel shows becomes its settings
-            conversation = session.conversation
+        conversation = open_conversation(self._service, session)
         return self._in_progress(session, conversation, text=text, files=files, below=below, compared=compare)
 
     def _ask(

@@ -11,7 +11,7 @@ import gradio as gr
 
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _
-from hierchat.page import chat_settings, conversation, sidebar, status
+from hierchat.page import chat_settings, conversation, documents_form, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
 from hierchat.page.conversation import ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
@@ -168,7 +168,7 @@ class Views:
             self.window(session, reply)
         update |= {p.context: _context(session.context.get(session.conversation or 0, ""))}
         update |= self.heading(session) | self.busy(session) | self.live(session)
-        update |= self.tray(session) | self._settings(session)
+        update |= self.tray(session) | self._settings(session) | self.documents(session)
         if panel := self.panels.get(session.panel):
             return update | self._stage(panel.name) | panel.show(session)
         if reply is None:
@@ -233,7 +233,8 @@ class Views:
         service, user = self._service, session.user
         if message.role == "user":
             opened = [file.id for file in message.attachments if file.id in session.shown]
-            return ShownMessage(message, files={id: service.chats.attachment(user, id) for id in opened})
+            files = {id: service.chats.attachment(user, id) for id in opened}
+            return ShownMessage(message, files=files, budget=service.passage_budget)
         runs = service.runs(user, message.id) if message.id in session.marked else None
         return ShownMessage(message, service.figures(user, message.id), runs)
 
@@ -253,6 +254,21 @@ class Views:
             self.count(file)
         waiting = self._service.in_progress.waiting(session.user)
         return {self._parts.tray: conversation.tray(session, waiting)}
+
+    def documents(self, session: Session, said: str = "") -> Update:
+        """The documents of the open conversation, and how far others are read. `said`: in answer to a click."""
+        service, chat, user = self._service, session.conversation, session.user
+        now = service.documents.readings.get(user)
+        now = now if now and now.chat == chat else None
+        listed = [] if chat is None else service.documents.listed(user, chat)
+        more = chat is not None and service.chats.get(user, chat).project_id is not None
+        form = documents_form.chat_form(owner=service.users.is_owner(user), in_project=more)
+        return {
+            self._parts.settings.documents: documents_form.section(
+                listed, service.passage_budget, now, form + said
+            ),
+            self._parts.settings.reading: gr.Timer(active=now is not None and not now.ended.is_set()),
+        }
 
     def count(self, file: Attached) -> None:
         """Count a file's tokens, as the loaded model does."""

@@ -24,7 +24,7 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.texts import corpora, previews
 from hierchat.texts.build import PREFIX, Recipe
 from hierchat.texts.previews import Preview, preview, sample
-from hierchat.texts.text_files import CorpusError, Reader, find
+from hierchat.texts.text_files import CorpusError, Reader, find, named_path
 
 SAMPLE = 300_000
 """Tokens that are read to tell what texts would bring."""
@@ -129,11 +129,7 @@ class UserDocuments:
     def look(self, said: str, written: LastReplies = lambda served: ()) -> None:
         """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last,
         for `addition`."""
-        path = Path(said.strip().strip("\"'")).expanduser()
-        if not said.strip() or not path.is_absolute():
-            raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
-        if not path.exists():
-            raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
+        path = named_path(said)
         name = corpora.free_name(corpora.name_of(path.name))
         self._begin(Addition(name), [path], None, partial(self._look, written))
 

@@ -75,6 +75,16 @@ def kind(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def named_path(said: str) -> Path:
+    """Return the file or folder that somebody typed the path of. Raises CorpusError where there is none."""
+    path = Path(said.strip().strip("\"'")).expanduser()
+    if not said.strip() or not path.is_absolute():
+        raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
+    if not path.exists():
+        raise CorpusError(f"There is no file or folder {path} on this machine. Check the path.")
+    return path
+
+
 def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
     """Return the files that paths name, and those of known kinds in the folders that they name; each once. What cannot
     be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by what it is.

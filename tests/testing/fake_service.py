@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hierchat.chat.chat_documents import ChatDocuments
 from hierchat.chat.compaction import NotSummarised
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
@@ -147,6 +148,7 @@ class FakeService:
         self.comparisons = self.store.comparisons
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
+        self.documents = ChatDocuments(self.store.connection, self.changes.notify)
         self.idle = FakeIdleGeneration(self.store)
         self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}
@@ -174,6 +176,8 @@ class FakeService:
     def forget_user(self, user_id: int) -> bool:
         self.in_progress.end(user_id)
         return self.store.users.forget(user_id)
+
+    passage_budget = 2_000
 
     def tokens(self, text: str) -> tuple[int, int] | None:
         return (len(text.split()), 4 * self.script.window) if self.slot.status.phase == "ready" else None
@@ -230,7 +234,14 @@ class FakeService:
         return []
 
     def _stored(self, user_id, asked: Question) -> int:
-        message = NewMessage(asked.parent_id, asked.text, files=asked.files)
+        path = (
+            self.store.messages.path(user_id, asked.conversation_id, asked.parent_id)
+            if asked.parent_id
+            else []
+        )
+        budget, count = self.passage_budget, lambda text: len(text.split())
+        quotes = self.documents.quotes(user_id, asked, path, lambda: budget, count)
+        message = NewMessage(asked.parent_id, asked.text, files=[*asked.files, *quotes])
         waited = [] if asked.held is None else [asked.held]
         return self.store.messages.add(user_id, asked.conversation_id, message, waited)
 

@@ -6,21 +6,20 @@ import html
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from hierchat.access.files import files
 from hierchat.chat.wording import tokens
 from hierchat.language import _, error_words, later, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
 from hierchat.page.buttons import button
+from hierchat.page.documents_form import NAMED, form
 from hierchat.page.guard import OwnerOnly, require_owner
 from hierchat.page.panels.panel import PanelPart, still
-from hierchat.texts.text_files import KNOWN, CorpusError
+from hierchat.texts.text_files import CorpusError
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
     from hierchat.texts.previews import Preview
 
-MOST_FILES = 1_000
-"""That are sent at once; a folder that holds more is read where it lies."""
-_NAMED = 20
-"""Files, or kinds of them, that are named at most."""
 _WORTH_TELLING = 0.01
 """More tokens a forward, as a share."""
 _ABOUT = later(
@@ -102,7 +97,7 @@ class DocumentsPart(PanelPart):
             return dict.fromkeys([self._list, self._form, self._state], "") | shown
         return shown | {
             self._list: listing(texts.rows(), texts.model, removing) + shipping(texts.shipped),
-            self._form: form(),
+            self._form: form("hc_texts", _("Inspect"), _(_HOW)),
             self._state: progress(texts.addition) if texts.addition else "",
         }
 
@@ -120,16 +115,13 @@ class DocumentsPart(PanelPart):
         return answer
 
     def _look_at_files(self, event: PageEvent) -> None:
-        """Move files that came in into one folder, each under a name of its own, and look at them."""
-        with event.files(MOST_FILES) as held:
-            folder = files.place("texts").parent
-            try:
-                for path in held:
-                    path.rename(_unused(folder / path.name))
-                self._texts.look_at_files(folder, event.text, self._written_for(event))
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+        """Look at the files that came in."""
+        folder = event.folder_of_files()
+        try:
+            self._texts.look_at_files(folder, event.text, self._written_for(event))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _written_for(self, event: PageEvent) -> LastReplies:
         return partial(self._service.last_replies, event.user)
@@ -160,20 +152,6 @@ def shipping(reading: Progress | None) -> str:
     return f'<div class="hc-wait" role="status">{said}{bar}</div>'
 
 
-def form() -> str:
-    """Draw the form where files are named or dropped; its script is own_texts.js."""
-    known = html.escape(" ".join(sorted(KNOWN)))
-    return (
-        f'<div class="hc-texts-drop" role="group" aria-label="{_("Add texts")}" data-known="{known}" '
-        f'data-most="{MOST_FILES}">'
-        f'<div class="hc-add"><input type="text" id="hc-texts-path" aria-label="{_("Path of a file or folder")}" '
-        'placeholder="~/notes" dir="ltr" autocomplete="off" spellcheck="false">'
-        f"{button('hc_texts_path', _('Inspect'), css='hc-strong')}"
-        f"{button('hc_texts_choose', _('Choose texts…'), css='hc-bordered')}</div>"
-        f'<p class="hc-quiet">{_(_HOW)}</p><p class="hc-quiet hc-texts-sending" role="status"></p></div>'
-    )
-
-
 def progress(now: Addition) -> str:
     """Draw what is being added, or how that ended."""
     if now.phase == "failed":
@@ -185,7 +163,7 @@ def progress(now: Addition) -> str:
             now.tokens,
             name=now.name,
         )
-        unusual = status.folded(_("What was not read as usual"), now.unread, len(now.unread), _NAMED)
+        unusual = status.folded(_("What was not read as usual"), now.unread, len(now.unread), NAMED)
         return status.notice(told) + unusual
     if now.phase == "looked" and now.preview:
         return _looked(now.name, now.preview, now.gain)
@@ -217,7 +195,7 @@ def _looked(name: str, found: Preview, brings: Gain | None) -> str:
     left = _left_out(found.left_out)
     holds = _("What {name} holds").format(name=name)
     cancel = button("hc_texts_stop", _("Cancel"), css="hc-bordered")
-    unseen = status.folded(_("What cannot be looked into"), found.passed_over, len(found.passed_over), _NAMED)
+    unseen = status.folded(_("What cannot be looked into"), found.passed_over, len(found.passed_over), NAMED)
     return (
         f'<div class="hc-texts-looked" role="group" aria-label="{html.escape(holds)}">'
         f"<p><b>{html.escape(name)}</b>: {said}</p>{_brings(brings)}{left}"
@@ -248,8 +226,8 @@ def _left_out(left: Mapping[str, int]) -> str:
     if not left:
         return ""
     kinds = [f"{count:,} {what if count > 1 else what.replace('files', 'file').replace('folders', 'folder')}"
-             for what, count in list(left.items())[:_NAMED]]  # fmt: skip
-    more = _(" and {n} other kinds").format(n=len(left) - _NAMED) if len(left) > _NAMED else ""
+             for what, count in list(left.items())[:NAMED]]  # fmt: skip
+    more = _(" and {n} other kinds").format(n=len(left) - NAMED) if len(left) > NAMED else ""
     said = _("Left out: {kinds}{more}.").format(kinds=", ".join(kinds), more=more)
     return f'<p class="hc-quiet">{html.escape(said)}</p>'
 
@@ -294,9 +272,3 @@ def _buttons(buttons: str) -> str:
 
 def _files(count: int) -> str:
     return plural("{n:,} file", "{n:,} files", count)
-
-
-def _unused(path: Path) -> Path:
-    """This path, or with a number where there is a file already."""
-    names = (path, *(path.with_stem(f"{path.stem} ({number})") for number in range(2, MOST_FILES + 2)))
-    return next(one for one in names if not one.exists())

@@ -1,0 +1,104 @@
+"""Documents that a chat or a project asks about: read beside the chat, listed, removed, and quoted with a question."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hierchat import logs
+from hierchat.chat.in_progress import Question
+from hierchat.store import Attachment, Connection, Document, Message, Passage
+from hierchat.store.documents import Documents
+from hierchat.texts.passages import MOST, cut, fitting
+from hierchat.texts.text_files import CorpusError, Reader, find, kind, size_of
+
+Count = Callable[[str], int]
+"""Counts the tokens of a text."""
+
+
+@dataclass(eq=False, slots=True)
+class DocumentReading:
+    """Files and folders on their way into a chat's documents, and how far that is."""
+
+    chat: int
+    total: int
+    """Bytes of all files."""
+    unread: list[str]
+    """Files that were not read, or not to their end, with the reason; and why it ended before its end."""
+    done: int = 0
+    name: str = ""
+    """Of the file that is read."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def passages(self, path: Path, files: Sequence[Path]) -> Iterator[Passage]:
+        """Read the files that a path names. Raises InterruptedError once it shall stop."""
+        for file in files:
+            self.name, before = path.name if file == path else str(file.relative_to(path)), self.done
+            reader = Reader([file], pages_as_text=True)
+            for passage in cut(self.name, kind(file), reader):
+                if self.stop.is_set():
+                    raise InterruptedError
+                yield passage
+                self.done = before + reader.done
+            self.done = before + reader.total
+            self.unread += (reason.replace(str(file), self.name) for reason in reader.passed_over)
+
+
+class ChatDocuments(Documents):
+    """The documents of all users, with those that are being read, and what questions quote of them."""
+
+    def __init__(self, connection: Connection, changed: Callable[[int], None]) -> None:
+        """`changed` is called with a user whose documents changed."""
+        super().__init__(connection)
+        self._changed = changed
+        self._lock = threading.Lock()
+        self.readings: dict[int, DocumentReading] = {}
+        """Each user's last one."""
+
+    def read(self, user_id: int, chat: int, paths: Sequence[Path], *, to_project: bool, ours: bool) -> None:
+        """Read files and folders, each into a document, in a thread. `ours`: they go with their folder then. Raises
+        CorpusError for what is not there, and while others are read."""
+        unread: list[str] = []
+        files = {path: find([path], unread) for path in paths}
+        sizes = {path: sum(map(size_of, found)) for path, found in files.items()}
+        reading = DocumentReading(chat, sum(sizes.values()), unread)
+        with self._lock:
+            before = self.readings.get(user_id)
+            if before and not before.ended.is_set():
+                raise CorpusError("Other texts are being read. Wait for them, or stop them first.")
+            self.readings[user_id] = reading
+
+        def work() -> None:
+            try:
+                for path in paths:
+                    known = len(unread)
+                    document = Document(0, path.name, sizes[path], 0, False, to_project)
+                    if not self.add(
+                        user_id, document, chat, reading.passages(path, files[path])
+                    ) and known == len(unread):
+                        unread.append(f"{path.name} holds no text.")
+            except Exception as error:  # in a thread of its own nothing else would report it
+                unread.extend([] if reading.stop.is_set() else [logs.error_message(error)])
+            if ours:
+                shutil.rmtree(paths[0].parent, ignore_errors=True)
+            reading.ended.set()
+            self._changed(user_id)
+
+        threading.Thread(target=work, name="documents", daemon=True).start()
+
+    def quotes(
+        self, user_id: int, asked: Question, path: Sequence[Message], budget: Callable[[], int], count: Count
+    ) -> list[Attachment]:
+        """Find the passages that go with a question below `path`, of at most `budget` tokens. Their numbers go on from
+        those of the chat's earlier ones; those of the question before stand in the prompt already, and are left out."""
+        latest = path[-2:]
+        before = [message.text for message in latest]
+        found = self.find(user_id, asked.conversation_id, asked.text, before, 2 * MOST)
+        there = {file.passage_id for message in latest for file in message.attachments}
+        found = [one for one in found if one.id not in there]
+        number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1
+        return fitting(found, number, budget(), count) if found else []

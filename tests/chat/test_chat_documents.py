@@ -1,0 +1,222 @@
+"""Documents of a chat: read from files of all kinds, quoted with a question, and in the prompt exactly as stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hierchat.chat.chat_documents import DocumentReading
+from hierchat.store import Attachment, Passage
+from hierchat.texts.attachments import PASSAGES
+from hierchat.texts.passages import cut
+from hierchat.texts.text_files import CorpusError
+from tests.testing.office_files import docx, epub
+from tests.testing.pdfs import encrypted, pdf
+from tests.testing.tiny_chat import END, tokenizer
+
+from .conftest import Talk
+
+RULES = "# Quiet\nAfter ten.\n\n# Pets\nNo dogs.\n"
+QUIET = "[1] rules.md, Quiet\n```\nAfter ten.\n```"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return folder
+
+
+def add(talk: Talk, *paths: Path, **how: Any) -> DocumentReading:
+    """Read them to the end."""
+    talk.service.documents.read(
+        talk.user, talk.conversation, paths, **{"to_project": False, "ours": False} | how
+    )
+    reading = talk.service.documents.readings[talk.user]
+    assert reading.ended.wait(60)
+    return reading
+
+
+def listed(talk: Talk) -> list[tuple[str, int, bool]]:
+    found = talk.service.documents.listed(talk.user, talk.conversation)
+    return [(one.name, one.passages, one.done) for one in found]
+
+
+def prompt(talk: Talk, message: int) -> str:
+    """What the model saw before it wrote this reply."""
+    asked: Any = talk.messages()[:-1]
+    said = talk.service._said_in_chat(talk.model, talk.user, asked)
+    return str(tokenizer().decode(talk.model.prompts.whole(said).ids))
+
+
+def quoted(talk: Talk, place: int) -> list[Attachment]:
+    return list(talk.service.chats.attachments(talk.user, talk.messages()[place].id))
+
+
+def rules(talk: Talk, files: Path) -> None:
+    (files / "rules.md").write_text(RULES)
+    add(talk, files / "rules.md")
+
+
+def test_passages_stand_with_the_question_and_are_stored(talk: Talk, files: Path) -> None:
+    rules(talk, files)
+    first = talk.send("Quiet when?", temperature=0.0)
+    assert [(one.number, one.name, one.text) for one in quoted(talk, 0)] == [
+        (1, "rules.md, Quiet", "After ten.")
+    ]
+    whole = f"<|im_start|>user\n{PASSAGES}\n\n{QUIET}\n\nQuiet when?<|im_end|>\n<|im_start|>assistant\n"
+    assert prompt(talk, talk.messages()[1].id).endswith(whole)
+    again = talk.again(talk.messages()[0].id, temperature=0.0)
+    assert (again.text, again.figures.prompt_tokens) == (first.text, first.figures.prompt_tokens)
+
+
+def test_what_the_question_before_quoted_is_not_quoted_again(talk: Talk, files: Path) -> None:
+    rules(talk, files)
+    talk.send("Quiet when?", max_new_tokens=4)
+    reply = talk.messages()[-1].id
+    before = prompt(talk, reply)
+    talk.send("Pets, and quiet?", reply, max_new_tokens=4)
+    assert [(one.number, one.text) for one in quoted(talk, 2)] == [(2, "No dogs.")]
+    assert prompt(talk, talk.messages()[-1].id).startswith(before)  # what was read stays reusable
+    talk.send("Quiet?", talk.messages()[-1].id, max_new_tokens=4)
+    assert [(one.number, one.text) for one in quoted(talk, 4)] == [(3, "After ten.")]
+
+
+def test_a_chat_without_documents_has_the_prompt_that_it_had(talk: Talk) -> None:
+    talk.send("Quiet when?", max_new_tokens=4)
+    assert quoted(talk, 0) == []
+    assert PASSAGES not in prompt(talk, talk.messages()[-1].id)
+
+
+def test_passages_leave_room_for_the_question_and_the_reply(talk: Talk, files: Path) -> None:
+    (files / "long.md").write_text("".join(f"# Quiet {n}\nword word\n" for n in range(40)))
+    add(talk, files / "long.md")
+    talk.send("Quiet?", max_new_tokens=4)
+    assert 0 < sum(one.size for one in quoted(talk, 0)) <= talk.service.passage_budget == 128
+    long = talk.other()
+    add(long, files / "long.md")
+    long.send("Quiet? " * 50, max_new_tokens=200)
+    assert quoted(long, 0) == []
+
+
+def test_files_of_all_kinds_and_what_is_wrong_with_some(talk: Talk, files: Path) -> None:
+    wrong = {
+        "broken.docx": docx("text")[:200],
+        "closed.pdf": encrypted(pdf("secret"), "password"),
+        "bomb.epub": epub("text", more={"bomb": b"0" * (300 << 20)}),
+        "binary.txt": bytes(range(256)) * 9,
+    }
+    right = {
+        "a.docx": docx("# Word", "One."), "b.epub": epub("<h1>Book</h1>Two."), "c.pdf": pdf("Three.", "Four."),
+        "d.html": b"<h2>Page</h2><p>Five.", "sub/e.py": b"six = 6\n", "f.txt": b"",
+    }  # fmt: skip
+    for name, raw in (right | wrong).items():
+        (files / name).parent.mkdir(exist_ok=True)
+        (files / name).write_bytes(raw)
+    reading = add(talk, files)
+    assert listed(talk) == [("files", 6, True)]
+    found = talk.service.documents.find(talk.user, talk.conversation, "one two three four five six", [], 9)
+    assert {(one.name, one.place, one.text) for one in found} == {
+        ("a.docx", "Word", "One."), ("b.epub", "Book", "Two."), ("c.pdf", "p. 1", "Three."), ("c.pdf", "p. 2", "Four."),
+        ("d.html", "Page", "Five."), (os.path.join("sub", "e.py"), "L1", "six = 6"),
+    }  # fmt: skip
+    assert reading.done == reading.total
+    assert {sentence.split(":")[0] for sentence in reading.unread} == set(wrong)
+    assert all(str(files) not in sentence for sentence in reading.unread)
+
+
+def test_what_holds_nothing_is_no_document(talk: Talk, files: Path) -> None:
+    (files / "empty.txt").write_text(" \n")
+    (files / "broken.docx").write_bytes(b"PK")
+    assert add(talk, files / "empty.txt").unread == ["empty.txt holds no text."]
+    (sentence,) = add(talk, files / "broken.docx").unread
+    assert sentence.startswith("broken.docx: it is damaged")
+    assert listed(talk) == []
+    with pytest.raises(CorpusError, match="there is no such file"):
+        add(talk, files / "nowhere")
+
+
+def test_a_file_that_vanishes_and_a_folder_of_many(
+    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        (files / f"{number}.txt").write_text(f"Number {number}.")
+    open_file = Path.open
+
+    def opened(path: Path, *how: Any) -> Any:
+        if path.name == "7.txt":
+            path.unlink(missing_ok=True)
+        return open_file(path, *how)
+
+    monkeypatch.setattr(Path, "open", opened)
+    assert add(talk, files).unread == ["7.txt: No such file or directory"]
+    assert listed(talk) == [("files", 299, True)]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_stopped_or_failed_nothing_of_it_stays(
+    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    (files / "long.txt").write_text("\n\n".join("word " * 150 for n in range(3_000)))
+
+    def cutting(*given: Any) -> Iterator[Passage]:
+        for number, passage in enumerate(cut(*given)):
+            yield passage
+            if number == 1_000 and stops:
+                talk.service.documents.readings[talk.user].stop.set()
+            elif number == 1_000:
+                raise MemoryError
+
+    monkeypatch.setattr("hierchat.chat.chat_documents.cut", cutting)
+    unread = add(talk, files / "long.txt").unread
+    assert unread == [] if stops else unread[0].startswith("Memory ran out")
+    assert listed(talk) == []
+
+
+def test_one_is_read_after_the_other_and_each_user_has_their_own(talk: Talk, files: Path) -> None:
+    (files / "pipe.txt").write_text("text")
+    reading = DocumentReading(talk.conversation, 0, [])
+    talk.service.documents.readings[talk.user] = reading
+    with pytest.raises(CorpusError, match="Other texts are being read"):
+        add(talk, files / "pipe.txt")
+    add(talk.other("bob"), files / "pipe.txt")
+    bob = talk.other("bob")
+    bob.conversation = talk.conversation
+    assert add(bob, files / "pipe.txt").unread == [
+        f"There is no conversation {talk.conversation}. It may have been deleted."
+    ]
+    reading.ended.set()
+    rules(talk, files)
+    assert [name for name, *_ in listed(talk)] == ["rules.md"]
+
+
+def test_what_came_in_goes_with_its_folder(talk: Talk, files: Path) -> None:
+    (files / "a.txt").write_text("text")
+    add(talk, files / "a.txt", ours=True)
+    assert not files.exists()
+    assert [name for name, *_ in listed(talk)] == ["a.txt"]
+
+
+def test_a_removed_document_leaves_the_prompts(talk: Talk, files: Path) -> None:
+    rules(talk, files)
+    talk.send("Quiet when?", max_new_tokens=4)
+    (document,) = talk.service.documents.listed(talk.user, talk.conversation)
+    assert talk.service.documents.delete(talk.user, document.id)
+    assert "After ten" not in prompt(talk, talk.messages()[-1].id)
+
+
+def test_passages_draft_the_words_that_are_quoted(talk: Talk, files: Path) -> None:
+    """The context database holds the prompt, so a reply that says what a passage says comes from it."""
+    (files / "rules.md").write_text("# Quiet\nqqqq wwww eeee rrrr tttt yyyy uuuu iiii oooo pppp\n")
+    add(talk, files / "rules.md")
+    ids = tokenizer()("qqqq wwww eeee rrrr tttt", add_special_tokens=False)["input_ids"]
+    bias = dict.fromkeys(ids, 60.0) | {END: -100.0}
+    frame = talk.send("Quiet when?", temperature=0.0, logit_bias=bias)
+    assert frame.message_id
+    origins = [run.origin for run in talk.service.runs(talk.user, frame.message_id)]
+    places = [origin.place for origin in origins if origin.slot == "context" and origin.place is not None]
+    assert any(place < 0 for place in places)  # before the reply

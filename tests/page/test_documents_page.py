@@ -1,0 +1,99 @@
+"""Documents of a chat: dropped in its settings, quoted by a reply, opened from it, removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.testing import browser as driving
+from tests.testing.browser import Chat
+from tests.testing.fake_service import FakeService
+from tests.testing.office_files import docx
+
+RULES = docx("# Quiet", "Quiet after ten &lt;b&gt;o'clock&lt;/b&gt;, [2](http://x).", "# Pets", "No dogs.")
+NOTES = ("# Parking\nBehind the **house** it is quiet.\n" + "Long line of notes. " * 30).encode()
+REPLY = "After ten [1, 2]. Not `[1]`, not [7].\n\n    [1]\n"
+
+pytestmark = pytest.mark.browser
+
+
+def rows(chat: Chat) -> Locator:
+    return chat.page.locator("#hc-documents .hc-texts li")
+
+
+def drop(chat: Chat, *files: tuple[str, bytes]) -> None:
+    """Open the chat's settings, drop files there, and wait until they are read."""
+    chat.press("Chat settings")
+    before = rows(chat).count()
+    chat.drop("#hc-documents .hc-texts-drop", *files)
+    expect(rows(chat)).to_have_count(before + len(files))
+    expect(chat.page.locator("#hc-documents [data-act=hc_documents_stop]")).to_have_count(0)
+
+
+def test_a_reply_quotes_what_was_dropped(chat: Chat, service: FakeService) -> None:
+    drop(chat, ("rules.docx", RULES), ("notes.md", NOTES))
+    assert [row.split("·")[1].strip() for row in rows(chat).all_inner_texts()] == ["1 passage", "2 passages"]
+    chat.shot("documents-settings")
+    chat.press("Close the settings")
+    service.script.reply = REPLY
+    chat.ask("When is it quiet?")
+    expect(chat.page.locator(".hc-thought > summary")).to_contain_text("2 passages")
+    expect(chat.page.locator(".hc-thought > summary")).to_contain_text("of 2,000 tokens")
+    cited = chat.words.last.locator("button")
+    assert cited.all_inner_texts() == ["1", "2", "Copy"]
+    cited.first.click()
+    passage = chat.page.locator(".hc-cited").get_by_role("region")
+    expect(passage).to_have_text("Quiet after ten <b>o'clock</b>, [2](http://x).")
+    assert passage.locator("*").count() == 0
+    expect(chat.page.locator(".hc-cited > button")).to_have_text(
+        ["[1] rules.docx, Quiet", "[2] notes.md, Parking"]
+    )
+    chat.shot("documents-quoted")
+    chat.page.reload()
+    expect(chat.words.last.locator("button")).to_have_count(3)
+    chat.press("Chat settings")
+    chat.press("Remove rules.docx")
+    chat.page.locator("dialog").get_by_role("button", name="Remove").click()
+    expect(rows(chat)).to_have_count(1)
+    expect(chat.words.last.locator("button")).to_have_text(["2", "Copy"])  # what is gone is a number again
+
+
+def test_what_cannot_be_read_and_a_path(chat: Chat, service: FakeService, tmp_path: Path) -> None:
+    chat.press("Chat settings")
+    chat.drop("#hc-documents .hc-texts-drop", ("broken.docx", RULES[:300]))
+    error = chat.page.locator("#hc-documents .hc-error")
+    expect(error).to_contain_text("broken.docx: it is damaged")
+    assert rows(chat).count() == 0
+    path = chat.page.locator("#hc-documents-path")
+    path.fill("nowhere")
+    path.press("Enter")
+    expect(error).to_contain_text("Type the whole path of a file or folder")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.md").write_bytes(NOTES)
+    path.fill(str(tmp_path / "folder"))
+    path.press("Enter")
+    expect(rows(chat)).to_have_count(1)
+    expect(rows(chat)).to_contain_text("folder")
+    chat.new()
+    expect(rows(chat)).to_have_count(0)
+    expect(chat.titles).to_have_count(1)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_narrow_screen(
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool
+) -> None:
+    service.script.reply = REPLY
+    with driving.visiting(chromium, server[1], 390, 844, dark) as chat:
+        chat.open()
+        drop(chat, ("a document with a long name of many words.docx", RULES), ("notes.md", NOTES))
+        chat.shot(f"documents-settings-narrow-{dark}")
+        chat.press("Close the settings")
+        chat.ask("When is it quiet?")
+        chat.words.last.locator("button").first.click()
+        expect(chat.page.locator(".hc-cited").get_by_role("region")).to_be_visible()
+        chat.page.locator(".hc-thought > summary").click()
+        chat.shot(f"documents-quoted-narrow-{dark}")
+        assert chat.page.evaluate("document.documentElement.scrollWidth") <= 390
