@@ -60,6 +60,8 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     index.add_argument("--tokens", type=positive, default=10_000_000, metavar="N", help="(10,000,000)")
     index.add_argument("--corpus", type=Path, metavar="FILE", help="a text whose pieces make the history")
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    retrieval = kinds.add_parser("retrieval", help="how often a question finds the passage that answers it")
+    retrieval.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=numbers, default=[300], metavar="N,N,...", help="tokens (300)")
     forward.add_argument(

@@ -63,8 +63,8 @@ class Components:
             self.verdict, self.back, *(part for pair in self.columns.values() for part in pair), self.result,
             *self.panels.values(), *(output for panel in panels for output in panel.outputs), self.live, self.tray,
             self.box, self.send, self.stop, self.context, self.bus, self.timer, self.pulse, self.cue,
-            *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about, self.settings.documents,
-            self.settings.reading,
+            *self.settings.fields, self.settings.tools, self.settings.thinks, self.settings.about,
+            self.settings.documents, self.settings.reading,
         ]  # fmt: skip
         """What an update may change."""
 
