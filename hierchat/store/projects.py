@@ -129,7 +129,7 @@ def import_project(db: Database, user_id: int, project: Project, source: str = "
     if not (name := " ".join(storable(project.name)[:LONGEST_NAME].split())):
         return None
     found = project_named(db, user_id, name, source)
-    return found or put_project(db, user_id, replace(project, name=name), source)
+    return found or put_project(db, user_id, replace(project, id=0, name=name), source)
 
 
 def project_name(text: str) -> str:

@@ -20,7 +20,7 @@ from hierchat.store import (
     StoreError,
     TurnFigures,
 )
-from hierchat.texts.exporting import export_json, export_markdown
+from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -205,7 +205,7 @@ def test_settings_of_chats_and_presets_come_in_again(store: Store, user: int, tm
     plain, taught = chatted(store, user, "plain"), chatted(store, user, "taught")
     store.chats.set_settings(user, taught, ChatSettings("Teach me.", sampling, teacher))
     ids, out = [plain, taught], tmp_path / "out.json"
-    assert list(export_json(store, user, ids, out, store.presets.all(user))) == [1, 2]
+    assert list(export_json(store, user, ids, out, beside_chats(store, user))) == [1, 2]
     with Store.open(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         other.presets.create(there, "Other", ChatSettings("mine", {}))
