@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hierchat.checks.questions import RequestError
 from rich.console import Console
 
+from hierchat.checks.runs import RequestError
 from hierchat.store import Document, Passage, Store
 from hierchat.store.documents import Documents
 from hierchat.texts.passages import cut
