@@ -66,7 +66,7 @@ def test_any_of_them_or_their_folder_is_added_as_one_model(pieces: list[Path]) -
 
 def test_a_missing_one_is_named(pieces: list[Path]) -> None:
     pieces[1].unlink()
-    said = r"Q8_0-00001-of-00004\.gguf is one of the 4 files of a model; missing in .*: tiny\.Q8_0-00002-of-00004\.gguf\."
+    said = r"Q8_0-00001-of-00004\.gguf is one of the 4 files of a model; missing in .*: tiny\.Q8_0-00002-of"
     with pytest.raises(MissingError, match=said):
         add(str(pieces[0]), read_catalogue())
     assert not is_fetched(entry(pieces[0]), "cpu")
