@@ -15,7 +15,8 @@ from tests.testing.parsing import parse
 PACKAGE = Path(__file__).parent.parent / "hierchat"
 LAYERS = [
     {"config", "__init__"},
-    {"logs", "jit", "language", "reasoning", "shutdown"},
+    {"language"},
+    {"logs", "jit", "reasoning", "shutdown"},
     {"models"},
     {"drafting"},
     {"engine"},

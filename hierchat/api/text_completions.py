@@ -13,18 +13,9 @@ from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hierchat.api import requests
 from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
 from hierchat.api.keys import ApiError
-from hierchat.api.requests import (
-    FINISH,
-    ReplyRequest,
-    ReplyStreams,
-    Serving,
-    completion_events,
-    event_stream,
-    fields,
-    require_tokens,
-)
 from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
 from hierchat.chat.frames import Frame
@@ -76,13 +67,13 @@ class CompletionRequest(Sampled):
         return [self.prompt]
 
 
-async def complete(request: Request, serving: Serving) -> Response:
-    params = await fields(request, CompletionRequest)
+async def complete(request: Request, serving: requests.Serving) -> Response:
+    params = await requests.fields(request, CompletionRequest)
     asked = [_reply_request(params, one, serving.service) for one in params.prompts]
     running = await serving.begin(request, asked, params.n)
     head = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     if params.stream:
-        return await event_stream(_events(params, running, head))
+        return await requests.event_stream(_events(params, running, head))
     async with aclosing(running.frames()) as frames:
         last = {number: frame async for number, frame in frames}
     choices = []
@@ -91,7 +82,7 @@ async def complete(request: Request, serving: Serving) -> Response:
         assert reply is not None
         logprobs = None if params.logprobs is None else Logprobs(reply).legacy(frame.text)
         text = _echo(params, running, number) + frame.text
-        choices.append(_choice(number, text, FINISH.get(frame.finish or "", "stop"), logprobs))
+        choices.append(_choice(number, text, requests.FINISH.get(frame.finish or "", "stop"), logprobs))
     return JSONResponse(head | {"model": running.model, "choices": choices, "usage": running.usage()})
 
 
@@ -99,12 +90,12 @@ def _choice(number: int, text: str, finish: str | None, logprobs: Any = None) ->
     return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _echo(params: CompletionRequest, running: ReplyStreams, number: int) -> str:
+def _echo(params: CompletionRequest, running: requests.ReplyStreams, number: int) -> str:
     return running.replies[number].request.question if params.echo else ""
 
 
 def _events(
-    params: CompletionRequest, running: ReplyStreams, head: dict[str, Any]
+    params: CompletionRequest, running: requests.ReplyStreams, head: dict[str, Any]
 ) -> AsyncGenerator[str, None]:
     growing = [HoldBack(params.stops) for _ in running.replies]
     known: dict[int, Logprobs] = {}
@@ -118,13 +109,15 @@ def _events(
         if first:
             text = _echo(params, running, number) + text
         if text or done or first:
-            finish = FINISH.get(frame.finish or "", "stop") if done else None
+            finish = requests.FINISH.get(frame.finish or "", "stop") if done else None
             yield _choice(number, text, finish, logprobs)
 
-    return completion_events(running, head, params.stream_options.include_usage, choices)
+    return requests.completion_events(running, head, params.stream_options.include_usage, choices)
 
 
-def _reply_request(params: CompletionRequest, text: str | list[int], service: ChatService) -> ReplyRequest:
+def _reply_request(
+    params: CompletionRequest, text: str | list[int], service: ChatService
+) -> requests.ReplyRequest:
     def prompt(served: ServedModel) -> Prompt:
         ids = _ids(served, text, params.suffix)
         if not ids:
@@ -137,12 +130,12 @@ def _reply_request(params: CompletionRequest, text: str | list[int], service: Ch
         most = params.model_copy(update={"max_tokens": params.max_tokens or USUAL_TOKENS})
         return most.settings(service.sampling_of(served.name), room, logprobs=params.logprobs)
 
-    return ReplyRequest(params.model, prompt, settings, text if isinstance(text, str) else "")
+    return requests.ReplyRequest(params.model, prompt, settings, text if isinstance(text, str) else "")
 
 
 def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
     """Tokenise a prompt. Control tokens in it are such: editors write them."""
-    require_tokens(served)
+    requests.require_tokens(served)
     tokenizer = served.prompts.tokenizer
     if not isinstance(text, str):
         if suffix:
@@ -178,15 +171,15 @@ class Detokenize(Strict):
     tokens: list[Annotated[int, Field(ge=0)]]
 
 
-async def tokenize(request: Request, serving: Serving) -> Response:
-    params, served = await fields(request, Tokenize), _served(serving)
+async def tokenize(request: Request, serving: requests.Serving) -> Response:
+    params, served = await requests.fields(request, Tokenize), _served(serving)
     if len(params.content.encode("utf-8", "replace")) > MOST_BYTES:
         raise ApiError(413, f"The text is larger than {MOST_BYTES >> 20} MiB. Send it in parts.", "content")
     return JSONResponse({"tokens": await asyncio.to_thread(_tokens, served, params)})
 
 
-async def detokenize(request: Request, serving: Serving) -> Response:
-    params, tokenizer = await fields(request, Detokenize), _served(serving).prompts.tokenizer
+async def detokenize(request: Request, serving: requests.Serving) -> Response:
+    params, tokenizer = await requests.fields(request, Detokenize), _served(serving).prompts.tokenizer
     known = len(tokenizer)
     if beyond := [token for token in params.tokens if token >= known]:
         raise ApiError(400, f"There is no token {beyond[0]}: the model has 0 to {known - 1}.", "tokens")
@@ -194,11 +187,11 @@ async def detokenize(request: Request, serving: Serving) -> Response:
     return JSONResponse({"content": text})
 
 
-def _served(serving: Serving) -> ServedModel:
+def _served(serving: requests.Serving) -> ServedModel:
     served = serving.service.served
     if served is None:
         raise NoModel("No model is loaded.")
-    require_tokens(served)
+    requests.require_tokens(served)
     return served
 
 

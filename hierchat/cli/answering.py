@@ -19,18 +19,10 @@ from urllib.parse import urlsplit
 from hierchat.chat.conversations import reply_settings
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.service import ChatService
+from hierchat.cli import talk
 from hierchat.cli.chat import KEY_VARIABLE, ChatFlags
 from hierchat.cli.options import CommandError
 from hierchat.cli.screen import wait_for_model
-from hierchat.cli.talk import (
-    CopiedTalk,
-    KeptChats,
-    SettingsOverrides,
-    StoredTalk,
-    Talk,
-    TalkInMemory,
-    require,
-)
 from hierchat.config import database_file
 from hierchat.engine.remote import openai_engine
 from hierchat.engine.remote.openai_client import Chunk, Failure, OpenAIClient, ServerError, request_fields
@@ -66,7 +58,7 @@ class OwnModel:
         return "" if present else "not on this machine: it is fetched first"
 
     def choose(self, name: str) -> None:
-        require(name, self.names())
+        talk.require(name, self.names())
         if name == (before := self.name):
             return
         self.slot.start(name)
@@ -136,7 +128,7 @@ class ServerModel:
         listed = self._listed()
         if name:
             models = {str(one["id"]): one for one in listed}
-            require(name, list(models))
+            talk.require(name, list(models))
             model = models[name]
         elif not listed:
             raise CommandError(f"There is no model at {self.url}.")
@@ -282,7 +274,7 @@ class _StreamedReply:
 
 # From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
 @contextmanager
-def open_talk(flags: ChatFlags) -> Iterator[Talk]:
+def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
     """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
     if flags.alone and flags.url:
         raise CommandError("--alone and --url are opposites. Give one of the two.")
@@ -290,31 +282,31 @@ def open_talk(flags: ChatFlags) -> Iterator[Talk]:
         raise CommandError("--continue needs what --no-history leaves out. Give one of the two.")
     given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
     sampling = {name: value for name, value in given.items() if value is not None}
-    changes = SettingsOverrides(flags.system, sampling)
+    changes = talk.SettingsOverrides(flags.system, sampling)
     server = find_server(flags)
     if server and flags.no_history:
-        yield TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
+        yield talk.TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
         return
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(database_file(flags.db)))
         if store.notice:
             print(store.notice, file=sys.stderr)
-        kept = KeptChats(store, store.users.ensure(LOCAL_USER))
+        kept = talk.KeptChats(store, store.users.ensure(LOCAL_USER))
         number = kept.last() if flags.go_on else None
         if server:
-            yield CopiedTalk(server, changes, server.complete, kept, number)
+            yield talk.CopiedTalk(server, changes, server.complete, kept, number)
             return
         slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
         name = flags.model or slot.names[0]
-        require(name, slot.names)
+        talk.require(name, slot.names)
         service = stack.enter_context(closing(ChatService(store, slot)))
         model = OwnModel(service, slot)
         model.choose(name)
         if flags.no_history:
             answer = partial(model.complete, kept.user)
-            yield TalkInMemory(model, changes, answer, service.chats.settings(kept.user, None))
+            yield talk.TalkInMemory(model, changes, answer, service.chats.settings(kept.user, None))
         else:
-            yield StoredTalk(model, changes, service, kept, number)
+            yield talk.StoredTalk(model, changes, service, kept, number)
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:

@@ -19,17 +19,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
+from hierchat.chat import wording
 from hierchat.chat.frames import Figures, Frame
 from hierchat.chat.origins import SourceRun
-from hierchat.chat.wording import (
-    in_order,
-    percent,
-    share_words,
-    slot_sentence,
-    source_words,
-    speed_words,
-    time_words,
-)
 from hierchat.engine.engine import TARGET
 from hierchat.language import error_words
 from hierchat.reasoning import split_reasoning
@@ -295,8 +287,8 @@ _RECORD = (
 
 def figures_line(figures: Figures) -> str:
     """Say what stands below a reply of the page: speed, tokens and seconds, and where the words came from."""
-    parts = [speed_words(figures), *time_words(figures)]
-    if sources := [words for _source, words in share_words(figures.shares)]:
+    parts = [wording.speed_words(figures), *wording.time_words(figures)]
+    if sources := [words for _source, words in wording.share_words(figures.shares)]:
         parts.append(", ".join(sources))
     parts.append(_ENDS.get(figures.finish or "", ""))
     return " · ".join(filter(None, parts))
@@ -338,10 +330,10 @@ def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
     console.print(reply)
     console.print()
     whole = sum(run.tokens for run in runs)
-    for source in in_order(run.source for run in runs):
+    for source in wording.in_order(run.source for run in runs):
         of_it = [run for run in runs if run.source == source]
-        share = percent(sum(run.tokens for run in of_it) / whole)
-        name = (source_words(source), _STYLES.get(source, _DRAFT_MODEL))
+        share = wording.percent(sum(run.tokens for run in of_it) / whole)
+        name = (wording.source_words(source), _STYLES.get(source, _DRAFT_MODEL))
         console.print(Text.assemble(name, f"  {share}{_where(of_it)}"))
 
 
@@ -375,7 +367,7 @@ def wait_for_model(slot: ModelSlot, out: TextIO) -> None:
     watched, last = out.isatty(), ""
     try:
         while (status := slot.status).phase not in ("ready", "failed"):
-            sentence = slot_sentence(status)
+            sentence = wording.slot_sentence(status)
             if watched and sentence != last:
                 out.write(_CLEAR + sentence[: get_terminal_size().columns - 1])  # one line, to be cleared
                 out.flush()
@@ -391,7 +383,7 @@ def _print_phases(slot: ModelSlot, out: TextIO) -> None:
     watched, last, phase = out.isatty(), "", ""
     while True:
         status = slot.status
-        sentence = slot_sentence(status)
+        sentence = wording.slot_sentence(status)
         if sentence != last and (watched or status.phase != phase):
             # Into a file or a pipe goes one line a phase; on a terminal the line counts up in place.
             in_place = watched and status.phase == phase

@@ -7,21 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hierchat.chat import wording
 from hierchat.chat.frames import Figures
-from hierchat.chat.wording import (
-    SOURCES,
-    against_plain,
-    in_order,
-    model_words,
-    number,
-    percent,
-    rate,
-    seconds_words,
-    share_words,
-    source_words,
-    speed_words,
-    time_words,
-)
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, error_words, later
@@ -50,16 +37,16 @@ class Style:
 
 STYLES = {
     TARGET: Style(
-        "target", SOURCES[TARGET], later("No draft had it: the model wrote it in a run of its own."),
+        "target", wording.SOURCES[TARGET], later("No draft had it: the model wrote it in a run of its own."),
         "#8A8F98", "#6B7280", "#9CA3AF", "none",
     ),
     "context": Style(
-        "context", SOURCES["context"],
+        "context", wording.SOURCES["context"],
         later("It stood earlier in this chat behind the same words, or the model found it likely behind them."),
         "#0072B2", "#0072B2", "#4BA3DB", "solid",
     ),
     "history": Style(
-        "history", SOURCES["history"],
+        "history", wording.SOURCES["history"],
         later(
             "It stood in another chat of yours with this model behind the same words, or the model found it likely "
             "behind them."
@@ -67,7 +54,7 @@ STYLES = {
         "#E69F00", "#A66F00", "#E69F00", "dashed",
     ),
     "statistics": Style(
-        "statistics", SOURCES["statistics"],
+        "statistics", wording.SOURCES["statistics"],
         later("It stood in the phrases that come with hierchat, or in files that you added, behind the same words."),
         "#009E73", "#00805D", "#1FBF92", "dotted",
     ),
@@ -81,7 +68,7 @@ _DRAFT = Style(
 def style_of(source: str) -> Style:
     """The style of a source, its words in the reader's language; other names are draft models'."""
     style = STYLES.get(source, _DRAFT)
-    return replace(style, label=source_words(source), explained=_(style.explained))
+    return replace(style, label=wording.source_words(source), explained=_(style.explained))
 
 
 def css() -> str:
@@ -114,7 +101,7 @@ def legend(sources: Iterable[str]) -> str:
     entries = "".join(
         f"<li>{swatch(source)}<span><b>{html.escape(style_of(source).label)}</b>"
         f"{_(' (unmarked)') if source == TARGET else ''} {style_of(source).explained}</span></li>"
-        for source in in_order(sources)
+        for source in wording.in_order(sources)
     )
     return f'<ul class="hc-legend" aria-label="{_("Where the words came from")}">{entries}</ul>'
 
@@ -136,11 +123,11 @@ _ENDS = {
 
 
 def _speed_figure(figures: Figures) -> str:
-    words = html.escape(speed_words(figures))
+    words = html.escape(wording.speed_words(figures))
     if not figures.deserved_speedup:
         return f'<span class="hc-figure">{words}</span>' if words else ""
     drafted, plain = figures.tokens_per_second or 0.0, figures.baseline_tokens_per_second or 0.0
-    why = html.escape(_(_MEASURED).format(drafted=number(drafted), plain=number(plain)))
+    why = html.escape(_(_MEASURED).format(drafted=wording.number(drafted), plain=wording.number(plain)))
     return (
         f'<span class="hc-figure hc-speedup" tabindex="0" role="note" aria-label="{words}. {why}" data-said="{why}">'
         f"{words}</span>"
@@ -149,7 +136,7 @@ def _speed_figure(figures: Figures) -> str:
 
 def shares_bar(figures: Figures) -> str:
     """A thin segmented bar of where the tokens came from, each part named; empty where nothing was drafted."""
-    words = share_words(figures.shares)
+    words = wording.share_words(figures.shares)
     if not words:
         return ""
     segments = "".join(
@@ -172,7 +159,7 @@ def shares_bar(figures: Figures) -> str:
 def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
     """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources."""
     parts = [_speed_figure(figures)]
-    parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in time_words(figures)]
+    parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in wording.time_words(figures)]
     if note:
         parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
     if model:
@@ -212,7 +199,7 @@ def _row(row: _Row) -> str:
 
 
 def _a_second(tokens: float) -> str:
-    return _("{speed} tok/s").format(speed=number(tokens))
+    return _("{speed} tok/s").format(speed=wording.number(tokens))
 
 
 def _speed(figures: Figures) -> list[_Row]:
@@ -229,11 +216,11 @@ def _speed(figures: Figures) -> list[_Row]:
     from_send = _("tokens (pieces of words) a second, from Send on")
     written = known(f.tokens_per_second or None, _a_second)
     forward = known(f.tokens_per_forward or None, "{:.2f}".format)
-    alone = _("{speed} tok/s, {kind}").format(speed=number(plain), kind=kind) if plain else DASH
+    alone = _("{speed} tok/s, {kind}").format(speed=wording.number(plain), kind=kind) if plain else DASH
     return [
-        (_("Speed-up"), known(f.speedup or None, against_plain), doubt),
-        (_("Time"), known(f.whole_seconds or None, seconds_words), _went(f)),
-        (_("Speed"), known(rate(f) or None, _a_second), from_send),
+        (_("Speed-up"), known(f.speedup or None, wording.against_plain), doubt),
+        (_("Time"), known(f.whole_seconds or None, wording.seconds_words), _went(f)),
+        (_("Speed"), known(wording.rate(f) or None, _a_second), from_send),
         (_("While writing"), written, _("without waiting and reading the prompt")),
         (_("Without drafts"), alone, ""),
         (_("First token after"), known(f.first_token_seconds, "{:.2f} s".format), ""),
@@ -250,8 +237,10 @@ def _went(figures: Figures) -> str:
         return _("of reading the prompt and writing")
     waits = [figures.waited_seconds or 0.0, figures.loading_seconds or 0.0, figures.read_seconds or 0.0]
     wrote = max(figures.total_seconds - sum(waits), 0.0)
-    _tokens, *besides = time_words(figures)
-    return ", ".join([_("from Send on"), *besides, _("wrote for {time}").format(time=seconds_words(wrote))])
+    _tokens, *besides = wording.time_words(figures)
+    return ", ".join(
+        [_("from Send on"), *besides, _("wrote for {time}").format(time=wording.seconds_words(wrote))]
+    )
 
 
 def _reading(figures: Figures) -> str:
@@ -260,19 +249,19 @@ def _reading(figures: Figures) -> str:
         return DASH
     known_before = figures.prompt_tokens - read
     before = _("; {known:,} were known already").format(known=known_before) if known_before > 1 else ""
-    pace = _(" at {speed} tok/s").format(speed=number(read / seconds)) if read and seconds else ""
+    pace = _(" at {speed} tok/s").format(speed=wording.number(read / seconds)) if read and seconds else ""
     return _("{read:,} of {prompt_tokens:,} tokens read{pace}{before}").format(
         read=read, prompt_tokens=figures.prompt_tokens, pace=pace, before=before
     )
 
 
 def _sources(figures: Figures) -> list[_Row]:
-    accepted = known(figures.acceptance_rate, percent)
+    accepted = known(figures.acceptance_rate, wording.percent)
     rows: list[_Row] = [(_("Drafts accepted"), accepted, _("of all that were proposed"))]
-    for s in in_order(figures.shares):
-        said, label = percent(figures.shares[s]), style_of(s).label
+    for s in wording.in_order(figures.shares):
+        said, label = wording.percent(figures.shares[s]), style_of(s).label
         if s in figures.acceptance:
-            said += _(", {share} of its drafts accepted").format(share=percent(figures.acceptance[s]))
+            said += _(", {share} of its drafts accepted").format(share=wording.percent(figures.acceptance[s]))
         rows.append((label[:1].upper() + label[1:], said, ""))
     return rows
 
@@ -281,7 +270,7 @@ def _settings(figures: Figures) -> list[_Row]:
     written, models, ended = figures.written, DASH, _ENDS.get(figures.finish or "")
     if figures.plan is not None:
         ahead = _("{name} ({length} tokens ahead)")
-        named = (ahead.format(name=model_words(name), length=length) for name, length in figures.plan)
+        named = (ahead.format(name=wording.model_words(name), length=length) for name, length in figures.plan)
         models = ", ".join(named) or _("none")
     seed = known(figures.seed, str)
     stop = _(ended).format(text=escaped(figures.stop_string or "")) if ended else DASH
@@ -321,17 +310,17 @@ def plan_picture(view: PlanView | None) -> str:
     levels = [_level(_("earlier texts"), _("as many tokens ahead as save time"))] if view.retrieval else []
     ahead, writes = _("{length} tokens ahead"), _("writes, and checks every draft")
     levels += [
-        _level(model_words(level.name), ahead.format(length=level.length) if level.length else writes)
+        _level(wording.model_words(level.name), ahead.format(length=level.length) if level.length else writes)
         for level in view.levels
     ]
     measured = "" if view.measured_ms is None else _(", {ms:.1f} measured").format(ms=view.measured_ms)
     expected = _("{ms:.1f} ms a token expected").format(ms=view.expected_ms)
     left_out = "".join(
-        f"<li><b>{html.escape(model_words(one.name))}</b> {html.escape(error_words(one.reason))}</li>"
+        f"<li><b>{html.escape(wording.model_words(one.name))}</b> {html.escape(error_words(one.reason))}</li>"
         for one in view.left_out
     )
     names = [_("earlier texts")] if view.retrieval else []
-    names += [model_words(level.name) for level in view.levels]
+    names += [wording.model_words(level.name) for level in view.levels]
     sentence = _("What drafts: {names}.").format(names=_(", then ").join(names))
     listed = f'<ol aria-label="{html.escape(sentence)}">{"".join(reversed(levels))}</ol>'
     return (

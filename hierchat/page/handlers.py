@@ -13,21 +13,10 @@ import gradio as gr
 
 from hierchat.access.files import TicketExpired, files
 from hierchat.language import _, later
-from hierchat.page import chat_settings, sidebar, status
+from hierchat.page import chat_settings, page_sessions, sidebar, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.event_data import PageEvent, whole
 from hierchat.page.guard import SETTINGS, HandlerGroup, OwnerOnly, Remark, require_owner
-from hierchat.page.page_sessions import (
-    DRAWN,
-    PAGE,
-    UNKNOWN,
-    Session,
-    Stale,
-    end_incognito,
-    forget_page,
-    forget_stragglers,
-    open_conversation,
-)
 from hierchat.page.views import GONE, Update, cue
 from hierchat.store import LOCAL_USER, ChatSettings, NotFound, StoreError
 from hierchat.texts.text_files import CorpusError, named_path
@@ -75,7 +64,7 @@ class PageHandlers(HandlerGroup):
         """A page opens: the conversation in its address, if this user has it, or the panel."""
         request, service = event.request, self._service
         self._page.sessions.open(request.session_hash)
-        forget_stragglers(self._page.app, self._page.sessions)
+        page_sessions.forget_stragglers(self._page.app, self._page.sessions)
         self._page.users.pop(request.username or LOCAL_USER, None)  # may have been forgotten since
         session, user = event.session, event.user
         wanted = str(request.query_params.get("c", ""))
@@ -97,11 +86,11 @@ class PageHandlers(HandlerGroup):
         """Forget a page that was closed. Was it the user's last one, and is that what they want, their replies stop."""
         key = event.request.session_hash
         session = self._page.sessions.close(key)
-        forget_page(self._page.app, key)
+        page_sessions.forget_page(self._page.app, key)
         if session is None or not session.user:
             return
         session.conversation = None
-        end_incognito(self._service, session)
+        page_sessions.end_incognito(self._service, session)
         user, service = session.user, self._service
         if self._page.sessions.any_of(user) or not service.in_progress.all_of(user):
             return
@@ -114,7 +103,7 @@ class PageHandlers(HandlerGroup):
         """Compare, once a second, the number of the user's last change with that of what this page shows."""
         try:
             session = event.session
-        except (Stale, StoreError):
+        except (page_sessions.Stale, StoreError):
             return {self._parts.cue: cue("news", 0)}  # the page asks, and is told
         if (reply := self._views.now(session)) and reply not in session.following:
             return {self._parts.cue: cue("reply", reply.number)}
@@ -137,7 +126,11 @@ class PageHandlers(HandlerGroup):
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""
         event.session.leave()
-        event.session.conversation, event.session.settings_of, event.session.project = None, UNKNOWN, None
+        event.session.conversation, event.session.settings_of, event.session.project = (
+            None,
+            page_sessions.UNKNOWN,
+            None,
+        )
         return self._views.everything(event.session)
 
     def open(self, event: PageEvent) -> Update:
@@ -154,8 +147,8 @@ class PageHandlers(HandlerGroup):
             if whole(hit) not in path:
                 chats.select_branch(user, wanted, whole(hit))
                 path = [message.id for message in chats.messages(user, wanted)]
-            if whole(hit) in path[:-DRAWN]:  # of a long chat the part that holds it is drawn
-                session.until = path[path.index(whole(hit)) + DRAWN // 2]
+            if whole(hit) in path[: -page_sessions.DRAWN]:  # of a long chat the part that holds it is drawn
+                session.until = path[path.index(whole(hit)) + page_sessions.DRAWN // 2]
         return self._views.everything(session)
 
     def go(self, event: PageEvent) -> Update:
@@ -179,12 +172,12 @@ class PageHandlers(HandlerGroup):
 
     def search(self, event: PageEvent, query: str) -> Update:
         """List the conversations that hold these words."""
-        event.session.listed, event.session.query = PAGE, query
+        event.session.listed, event.session.query = page_sessions.PAGE, query
         return self._views.chats(event.session)
 
     def more(self, event: PageEvent) -> Update:
         """List more conversations: the end of the list comes near."""
-        event.session.listed += PAGE
+        event.session.listed += page_sessions.PAGE
         return self._views.chats(event.session)
 
     def incognito(self, event: PageEvent) -> Update:
@@ -223,7 +216,7 @@ class PageHandlers(HandlerGroup):
 
     def latest(self, event: PageEvent) -> Update:
         """Draw the end of a long conversation."""
-        event.session.drawn, event.session.until = DRAWN, None
+        event.session.drawn, event.session.until = page_sessions.DRAWN, None
         return self._views.conversation(event.session)
 
     def branch(self, event: PageEvent) -> Update:
@@ -262,7 +255,7 @@ class PageHandlers(HandlerGroup):
         event.session.leave()
         return self._views.conversation(event.session)
 
-    def _show(self, session: Session, wanted: int) -> None:
+    def _show(self, session: page_sessions.Session, wanted: int) -> None:
         """Have a conversation on the screen, if it is there: its mark in the list goes, on every page."""
         there = bool(wanted) and self._service.chats.has(session.user, wanted)
         session.conversation = wanted if there else None
@@ -270,7 +263,7 @@ class PageHandlers(HandlerGroup):
             self._service.chats.mark_read(session.user, wanted)
             session.unfolded = self._service.chats.get(session.user, wanted).project_id or session.unfolded
 
-    def _unless_writing(self, session: Session) -> Update:
+    def _unless_writing(self, session: page_sessions.Session) -> Update:
         """Draw the conversation; while a reply is written there, say that nothing was done."""
         if self._views.now(session) is not None:
             self._views.tell(session, status.notice(_(status.LATER)))
@@ -309,7 +302,7 @@ class ChatHandlers(HandlerGroup):
 
     def show_archived(self, event: PageEvent) -> Update:
         """Go from the list to the archived conversations, or back."""
-        event.session.archived, event.session.listed = not event.session.archived, PAGE
+        event.session.archived, event.session.listed = not event.session.archived, page_sessions.PAGE
         return self._views.chats(event.session)
 
     def delete(self, event: PageEvent) -> Update:
@@ -520,5 +513,8 @@ class DocumentHandlers(HandlerGroup):
         self._read(event, sorted(folder.iterdir()), ours=True)
 
     def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool) -> None:
-        chat, shared = open_conversation(self._service, event.session), bool(event.data.get("on"))
+        chat, shared = (
+            page_sessions.open_conversation(self._service, event.session),
+            bool(event.data.get("on")),
+        )
         self._service.documents.read(event.user, chat, paths, to_project=shared, ours=ours)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
+from hierchat.store import records
 from hierchat.store.connection import (
     Connection,
     NotFound,
@@ -23,34 +24,22 @@ from hierchat.store.connection import (
     this_process,
 )
 from hierchat.store.messages import Messages
-from hierchat.store.records import (
-    UNKNOWN,
-    FinalState,
-    NewMessage,
-    NewTurn,
-    Origin,
-    SourceCount,
-    SourceSpan,
-    State,
-    Turn,
-    TurnFigures,
-)
 
 # Runs of a reply's tokens that came from one source, and from one place of it.
-_ORIGIN = [field.name for field in fields(Origin)]
+_ORIGIN = [field.name for field in fields(records.Origin)]
 SPANS = f"SELECT start, length, source, {', '.join(_ORIGIN)} FROM spans"
 """Rows for `span_of`."""
 
 
-def span_of(row: dict[str, Any]) -> SourceSpan:
+def span_of(row: dict[str, Any]) -> records.SourceSpan:
     """Decode a row of `SPANS`."""
-    origin = Origin(**{name: row[name] for name in _ORIGIN})
-    return SourceSpan(row["start"], row["length"], row["source"], origin)
+    origin = records.Origin(**{name: row[name] for name in _ORIGIN})
+    return records.SourceSpan(row["start"], row["length"], row["source"], origin)
 
 
 def joined(
-    held: Sequence[SourceSpan], start: int, sources: Sequence[str], origins: Sequence[Origin]
-) -> list[SourceSpan]:
+    held: Sequence[records.SourceSpan], start: int, sources: Sequence[str], origins: Sequence[records.Origin]
+) -> list[records.SourceSpan]:
     """Append tokens from `start` on to the spans so far; the last of these may go on."""
     spans = list(held)
     for number, (source, origin) in enumerate(zip(sources, origins, strict=True), start):
@@ -62,7 +51,7 @@ def joined(
             )
             spans[-1] = replace(last, length=last.length + 1, origin=replace(last.origin, chance=mean))
         else:
-            spans.append(SourceSpan(number, 1, source, origin))
+            spans.append(records.SourceSpan(number, 1, source, origin))
     return spans
 
 
@@ -94,14 +83,14 @@ class Replies(Repository):
         super().__init__(connection)
         self._writing: set[int] = set()  # replies that this store began and has not finished
 
-    def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: NewTurn) -> int:
+    def begin(self, user_id: int, conversation_id: int, parent_id: int, turn: records.NewTurn) -> int:
         """Add an empty reply in state 'writing' below `parent_id` and make its branch current.
 
         Returns its message id; raises NotFound. Only this store may append to it and finish it; if
         it closes first, the reply is marked interrupted.
         """
         with self._connection.write() as db:
-            reply = NewMessage(parent_id, "", "assistant")
+            reply = records.NewMessage(parent_id, "", "assistant")
             message_id = Messages.insert(db, user_id, conversation_id, reply, "writing")
             pid, started = this_process()
             db.table("turns").insert(
@@ -118,7 +107,7 @@ class Replies(Repository):
 
         Raises NotFound, StoreError where it has not ended.
         """
-        cleared = ", ".join(f"{field.name} = NULL" for field in fields(TurnFigures))
+        cleared = ", ".join(f"{field.name} = NULL" for field in fields(records.TurnFigures))
         with self._connection.write() as db:
             if owned_message(db, user_id, message_id)["state"] == "writing":
                 raise StoreError("This reply is still being written.")
@@ -137,14 +126,14 @@ class Replies(Repository):
         text: str,
         tokens: Sequence[int],
         sources: Sequence[str],
-        origins: Sequence[Origin] = (),
+        origins: Sequence[records.Origin] = (),
     ) -> None:
         """Replace the reply's text by `text` (all of it so far); append new `tokens`, the source of each, and what each
         was found by, if anything is known of that.
 
         Raises NotFound if the conversation was deleted meanwhile, ValueError unless every token has a source.
         """
-        origins = origins or [UNKNOWN] * len(tokens)
+        origins = origins or [records.UNKNOWN] * len(tokens)
         if not len(tokens) == len(sources) == len(origins):
             raise ValueError(f"{len(tokens)} tokens but {len(sources)} sources and {len(origins)} origins")
         new = np.asarray(tokens, dtype=TOKEN)
@@ -163,7 +152,9 @@ class Replies(Repository):
                 [[message_id, span.start, span.length, span.source, *astuple(span.origin)] for span in spans],
             )
 
-    def finish(self, message_id: int, text: str, state: FinalState, figures: TurnFigures) -> None:
+    def finish(
+        self, message_id: int, text: str, state: records.FinalState, figures: records.TurnFigures
+    ) -> None:
         """Record the final text, how the reply ended and what was measured. Raises NotFound.
 
         A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
@@ -207,7 +198,7 @@ class Replies(Repository):
             with self._connection.write() as db:
                 interrupt(db, unfinished)
 
-    def _set(self, db: Database, message_id: int, text: str, state: State) -> None:
+    def _set(self, db: Database, message_id: int, text: str, state: records.State) -> None:
         changed = (
             message_id in self._writing
             and db.execute(
@@ -220,7 +211,7 @@ class Replies(Repository):
                 f"Reply {message_id} is not being written. Its conversation may have been deleted."
             )
 
-    def turn(self, user_id: int, message_id: int) -> Turn | None:
+    def turn(self, user_id: int, message_id: int) -> records.Turn | None:
         """Return the record of a reply; None for a message that no model wrote here. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
@@ -229,18 +220,18 @@ class Replies(Repository):
                 figures = None
                 if row["sources"] is not None:
                     counts = json.loads(row["sources"]).items()
-                    row["sources"] = {name: SourceCount(**count) for name, count in counts}
+                    row["sources"] = {name: records.SourceCount(**count) for name, count in counts}
                     row["plan"] = row["plan"] and tuple(map(tuple, json.loads(row["plan"])))
-                    figures = TurnFigures(**_only(TurnFigures, row))
-                return Turn(
+                    figures = records.TurnFigures(**_only(records.TurnFigures, row))
+                return records.Turn(
                     message_id=message_id,
-                    begun=NewTurn(**_only(NewTurn, row)),
+                    begun=records.NewTurn(**_only(records.NewTurn, row)),
                     reply_tokens=len(_tokens(db, message_id)),
                     figures=figures,
                 )
             return None
 
-    def spans(self, user_id: int, message_id: int) -> list[SourceSpan]:
+    def spans(self, user_id: int, message_id: int) -> list[records.SourceSpan]:
         """Return the sources of a reply's tokens, in order and without gaps. Raises NotFound."""
         with self._connection.read() as db:
             owned_message(db, user_id, message_id)
@@ -266,7 +257,7 @@ class Replies(Repository):
             return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
 
 
-def _columns(record: NewTurn | TurnFigures | SourceCount) -> dict[str, Any]:
+def _columns(record: records.NewTurn | records.TurnFigures | records.SourceCount) -> dict[str, Any]:
     # Not dataclasses.asdict: it copies deeply, which a read-only mapping does not allow.
     return {field.name: getattr(record, field.name) for field in fields(record)}
 

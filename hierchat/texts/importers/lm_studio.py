@@ -6,34 +6,23 @@ from __future__ import annotations
 from typing import Any
 
 from hierchat.store import Chat
-from hierchat.texts.importers.tree import (
-    Node,
-    array,
-    chat,
-    digest,
-    label,
-    name,
-    node_of,
-    record,
-    seconds,
-    text,
-)
+from hierchat.texts.importers import tree
 
 NAME = "LM Studio"
 
 
 def recognises(value: Any) -> bool:
-    messages = array(record(value).get("messages"))
-    return any("versions" in record(message) for message in messages)
+    messages = tree.array(tree.record(value).get("messages"))
+    return any("versions" in tree.record(message) for message in messages)
 
 
 def read(value: dict[str, Any]) -> Chat:
     """Raises BadChat."""
-    created_at = seconds(value.get("createdAt"))
-    nodes: list[Node] = []
+    created_at = tree.seconds(value.get("createdAt"))
+    nodes: list[tree.Node] = []
     above: str | None = None
-    for place, message in enumerate(map(record, value["messages"])):
-        versions = [record(version) for version in array(message.get("versions"))]
+    for place, message in enumerate(map(tree.record, value["messages"])):
+        versions = [tree.record(version) for version in tree.array(message.get("versions"))]
         made = [_node(f"{place}.{number}", above, version) for number, version in enumerate(versions)]
         nodes += made
         selected: Any = message.get("currentlySelected")
@@ -42,10 +31,11 @@ def read(value: dict[str, Any]) -> Chat:
             known = isinstance(selected, int) and 0 <= selected < len(made)
             above = made[int(selected) if known else -1].name
     began = next((node.text for node in nodes if node.text), "")
-    times = (seconds(value.get(f"{role}LastMessagedAt")) for role in ("user", "assistant"))
-    return chat(
-        source="lm-studio:" + (f"{name(value['createdAt'])}-{digest([began])[:16]}" if created_at else ""),
-        title=text(value.get("name")),
+    times = (tree.seconds(value.get(f"{role}LastMessagedAt")) for role in ("user", "assistant"))
+    return tree.chat(
+        source="lm-studio:"
+        + (f"{tree.name(value['createdAt'])}-{tree.digest([began])[:16]}" if created_at else ""),
+        title=tree.text(value.get("name")),
         created_at=created_at,
         updated_at=max(filter(None, times), default=None),
         nodes=nodes,
@@ -53,12 +43,17 @@ def read(value: dict[str, Any]) -> Chat:
     )
 
 
-def _node(key: str, above: str | None, version: dict[str, Any]) -> Node:
-    steps = [record(step) for step in array(version.get("steps"))]
+def _node(key: str, above: str | None, version: dict[str, Any]) -> tree.Node:
+    steps = [tree.record(step) for step in tree.array(version.get("steps"))]
     model = next(
-        (found for step in steps if (found := label(record(step.get("genInfo")).get("identifier")))), ""
+        (
+            found
+            for step in steps
+            if (found := tree.label(tree.record(step.get("genInfo")).get("identifier")))
+        ),
+        "",
     )
-    return node_of(key, above, version.get("role"), _said(version, steps), model)
+    return tree.node_of(key, above, version.get("role"), _said(version, steps), model)
 
 
 def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:
@@ -66,17 +61,17 @@ def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:
     shown = [
         step
         for step in steps
-        if step.get("type") == "contentBlock" and record(step.get("style")).get("type") != "thinking"
+        if step.get("type") == "contentBlock" and tree.record(step.get("style")).get("type") != "thinking"
     ]
     return "\n\n".join(filter(None, (_blocks(one.get("content")) for one in shown or [version])))
 
 
 def _blocks(content: Any) -> str:
     if isinstance(content, list):
-        return "\n\n".join(filter(None, (_block(record(block)) for block in content)))
-    return text(content)
+        return "\n\n".join(filter(None, (_block(tree.record(block)) for block in content)))
+    return tree.text(content)
 
 
 def _block(block: dict[str, Any]) -> str:
-    kind = text(block.get("type"))
-    return text(block.get("text")) or (f"[{kind}]" if kind in ("file", "image") else "")
+    kind = tree.text(block.get("type"))
+    return tree.text(block.get("text")) or (f"[{kind}]" if kind in ("file", "image") else "")
