@@ -481,7 +481,7 @@ class DocumentHandlers(HandlerGroup):
         acts: dict[str, Callable[[PageEvent], object]] = {
             "hc_documents_look": self.add_path,
             "hc_documents_files": self.add_files,
-            "hc_documents_stop": lambda event: documents.readings[event.user].stop.set(),
+            "hc_documents_stop": lambda event: (now := documents.readings.get(event.user)) and now.stop.set(),
             "hc_documents_removed": lambda event: documents.delete(event.user, event.id),
         }
         for name, act in acts.items():

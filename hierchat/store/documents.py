@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
-from hierchat.store import connection
+from hierchat.store.connection import (
+    NotFound,
+    Repository,
+    StoreError,
+    drop_words,
+    owned_conversation,
+    storable,
+)
 from hierchat.store.records import Document, Passage
 
 BATCH = 500
@@ -36,7 +43,7 @@ _FIND = """
 """
 
 
-class Documents(connection.Repository):
+class Documents(Repository):
     """The documents of all users. Each belongs to one chat or one project, and goes with it."""
 
     def add(self, user_id: int, document: Document, chat: int, passages: Iterator[Passage]) -> bool:
@@ -46,28 +53,22 @@ class Documents(connection.Repository):
         try:
             while batch := list(islice(passages, BATCH)):
                 with self._connection.write() as db:
-                    project = connection.owned_conversation(db, user_id, chat)["project_id"]
+                    project = owned_conversation(db, user_id, chat)["project_id"]
                     owners = [None, project] if document.in_project and project else [chat, None]
                     if added is None:
                         added = db.execute(
                             "INSERT INTO documents (user_id, conversation_id, project_id, name, size, created_at)"
                             " VALUES (?, ?, ?, ?, ?, ?)",
-                            [
-                                user_id,
-                                *owners,
-                                connection.storable(document.name),
-                                document.size,
-                                time.time(),
-                            ],
+                            [user_id, *owners, storable(document.name), document.size, time.time()],
                         ).lastrowid
                     if not db.conn.executemany(_PUT, [[*_columns(one), added] for one in batch]).rowcount:
-                        raise connection.NotFound("This document was removed while it was read.")
+                        raise NotFound("This document was removed while it was read.")
             with self._connection.write() as db:
                 db.execute("UPDATE documents SET done = 1 WHERE id = ?", [added])
                 db.execute("INSERT INTO passages_fts (passages_fts) VALUES ('optimize')")
         except BaseException:
             if added is not None:
-                with suppress(connection.StoreError):
+                with suppress(StoreError):
                     self.delete(user_id, added)
             raise
         return added is not None
@@ -75,7 +76,7 @@ class Documents(connection.Repository):
     def listed(self, user_id: int, conversation_id: int) -> list[Document]:
         """List the documents of a chat and of its project. Raises NotFound."""
         with self._connection.read() as db:
-            project = connection.owned_conversation(db, user_id, conversation_id)["project_id"]
+            project = owned_conversation(db, user_id, conversation_id)["project_id"]
             return [Document(*row) for row in db.execute(_LISTED, [user_id, conversation_id, project])]
 
     def find(
@@ -85,7 +86,7 @@ class Documents(connection.Repository):
         the best first. Raises NotFound."""
         words = 2 * _words([question]) + _words(before)
         with self._connection.read() as db:
-            project = connection.owned_conversation(db, user_id, conversation_id)["project_id"]
+            project = owned_conversation(db, user_id, conversation_id)["project_id"]
             scopes = f'"c{conversation_id}"' + (f' OR "p{project}"' if project else "")
             match = f"scope : ({scopes}) AND {{name place text pairs}} : ({' OR '.join(words)})"
             return [Passage(*row) for row in db.execute(_FIND, [match, user_id, most])] if words else []
@@ -96,22 +97,20 @@ class Documents(connection.Repository):
         with self._connection.write() as db:
             own = "DELETE FROM documents WHERE id = ? AND user_id = ?"
             if not db.execute(own, [document_id, user_id]).rowcount:
-                raise connection.NotFound("This document was removed before.")
-            connection.drop_words(db)
+                raise NotFound("This document was removed before.")
+            drop_words(db)
         return self._connection.rewrite()
 
 
 def _columns(passage: Passage) -> list[str]:
-    texts = map(connection.storable, (passage.name, passage.place, passage.text))
+    texts = map(storable, (passage.name, passage.place, passage.text))
     return [*texts, " ".join(_pairs(passage.text))]
 
 
 def _words(texts: Iterable[str]) -> list[str]:
     """Return the different words of texts for FTS5, so that nothing in them is syntax."""
     words = (
-        word
-        for text in texts
-        for word in [*_WORD.findall(_CJK.sub(" ", connection.storable(text))), *_pairs(text)]
+        word for text in texts for word in [*_WORD.findall(_CJK.sub(" ", storable(text))), *_pairs(text)]
     )
     different = list(dict.fromkeys(word.lower() for word in words))[:MOST_WORDS]
     return [f'"{word}"' + ("*" if len(word) == 1 and _CJK.match(word) else "") for word in different]

@@ -12,12 +12,14 @@ import pytest
 from hierchat.store import (
     Chat,
     ChatSettings,
+    Document,
     GeneratedText,
     IdleSettings,
     Mark,
     NewMessage,
     NewTurn,
     NotFound,
+    Passage,
     Project,
     Store,
     StoreError,
@@ -39,7 +41,7 @@ PUBLIC = {
     "sqlite_sequence": "the schema",
 }
 """Tables that hold nothing of a user's."""
-INDICES = ("messages_fts", "titles_fts", "attachments_fts")
+INDICES = ("messages_fts", "titles_fts", "attachments_fts", "passages_fts")
 """Made from tables that have an owner; the search asks for it."""
 PARTS = [kind for kind in Repository.__subclasses__() if kind.__module__.startswith("hierchat.store.")]
 METHODS = {
@@ -55,7 +57,7 @@ NOBODY_S = 10**9
 def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[Any]:
     """What an attacker would give for a parameter: ids of the other one's, and harmless values for the rest."""
     kind, spelled = str(parameter.annotation), parameter.name
-    if spelled in ("conversation_id", "wanted"):
+    if spelled in ("conversation_id", "wanted") or (spelled, kind) == ("chat", "int"):
         return [ids["chat"], ids["hidden"], ids["incognito"]]
     if spelled in ("message_id", "parent_id", "leaf_id"):
         return [ids["asked"], ids["reply"], ids["edited"]]
@@ -67,6 +69,10 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         return [[ids["asked"], ids["reply"]]]
     if spelled == "project_id":
         return [ids["project"]]
+    if kind == "Document":
+        return [Document(0, "x", 1, 0, False, in_project) for in_project in (False, True)]
+    if spelled == "passages":
+        return [iter([Passage("x", "x", "x")]) for _ in range(3)]
     if kind == "Project":
         return [Project(ids["project"], "x", "x", "x", ids["preset"])]
     if spelled.endswith("_id") and parameter.default is inspect.Parameter.empty:
@@ -79,6 +85,8 @@ def given(name: str, parameter: inspect.Parameter, ids: dict[str, int]) -> list[
         "chat": Chat("x", "x", 0.0, 0.0, [], None), "idle": IdleSettings(), "key": "x", "origin": ids["asked"],
         "reply": GeneratedText(0, (1,), True), "most": 10, "place": "x", "project": ids["project"], "notes": "x",
     }  # fmt: skip
+    if kind == "Sequence[str]" and spelled == "before":
+        return [["x"]]
     if spelled in known:
         return [known[spelled]]
     if parameter.default is not inspect.Parameter.empty:
@@ -100,7 +108,7 @@ def calls(name: str, method: Any, attacker: int, ids: dict[str, int]) -> Iterato
 def test_no_method_gives_or_changes_anything_of_another_user(store: Store, kind: type[Repository]) -> None:
     found = fill(store, "ann")
     before = rows_of(store, found.user)
-    (part,) = (one for one in vars(store).values() if type(one) is kind)
+    part = next((one for one in vars(store).values() if type(one) is kind), None) or kind(store.connection)
     mine = {name: method for name, method in METHODS.items() if name.split(".")[0] == kind.__name__}
     for name, method in mine.items():
         attacker = store.users.ensure("ben")  # one of the methods deletes who calls it
@@ -132,6 +140,7 @@ def test_a_file_that_is_called_like_another_s_chat_is_one_of_one_s_own(store: St
         theirs,
         title="x",
         tags=(),
+        project="",
         settings=None,
         messages=[replace(theirs.messages[0], text="x", attachments=())],
     )
