@@ -110,7 +110,8 @@ def test_documents_are_dropped_and_chosen_and_who_types_is_noticed(chat: Chat, s
     chat.box.press_sequentially("Wh")
     chat.until(lambda: service.idle.touches > touches)
     chat.press("Notes, code and exported chats of yours")
-    chat.drop(".hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
+    expect(page.locator("#hc-texts-form .hc-texts-drop")).to_be_visible()
+    chat.drop("#hc-texts-form .hc-texts-drop", ("letter.txt", b"Dear reader"), ("letter.txt", b"Another"))
     expect(state).to_contain_text("letter: 2 files, 1 KB, roughly 300 tokens.")
     assert service.texts.dropped == {"letter.txt": b"Dear reader", "letter (2).txt": b"Another"}
     chat.press("Cancel")

@@ -67,7 +67,7 @@ def test_every_control_of_a_chat_that_was_deleted_in_another_tab(fresh: FakeServ
         page.press(act, id=ids.get(act, question.id), text="Typed" if act == "hc_edit" else "")
     assert told in page.says("hc-live")
     assert not page.hidden("hc-empty")
-    assert page.says("hc-list") == "Your chats will appear here."
+    assert page.says("hc-list") == "Projects New project Your chats will appear here."
     if act in ("send", "hc_edit"):
         assert f"{GONE} Your message is still in the box" in page.says("hc-live")
         assert page.value("hc-box") == "Typed"
