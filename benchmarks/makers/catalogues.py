@@ -88,19 +88,26 @@ def formed_below() -> Iterator[tuple[str, str]]:
     errors = _errors(trees.values()) - _FOR_PROGRAMS | {"later"}
     for path, tree in trees.items():
         for node in ast.walk(tree) if path.parts[0] not in _FOR_DEVELOPERS else ():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in errors:
+            if isinstance(node, ast.Call) and (called := _called(node)) in errors:
                 given = node.args[0] if node.args else None
                 sides = (given.body, given.orelse) if isinstance(given, ast.IfExp) else (given,)
                 for side in sides:
-                    text = "" if node.func.id == "later" and isinstance(side, ast.Constant) else _formed(side)
+                    text = "" if called == "later" and isinstance(side, ast.Constant) else _formed(side)
                     if _WORDS.search(_VALUE.sub("", text)):
                         yield f"hierchat/{path.as_posix()}", text
+
+
+def _called(call: ast.Call) -> str:
+    """Return the name of what is called, also where it is told with its module."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _errors(trees: Iterable[ast.Module]) -> set[str]:
     """Return the names of the package's own exceptions."""
     bases = {
-        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        node.name: {
+            base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases
+        }
         for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
