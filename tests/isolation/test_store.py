@@ -104,11 +104,16 @@ def calls(name: str, method: Any, attacker: int, ids: dict[str, int]) -> Iterato
         yield {key: many[min(number, len(many) - 1)] for key, many in choices.items()}
 
 
+def part_of(store: Store, kind: type[Repository]) -> Repository:
+    """The store's part of this class; documents, which the service holds, are made over the same file."""
+    return next((one for one in vars(store).values() if type(one) is kind), None) or kind(store.connection)
+
+
 @pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)
 def test_no_method_gives_or_changes_anything_of_another_user(store: Store, kind: type[Repository]) -> None:
     found = fill(store, "ann")
     before = rows_of(store, found.user)
-    part = next((one for one in vars(store).values() if type(one) is kind), None) or kind(store.connection)
+    part = part_of(store, kind)
     mine = {name: method for name, method in METHODS.items() if name.split(".")[0] == kind.__name__}
     for name, method in mine.items():
         attacker = store.users.ensure("ben")  # one of the methods deletes who calls it

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hierchat.store import DatabaseLocked, DatabaseUnwritable, Store, StoreError
-from tests.isolation.test_store import METHODS, calls
+from tests.isolation.test_store import METHODS, PARTS, calls, part_of
 from tests.testing.secrets import Secrets, fill, rows_of
 
 READS = {
@@ -26,14 +26,14 @@ def filled(store: Store) -> Secrets:
     return fill(store, "ann")
 
 
-def part_of(store: Store, name: str) -> Any:
-    return next(one for one in vars(store).values() if type(one).__name__ == name.split(".")[0])
+def named_part(store: Store, name: str) -> Any:
+    return part_of(store, next(kind for kind in PARTS if kind.__name__ == name.split(".")[0]))
 
 
 def uses(store: Store, filled: Secrets, name: str) -> Iterator[Callable[[], object]]:
     """Calls of a method by the user to whom all of it belongs."""
     for call in calls(name, METHODS[name], filled.user, filled.ids):
-        yield lambda call=call: METHODS[name](part_of(store, name), **call)  # type: ignore[misc]
+        yield lambda call=call: METHODS[name](named_part(store, name), **call)  # type: ignore[misc]
 
 
 def test_a_closed_store_says_so(store: Store, filled: Secrets) -> None:
@@ -44,7 +44,7 @@ def test_a_closed_store_says_so(store: Store, filled: Secrets) -> None:
                 use()
     for kind, names in READS.items():
         for name in names:
-            method = getattr(part_of(store, kind), name)
+            method = getattr(named_part(store, kind), name)
             with pytest.raises(StoreError, match="Open it again"):
                 method(*["m", 0.0][: len(inspect.signature(method).parameters)])
 
