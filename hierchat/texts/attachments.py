@@ -39,9 +39,7 @@ def read(name: str, raw: bytes) -> Attachment:
         raise too_big(name, len(raw))
     try:
         is_pdf = b"%PDF-" in raw[:1024]
-        text = (
-            text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS).replace(PAGE, "") if is_pdf else _text(name, raw)
-        )
+        text = text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS) if is_pdf else _text(name, raw)
     except PdfError as error:
         raise Unreadable(f"{name} {error}") from error
     text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
