@@ -481,7 +481,7 @@ class DocumentHandlers(HandlerGroup):
         acts: dict[str, Callable[[PageEvent], object]] = {
             "hc_documents_look": self.add_path,
             "hc_documents_files": self.add_files,
-            "hc_documents_stop": lambda event: (now := documents.readings.get(event.user)) and now.stop.set(),
+            "hc_documents_stop": self.stop,
             "hc_documents_removed": lambda event: documents.delete(event.user, event.id),
         }
         for name, act in acts.items():
@@ -499,6 +499,11 @@ class DocumentHandlers(HandlerGroup):
         except (CorpusError, OwnerOnly, TicketExpired) as error:
             said = status.error(str(error))
         return self._views.everything(event.session) | self._views.documents(event.session, said)
+
+    def stop(self, event: PageEvent) -> None:
+        """Stop what is read: a document that is not whole yet goes."""
+        if reading := self._service.documents.readings.get(event.user):
+            reading.stop.set()
 
     def add_path(self, event: PageEvent) -> None:
         """Read a file or folder of this machine."""

@@ -36,12 +36,10 @@ _SECONDS = 15  # without an answer
 _TRIES = 5  # in a row that bring nothing
 _PAUSE = 0.5  # seconds before the second try, doubled with each
 _CHUNK = 2**16
-_LOOK_SECONDS = 0.25
-"""How soon a download by pip notices that it is cancelled."""
+_LOOK_SECONDS = 0.25  # until a download by pip notices that it is cancelled
 _STRONGER = ("global", "download", ":env:")
 _SETTING = re.compile(rf"^({'|'.join(_STRONGER)})\.([a-z-]+)=(.*)$")
-Came = Callable[[int, int | None], None]
-"""Takes the bytes that have come, and of the whole where that is known."""
+Came = Callable[[int, int | None], None]  # bytes that have come, and of the whole where that is known
 _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 
