@@ -67,7 +67,7 @@ class _Catalogue(gettext.GNUTranslations):
 
     @cached_property
     def formed(self) -> list[tuple[str, re.Pattern[str], str, str]]:
-        """Of the sentences that are formed below: their longest words, patterns, themselves, and what they are here."""
+        """List the sentences formed below: their longest words, patterns, themselves, and what they are here."""
         found = []
         for key, here in self._catalog.items():
             if isinstance(key, str) and key.startswith(f"{FORMED}\4"):

@@ -30,7 +30,7 @@ class DocumentReading:
     """Files that were not read, or not to their end, with the reason; and why it ended before its end."""
     done: int = 0
     name: str = ""
-    """Of the file that is read."""
+    """Names the file that is read."""
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -77,9 +77,8 @@ class ChatDocuments(Documents):
                 for path in paths:
                     known = len(unread)
                     document = Document(0, path.name, sizes[path], 0, False, to_project)
-                    if not self.add(
-                        user_id, document, chat, reading.passages(path, files[path])
-                    ) and known == len(unread):
+                    found = self.add(user_id, document, chat, reading.passages(path, files[path]))
+                    if not found and known == len(unread):
                         unread.append(f"{path.name} holds no text.")
             except Exception as error:  # in a thread of its own nothing else would report it
                 unread.extend([] if reading.stop.is_set() else [logs.error_message(error)])

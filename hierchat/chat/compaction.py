@@ -27,7 +27,7 @@ ASK = (
 )
 _SUMMARY = "Summary of the conversation so far:\n\n{text}"
 _MOST_TOKENS = 2048
-"""Of a summary, with what a model that cannot be kept from it thinks before."""
+"""Bounds a summary, with what a model that cannot be kept from it thinks before."""
 Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
 
 

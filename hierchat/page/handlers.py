@@ -126,11 +126,8 @@ class PageHandlers(HandlerGroup):
     def new(self, event: PageEvent) -> Update:
         """Show an empty page; a conversation is stored with its first message."""
         event.session.leave()
-        event.session.conversation, event.session.settings_of, event.session.project = (
-            None,
-            page_sessions.UNKNOWN,
-            None,
-        )
+        event.session.conversation, event.session.project = None, None
+        event.session.settings_of = page_sessions.UNKNOWN
         return self._views.everything(event.session)
 
     def open(self, event: PageEvent) -> Update:

@@ -47,7 +47,7 @@ _EMPTY = (
     " AND NOT EXISTS (SELECT 1 FROM waiting WHERE conversation_id = conversations.id)"
     " AND NOT EXISTS (SELECT 1 FROM documents WHERE conversation_id = conversations.id)"
 )
-"""Of a conversation: nothing was said there, no question waits, and it has no documents."""
+"""Holds for a conversation where nothing was said, no question waits, and that has no documents."""
 _TAGS = "(SELECT json_group_array(name) FROM tags WHERE conversation_id = conversations.id) AS tags"
 _TAGGED = """NOT EXISTS (
         SELECT 1 FROM json_each(:tags) AS wanted

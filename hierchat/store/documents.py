@@ -21,7 +21,7 @@ from hierchat.store.records import Document, Passage
 BATCH = 500
 """Passages that are stored at once: replies are stored between two."""
 MOST_WORDS = 32
-"""Of the question, and as many of what was said before, by which passages are looked for."""
+"""Bounds the words of the question, and those of what was said before, by which passages are looked for."""
 _WORD = re.compile(r"\w+")
 _CJK = re.compile("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 """Writing without blanks between words: it is found by pairs of characters."""

@@ -62,7 +62,7 @@ class Attachment:
 
     name: str
     size: int
-    """Of a file, in bytes; of a passage, in tokens."""
+    """Counts bytes of a file, tokens of a passage."""
     text: str
     number: int | None = None
     """By which replies name a passage; None: it is a file."""
@@ -90,7 +90,7 @@ class Passage:
     text: str
     id: int = 0
     score: float = 0.0
-    """Of one that was found: the higher, the more it shares with the question, and the rarer that is."""
+    """Ranks one that was found: the higher, the more it shares with the question, and the rarer that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ MOST = 12
 BUDGET = 2_000
 """Tokens that they have at most; a quarter of the context where that is less."""
 WORTH = 0.3
-"""Of the best passage's score: what scores less shares but common words with the question."""
+"""Share of the best passage's score: what scores less has but common words with the question."""
 _HEADED = frozenset((".md", ".markdown", ".docx", ".epub", ".html", ".htm"))
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*\s*")
 _FENCE = re.compile(r" {0,3}(```|~~~)")

@@ -66,11 +66,9 @@ def _main(most: int, seconds: int, kind: str) -> int:
         os.nice(10)  # replies go first
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    left = most
+    left, read = most, _pages if kind == ".pdf" else partial(office.markdown_of, kind)
     try:
-        for text in (_pages if kind == ".pdf" else partial(office.markdown_of, kind))(
-            sys.stdin.buffer.read()
-        ):
+        for text in read(sys.stdin.buffer.read()):
             sys.stdout.buffer.write(text[:left].encode("utf-8", "replace"))
             left -= len(text)
             if left <= 0:

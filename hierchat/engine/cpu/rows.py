@@ -82,7 +82,7 @@ def product(matrix, part, first, last, place, rows, given, out, stride):  # type
 
 
 ORDER = [four + place for four in range(0, BLOCK, 4) for place in (0, 2, 1, 3)]
-"""Of a block of activations as int16: that in which the products read them."""
+"""Orders a block of activations as int16: the products read them so."""
 
 
 def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
