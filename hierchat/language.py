@@ -87,7 +87,7 @@ class _Numbers(Formatter):
         return str(super().format_field(value, format_spec))
 
 
-class _Said(str):
+class Said(str):
     """A sentence in the language of now, before its values are put in."""
 
     def format(self, *args: Any, **values: Any) -> str:
@@ -102,7 +102,7 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 def _(text: str) -> str:
     """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
     said = _now.get()[1].gettext(text)
-    return _Said(said) if current() in _SEPARATORS else said
+    return Said(said) if current() in _SEPARATORS else said
 
 
 def number(value: float, form: str = ",") -> str:
@@ -133,7 +133,7 @@ def _value(values: Mapping[str, str], field: re.Match[str]) -> str:
 
 def plural(one: str, several: str, n: int, **values: object) -> str:
     """Translate the sentence for this number, which stands in it as `n`; with further values."""
-    return _Said(_now.get()[1].ngettext(one, several, n)).format(n=n, **values)
+    return Said(_now.get()[1].ngettext(one, several, n)).format(n=n, **values)
 
 
 def later(text: str) -> str:
@@ -239,7 +239,7 @@ def _weight(text: str) -> float:
 def translated(value: Any) -> Any:
     """Translate what was made inside of `marked` into the language of now: text, or lists and dictionaries."""
     if isinstance(value, str):
-        return _MARKED.sub(_put, value) if _BEGINS in value else value
+        return _MARKED.sub(_put, str(value)) if _BEGINS in value else value
     if isinstance(value, dict):
         return {name: translated(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

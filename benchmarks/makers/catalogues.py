@@ -41,7 +41,8 @@ _FOR_PROGRAMS = {
 _FOR_DEVELOPERS = ("api", "checks", "drafting")
 """Folders whose errors no user of the page or the terminal reads, but programs and reports."""
 _CHANGING = (b'"POT-Creation-Date', b'"PO-Revision-Date', b'"Generated-By')
-_SCRIPTS = [("**.js", "javascript")]
+_KINDS = [("page/**.js", "javascript"), ("templates/**.html", "jinja2")]
+_KEYWORDS: dict[str, tuple[int, ...] | None] = {"_": None, "plural": (1, 2)}
 
 
 def template() -> Catalog:
@@ -60,7 +61,7 @@ def template() -> Catalog:
 
 def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield each file and sentence; of a plural, both forms."""
-    package, page = Path(__file__).resolve().parents[2] / "hierchat", shipped("assets") / "page"
+    package = Path(__file__).resolve().parents[2] / "hierchat"
     for path in sorted(package.rglob("*.py")):
         name = f"hierchat/{path.relative_to(package).as_posix()}"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -72,10 +73,10 @@ def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
                 if len(texts) == _FORMS[node.func.id]:
                     yield name, texts[0] if len(texts) == 1 else texts
     for name, _line, text, _comments, _context in extract_from_dir(
-        page, method_map=_SCRIPTS, keywords={"_": None}
+        shipped("assets"), method_map=_KINDS, keywords=_KEYWORDS
     ):
         if text:
-            yield f"page/{Path(name).as_posix()}", text
+            yield Path(name).as_posix(), text
 
 
 def formed_below() -> Iterator[tuple[str, str]]:

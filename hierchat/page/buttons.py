@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import secrets
+from typing import Any
+
+from markupsafe import Markup, escape
 
 from hierchat.config import shipped
 from hierchat.language import COOKIE, THIS, _
@@ -14,14 +16,16 @@ KEY = secrets.token_hex(16)
 ASSETS = shipped("assets")
 
 
-def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: str) -> str:
-    """A button that does `act` to the thing with this id; `label` is text, `text` travels along."""
-    extra = "".join(f' {name.replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items())
+def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: Any) -> Markup:
+    """A button that does `act` to the thing with this id; `label` is text, `text` travels along. An attribute that is
+    None is left out."""
+    given = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    extra = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
     # A bare carriage return would reach the page as a line feed.
-    carried = f' data-text="{html.escape(text)}"'.replace("\r", "&#13;") if text else ""
-    return (
+    carried = f' data-text="{escape(text)}"'.replace("\r", "&#13;") if text else ""
+    return Markup(
         f'<button type="button" class="hc-act {css}" data-act="{act}" data-key="{KEY}" data-id="{id}"'
-        f"{carried}{extra}>{html.escape(label)}</button>"
+        f"{carried}{extra}>{escape(label)}</button>"
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
-from hierchat.language import _, error_words, later
+from hierchat.language import _, later
 from hierchat.page.chat_settings import LABELS, THINKS, escaped
+from hierchat.page.templates import Macros
 
 if TYPE_CHECKING:
     from hierchat.chat.statistics import PlanView
@@ -85,32 +87,12 @@ def css() -> str:
     return f":root{{{light}}}.dark{{{dark}}}{rules}"
 
 
-def swatch(source: str) -> str:
-    """A short sample of the underline, for legends."""
-    style = style_of(source)
-    if style.underline == "none":
-        return '<i class="hc-swatch"></i>'
-    width = "4px" if style.underline == "double" else "3px"
-    return (
-        f'<i class="hc-swatch" style="border-bottom:{width} {style.underline} var(--{style.slug}-line)"></i>'
-    )
-
-
-def legend(sources: Iterable[str]) -> str:
+def legend(sources: Iterable[str]) -> Markup:
     """Draw the sources with a sample of each."""
-    entries = "".join(
-        f"<li>{swatch(source)}<span><b>{html.escape(style_of(source).label)}</b>"
-        f"{_(' (unmarked)') if source == TARGET else ''} {style_of(source).explained}</span></li>"
-        for source in wording.in_order(sources)
-    )
-    return f'<ul class="hc-legend" aria-label="{_("Where the words came from")}">{entries}</ul>'
+    return _drawn.legend(map(style_of, wording.in_order(sources)))
 
 
 DASH = "\N{EN DASH}"
-_MEASURED = later(
-    "While it was written, {drafted} tokens a second came; without drafts this model writes {plain}, measured during "
-    "this reply."
-)
 _ENDS = {
     "end": later("the model had finished"),
     "stop": later("the stop string “{text}”"),
@@ -122,53 +104,18 @@ _ENDS = {
 }
 
 
-def _speed_figure(figures: Figures) -> str:
-    words = html.escape(wording.speed_words(figures))
-    if not figures.deserved_speedup:
-        return f'<span class="hc-figure">{words}</span>' if words else ""
-    drafted, plain = figures.tokens_per_second or 0.0, figures.baseline_tokens_per_second or 0.0
-    why = html.escape(_(_MEASURED).format(drafted=wording.number(drafted), plain=wording.number(plain)))
-    return (
-        f'<span class="hc-figure hc-speedup" tabindex="0" role="note" aria-label="{words}. {why}" data-said="{why}">'
-        f"{words}</span>"
-    )
+def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
+    """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources,
+    the largest first: where there is little room it stands alone, and Details has them all."""
+    numbers = [("speedup" if figures.deserved_speedup else "figure", wording.speed_words(figures))]
+    numbers += [("figure", words) for words in wording.time_words(figures)]
+    numbers += [("note", note), ("writer", model)]
+    shares = [(style_of(s), words, figures.shares[s]) for s, words in wording.share_words(figures.shares)]
+    named = sorted(shares, key=lambda one: (one[0].slug == "target", -one[2]))
+    return _drawn.line(figures, [one for one in numbers if one[1]], shares, named)
 
 
-def shares_bar(figures: Figures) -> str:
-    """A thin segmented bar of where the tokens came from, each part named; empty where nothing was drafted."""
-    words = wording.share_words(figures.shares)
-    if not words:
-        return ""
-    segments = "".join(
-        f'<i style="width:{figures.shares[s] * 100:.2f}%;background:var(--{style_of(s).slug}-line)"></i>'
-        for s, _words in words
-        if s != TARGET
-    )
-    lines = {s: "--hc-line" if s == TARGET else f"--{style_of(s).slug}-line" for s, _words in words}
-    # The largest source first: where there is little room it stands alone, and Details has them all.
-    labels = "".join(
-        f'<span class="hc-share"><i class="hc-dot" style="background:var({lines[s]})"></i>{html.escape(label)}</span>'
-        for s, label in sorted(words, key=lambda word: (word[0] == TARGET, -figures.shares[word[0]]))
-    )
-    return (
-        f'<span class="hc-shares"><span class="hc-bar" role="img" aria-label="{_("Where the words came from")}">'
-        f"{segments}</span>{labels}</span>"
-    )
-
-
-def figures_line(figures: Figures, note: str = "", model: str = "") -> str:
-    """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources."""
-    parts = [_speed_figure(figures)]
-    parts += [f'<span class="hc-figure">{html.escape(words)}</span>' for words in wording.time_words(figures)]
-    if note:
-        parts.append(f'<span class="hc-note">{html.escape(note)}</span>')
-    if model:
-        parts.append(f'<span class="hc-writer" dir="auto">{html.escape(model)}</span>')
-    joined = '<span class="hc-sep">·</span>'.join(filter(None, parts))
-    return f'<div class="hc-figures"><span class="hc-numbers">{joined}</span>{shares_bar(figures)}</div>'
-
-
-def details(figures: Figures | None, model: str = "") -> str:
+def details(figures: Figures | None, model: str = "") -> Markup:
     """Draw who wrote a reply, all that was measured of it and how it was set; a dash where something is not known."""
     by: list[_Row] = [(_("Written by"), model, "")] if model else []
     groups = [(_("How it was written"), by)]
@@ -178,9 +125,7 @@ def details(figures: Figures | None, model: str = "") -> str:
             (_("Where the words came from"), _sources(figures)),
             (_("How it was written"), [*by, *_settings(figures)]),
         ]
-    return "".join(
-        f"<h3>{name}</h3>" + f'<dl class="hc-facts">{"".join(map(_row, rows))}</dl>' for name, rows in groups
-    )
+    return _drawn.details(groups)
 
 
 _Row = tuple[str, str, str]
@@ -190,12 +135,6 @@ _Row = tuple[str, str, str]
 def known(value: float | None, words: Callable[[float], str]) -> str:
     """Say a value; a dash where there is none."""
     return DASH if value is None else words(value)
-
-
-def _row(row: _Row) -> str:
-    name, value, meaning = row
-    explained = f" <small>{html.escape(meaning)}</small>" if meaning and value != DASH else ""
-    return f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}{explained}</dd>"
 
 
 def _a_second(tokens: float) -> str:
@@ -303,33 +242,12 @@ def _sampling(settings: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def plan_picture(view: PlanView | None) -> str:
-    """The picture as HTML; empty where there is no hierarchy."""
+def plan_picture(view: PlanView | None) -> Markup:
+    """Draw the hierarchy; nothing where there is none."""
     if view is None:
-        return ""
-    levels = [_level(_("earlier texts"), _("as many tokens ahead as save time"))] if view.retrieval else []
-    ahead, writes = _("{length} tokens ahead"), _("writes, and checks every draft")
-    levels += [
-        _level(wording.model_words(level.name), ahead.format(length=level.length) if level.length else writes)
-        for level in view.levels
-    ]
-    measured = "" if view.measured_ms is None else _(", {ms:.1f} measured").format(ms=view.measured_ms)
-    expected = _("{ms:.1f} ms a token expected").format(ms=view.expected_ms)
-    left_out = "".join(
-        f"<li><b>{html.escape(wording.model_words(one.name))}</b> {html.escape(error_words(one.reason))}</li>"
-        for one in view.left_out
-    )
+        return Markup()
     names = [_("earlier texts")] if view.retrieval else []
-    names += [wording.model_words(level.name) for level in view.levels]
-    sentence = _("What drafts: {names}.").format(names=_(", then ").join(names))
-    listed = f'<ol aria-label="{html.escape(sentence)}">{"".join(reversed(levels))}</ol>'
-    return (
-        f'<div class="hc-plan"><h3>{_("What drafts")}</h3>{listed}'
-        f'<p class="hc-quiet">{expected}{measured}</p>'
-        + (f'<h3>{_("What does not, and why")}</h3><ul class="hc-quiet">{left_out}</ul>' if left_out else "")
-        + "</div>"
-    )
+    return _drawn.plan(view, names + [wording.model_words(level.name) for level in view.levels])
 
 
-def _level(name: str, does: str) -> str:
-    return f"<li><b>{html.escape(name)}</b><span>{html.escape(does)}</span></li>"
+_drawn = Macros("figures.html", DASH=DASH, model_words=wording.model_words, rate=wording.number)

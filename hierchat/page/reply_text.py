@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
@@ -16,6 +18,7 @@ from hierchat.page.buttons import KEY
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown import GrowingMarkdown, render, render_marked
 from hierchat.page.sidebar import UNTITLED
+from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
 
 if TYPE_CHECKING:
@@ -24,16 +27,18 @@ if TYPE_CHECKING:
 
 _CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
 _FENCE = "`" * 8
+_drawn = Macros("reply.html")
 Draw = Callable[[str, int], str]
 
 
-def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> str:
+def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> Markup:
     """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page keeps open
     what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
     parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
-    return (fold(thought, _said(seconds), key) if thought else "") + draw(parts.answer, parts.answer_at)
+    folded = _drawn.fold(Markup(thought), _said(seconds), key) if thought else Markup()
+    return folded + Markup(draw(parts.answer, parts.answer_at))
 
 
 class GrowingReply:
@@ -42,14 +47,15 @@ class GrowingReply:
     def __init__(self) -> None:
         self._thought, self._answer = GrowingMarkdown(), GrowingMarkdown()
 
-    def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> str:
+    def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> Markup:
         """HTML of `text`, which is the one before and more; any other begins anew."""
         parts = split_reasoning(text)
-        drawn = ""
+        drawn = Markup()
         if parts.thought or (parts.thinking and not ended):
             inside = self._thought.render(parts.thought, ended=ended or not parts.thinking)
-            drawn = fold(inside, _("Thinking…") if parts.thinking and not ended else _said(seconds), key)
-        return drawn + self._answer.render(with_calls(parts.answer), ended=ended)
+            label = _("Thinking…") if parts.thinking and not ended else _said(seconds)
+            drawn = _drawn.fold(Markup(inside), label, key)
+        return drawn + Markup(self._answer.render(with_calls(parts.answer), ended=ended))
 
 
 def with_calls(text: str) -> str:
@@ -73,24 +79,11 @@ def _said(seconds: float | None) -> str:
     return plural("Thought for {n} minute", "Thought for {n} minutes", round(seconds / 60))
 
 
-def fold(inside: str, label: str, key: object) -> str:
-    """Closed at first; assets/page/thought.js keeps it open while it is drawn anew."""
-    return (
-        f'<details class="hc-thought" data-thought="{html.escape(str(key))}"><summary>{label}</summary>'
-        f"<div>{inside}</div></details>"
-    )
-
-
 _HEADING = re.compile(r"<h([1-6])(?=[ >])")
 _LOWEST = 6
 
 
-def message_heading(name: str) -> str:
-    """Draw who wrote what follows, for screen readers alone."""
-    return f'<h2 class="hc-spoken">{name}</h2>'
-
-
-def below_message(rendered: str) -> str:
+def below_message(rendered: str) -> Markup:
     """Rendered Markdown whose headings begin at level 3 and skip none, whatever the model wrote."""
     last = 2
 
@@ -99,10 +92,10 @@ def below_message(rendered: str) -> str:
         last = min(int(found[1]) + 2, last + 1, _LOWEST)
         return f'<h{found[1]} aria-level="{last}"'
 
-    return _HEADING.sub(level, rendered)
+    return Markup(_HEADING.sub(level, str(rendered)))  # of Markup it would escape the rest
 
 
-def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> str:
+def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> Markup:
     """Draw a reply that the runs make up, and their legend. The words are one tab stop, with arrow keys from run to run
     (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
     told: set[int] = set()
@@ -119,7 +112,7 @@ def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, k
         return render_marked(part, [min(max(end - begin, 0), len(part)) for end in ends], wrap)
 
     inside = below_message(drawn(text, seconds, key, draw))
-    return f'<div class="hc-text hc-marked">{inside}</div>{legend(run.source for run in runs)}'
+    return _drawn.marked(inside, legend(run.source for run in runs))
 
 
 def _facts(run: SourceRun, *, first: bool) -> str:

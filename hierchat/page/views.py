@@ -11,7 +11,7 @@ import gradio as gr
 
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _
-from hierchat.page import chat_settings, conversation, documents_form, sidebar, status
+from hierchat.page import chat_settings, conversation, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
 from hierchat.page.conversation import ShownMessage
 from hierchat.page.page_sessions import UNKNOWN, Attached, Session, end_incognito, incognito_line
@@ -19,6 +19,7 @@ from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.models_view import tiny_line
 from hierchat.page.panels.panel import Panel
 from hierchat.page.reply_text import GrowingReply
+from hierchat.page.templates import Macros
 from hierchat.store import NotFound
 from hierchat.texts.attachments import fenced
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
     from hierchat.store.records import Message
 
+_DOCUMENTS = Macros("documents.html")
 Update = dict[Any, Any]
 GONE = "gone "
 """Before the number of a conversation that is not there any more, in place of what is on the screen."""
@@ -261,12 +263,12 @@ class Views:
         now = service.documents.readings.get(user)
         now = now if now and now.chat == chat else None
         listed = [] if chat is None else service.documents.listed(user, chat)
-        more = chat is not None and service.chats.get(user, chat).project_id is not None
-        form = documents_form.chat_form(owner=service.users.is_owner(user), in_project=more)
+        in_project = chat is not None and service.chats.get(user, chat).project_id is not None
+        drawn = _DOCUMENTS.of_chat(
+            listed, service.passage_budget, now, service.users.is_owner(user), in_project, said
+        )
         return {
-            self._parts.settings.documents: documents_form.section(
-                listed, service.passage_budget, now, form + said
-            ),
+            self._parts.settings.documents: drawn,
             self._parts.settings.reading: gr.Timer(active=now is not None and not now.ended.is_set()),
         }
 

@@ -319,7 +319,7 @@ def test_a_reply_that_cannot_be_drawn_is_shown_as_text(
 def test_pieces_of_long_text_are_the_text(text: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "_PIECE", size)
-        pieces = re.sub(r"</?span[^>]*>", "\0", in_pieces(text))
+        pieces = re.sub(r"</?span[^>]*>", "\0", str(in_pieces(text)))
     parts = [html.unescape(part) for part in pieces.split("\0") if part]
     assert "".join(parts) == text
     assert len(text) <= 2 * size or max(map(len, parts)) <= size

@@ -15,8 +15,7 @@ from playwright.sync_api import Locator, expect
 from hierchat.models.fetch.hub import HubFile, HubModel
 from hierchat.models.load.add import Described
 from hierchat.models.load.check import Fit
-from hierchat.page.panels import models_panel
-from hierchat.page.panels.models_view import Present, models, tiny_line
+from hierchat.page.panels.models_view import HUB, Present, models, tiny_line
 from hierchat.runtime.costs import Speed
 from hierchat.runtime.downloads import Download, Judged, Look, Search
 from hierchat.runtime.model_manager import READABLE, ModelRow
@@ -305,8 +304,8 @@ def test_whatever_the_hub_tells_is_text() -> None:
         for look in (None, *looks)
     ]
     for said in [*searches, Search(MARKUP, "done")]:
-        assert "<img" not in models_panel.found(said, None)
-    assert "&lt;img" in models_panel.found(searches[-1], None)
+        assert "<img" not in HUB.found(said, None)
+    assert "&lt;img" in HUB.found(searches[-1], None)
 
 
 def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
@@ -317,7 +316,7 @@ def test_a_look_offers_what_fits_and_tells_a_lone_file_once() -> None:
     def shown(**changed: Any) -> str:
         fits = Judged(Fit("yes", "Needs 0.6 GB of 14.9 GB available."), Speed(48.2))
         look = Look(REPO, "done", model, files[0].name, described, fits)
-        return models_panel.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
+        return HUB.found(Search("tiny", "done", (model,), look=replace(look, **changed)), None)
 
     assert "Add and load" in shown()
     large = shown(judged=Judged(Fit("no", "It needs about 900 GB."), Speed(0.1)))

@@ -175,12 +175,12 @@ def test_marked_words_are_escaped_and_keep_every_character() -> None:
         SourceRun(text[4:12], "tiny <model>"),
         SourceRun(text[12:], "target"),
     ]
-    drawn = marked(runs, text)
+    drawn = str(marked(runs, text))
     bare = re.sub(r'<span class="hc-run [^>]*>(.*?)</span>', r"\1", drawn.split("<ul")[0], flags=re.S)
     assert html.unescape(bare) == html.unescape(f'<div class="hc-text hc-marked">{render(text)}</div>')
     assert "tiny &lt;model&gt;" in drawn
     runs = [SourceRun(THOUGHTFUL[at : at + 7], "context") for at in range(0, len(THOUGHTFUL), 7)]
-    shown = marked(runs, THOUGHTFUL, 4.2, 7)
+    shown = str(marked(runs, THOUGHTFUL, 4.2, 7))
     fold, answer = shown.split("</details>")
     assert "data-run=" in fold
     assert re.sub(r"<[^>]*>", "", answer).startswith(ANSWER)

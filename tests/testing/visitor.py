@@ -18,7 +18,7 @@ from hierchat.page.page_app import build_app
 
 def visible(markup: str) -> str:
     """The words of HTML."""
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", markup))).strip()
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", str(markup)))).strip()
 
 
 class Visitor:

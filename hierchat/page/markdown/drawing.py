@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from markdown_it.token import Token
+from markupsafe import Markup, escape
 
 from hierchat.page.markdown.parser import DEEPEST, Env, draw, parse, sanitise
 
@@ -285,11 +286,11 @@ def _plain(text: str) -> str:
     return f'<p class="hc-plain" dir="auto">{in_pieces(text)}</p>\n'
 
 
-def in_pieces(text: str) -> str:
+def in_pieces(text: str) -> Markup:
     """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a million
     characters would keep it for seconds; where a line is cut, it breaks."""
     if len(text) <= 2 * _PIECE:
-        return html.escape(text)
+        return escape(text)
     pieces, begin = [], 0
     while begin < len(text):
         end = begin + _PIECE
@@ -299,4 +300,4 @@ def in_pieces(text: str) -> str:
         height = piece.count("\n") + len(piece) // _IN_A_LINE  # in lines, until it was on the screen
         pieces.append(f'<span class="hc-piece" style="--hc-lines:{height}">{html.escape(piece)}</span>')
         begin = end
-    return "".join(pieces)
+    return Markup("".join(pieces))

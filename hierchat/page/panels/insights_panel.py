@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from markupsafe import Markup
 
 from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
 from hierchat.engine.engine import TARGET
@@ -30,6 +30,7 @@ from hierchat.page.charts import (
 )
 from hierchat.page.figures import DASH, plan_picture, style_of
 from hierchat.page.panels.panel import Panel, still
+from hierchat.page.templates import Macros
 from hierchat.runtime.costs import meters
 
 if TYPE_CHECKING:
@@ -57,16 +58,16 @@ _LONG = 62
 
 def replies_page(
     found: OverTimeFigures, names: Mapping[str, str], today: date, days: int | None, ever: bool
-) -> str:
+) -> Markup:
     """Draw what changes with the range. `names` of models by key; `ever`: there are measured replies in some range."""
     cards = [speed_card(found, today, days, ever), shares_card(found, today, days, ever)]
     cards.append(sources_card(found.whole.sources, ever))
     if len(found.models) > 1:
         cards.append(models_card(found.models, names))
-    return tiles(found.whole) + f'<div class="hc-cards-grid">{"".join(cards)}</div>'
+    return tiles(found.whole) + _drawn.grid(cards)
 
 
-def tiles(whole: DraftingFigures) -> str:
+def tiles(whole: DraftingFigures) -> Markup:
     """The four figures that are asked for first; a dash where there is none yet."""
     few = _("median of {compared} where both were measured").format(compared=_replies(whole.compared))
     unknown = _("once a reply is long enough to measure both")
@@ -83,14 +84,10 @@ def tiles(whole: DraftingFigures) -> str:
         (_("Drafts"), percent(accepted / whole.tokens) if whole.tokens else DASH, _("of the tokens came from drafts"),
          per_run if whole.tokens else _("with the first reply")),
     ]  # fmt: skip
-    cells = "".join(
-        f'<div class="hc-tile"><dt>{name}</dt><dd><b>{value}</b> <span>{what}</span><small>{note}</small></dd></div>'
-        for name, value, what, note in shown
-    )
-    return f'<dl class="hc-tiles">{cells}</dl>'
+    return _drawn.tiles(shown)
 
 
-def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
+def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
     """Speed-up by day."""
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
@@ -120,7 +117,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
     return charted(title, drawn + note(explained), (_("Day"), _("Speed"), _("Replies")), rows)
 
 
-def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> str:
+def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
     """Share of the tokens by source, by day or week."""
     title = _("Where the words came from")
     if not found.days:
@@ -152,7 +149,7 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
     return charted(title, drawn + note(_("The rest the model wrote by itself.")), head, rows)
 
 
-def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
+def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
     """Draw how many drafts of each source were right."""
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
@@ -170,7 +167,7 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> str:
     return card(title, charts.bars(rows) + note(_("A wrong draft costs a little time and changes no word.")))
 
 
-def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> str:
+def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> Markup:
     """Speed-up of each model, the one that wrote most first."""
     ranked = sorted(models.items(), key=lambda model: -model[1].replies)
     most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
@@ -230,7 +227,7 @@ _WIDTHS = (1, 2, 4, 8, 16, 24, 32)
 
 def machine_page(
     found: Insights, costs: ForwardCosts | None, plan: PlanView | None, index: IndexMemory
-) -> str:
+) -> Markup:
     """Draw what stands for all days: estimates, costs, the plan, sizes, what models wrote while idle."""
     cards = [
         match_card(found.acceptance.by_match().tolist()),
@@ -241,10 +238,10 @@ def machine_page(
     ]
     if found.generated.texts:
         cards.append(self_card(found.generated, found.generated_drafts))
-    return f'<div class="hc-cards-grid">{"".join(cards)}</div>'
+    return _drawn.grid(cards)
 
 
-def match_card(counts: Sequence[Sequence[float]]) -> str:
+def match_card(counts: Sequence[Sequence[float]]) -> Markup:
     """Draw by length of match how often the likeliest draft was right. `counts` [length]: how many, how many right."""
     title = _("Drafts that were right, by what matched")
     ends = [*_MATCHES[1:], len(counts)]
@@ -272,7 +269,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> str:
     return charted(title, drawn + note(_("Of all days.")), head, rows)
 
 
-def calibration_card(calibration: Calibration) -> str:
+def calibration_card(calibration: Calibration) -> Markup:
     """Expected chances of drafts against what came true."""
     title = _("Are the expected chances true?")
     series = []
@@ -294,13 +291,13 @@ def calibration_card(calibration: Calibration) -> str:
     ]
     across = charts.percentages(_("expected chance of a draft"))
     said = _("Expected chances of drafts against the share that was right. A table follows.")
-    drawn = charts.lines(series, across, charts.percentages(_("were right")), said, charts.DIAGONAL)
+    drawn = charts.lines(series, across, charts.percentages(_("were right")), said, charts.diagonal())
     drawn += charts.key((line.name, line.ink) for line in series)
     drawn += note(_("On the dashed line, what was expected came true. Of all days."))
     return charted(title, drawn, (_("Source"), _("Expected"), _("Right"), _("Drafts")), rows)
 
 
-def costs_card(costs: ForwardCosts | None) -> str:
+def costs_card(costs: ForwardCosts | None) -> Markup:
     """Milliseconds of a forward by rows."""
     title = _("What a run of the model costs")
     if costs is None:
@@ -320,11 +317,11 @@ def costs_card(costs: ForwardCosts | None) -> str:
     line = Line("ms", Ink(), points, marked=False)
     drawn = charts.lines([line], across, charts.upward(_("milliseconds"), max(ms)), said)
     about = _("{model}, {context:,} tokens into a chat. Measured here, and anew with every reply.")
-    drawn += note(about.format(model=html.escape(costs.model), context=costs.context))
+    drawn += note(about.format(model=costs.model, context=costs.context))
     return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
 
 
-def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
+def sizes_card(kept: HistorySize, index: IndexMemory) -> Markup:
     """Draw what lies on the disk and in memory."""
     replies = plural("{n:,} reply", "{n:,} replies", kept.replies)
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
@@ -336,15 +333,10 @@ def sizes_card(kept: HistorySize, index: IndexMemory) -> str:
         (_("Other texts that draft"), corpora.format(size=size(index.corpora))),
         (_("Database, with all chats"), database.format(size=size(kept.file_bytes))),
     ]  # fmt: skip
-    return card(_("What is kept"), _kept(rows))
+    return card(_("What is kept"), _drawn.kept(rows))
 
 
-def _kept(rows: Sequence[tuple[str, str]]) -> str:
-    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in rows)
-    return f'<dl class="hc-kept">{cells}</dl>'
-
-
-def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
+def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> Markup:
     """Draw what the model wrote for itself, and what it was worth at most: other texts may have held the same."""
     tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
     wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
@@ -364,24 +356,12 @@ def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> str:
             "Up to: other texts may hold the same. Without any of these drafts, each of their tokens had taken a run "
             "of its own at most."
         )
-    return card(_("Generated in idle time"), _kept(rows) + note(said))
+    return card(_("Generated in idle time"), _drawn.kept(rows) + note(said))
 
 
-def meters_card(meters: Sequence[Meter]) -> str:
+def meters_card(meters: Sequence[Meter]) -> Markup:
     """Memory, as it is now."""
-    drawn = []
-    for meter in meters:
-        ours, others = meter.ours / meter.total, (meter.used - meter.ours) / meter.total
-        name = html.escape(meter.name or _("Memory of this machine"))
-        said = _("hierchat {ours}, others {others}, of {total}").format(
-            ours=size(meter.ours), others=size(meter.used - meter.ours), total=size(meter.total)
-        )
-        drawn.append(
-            f'<li><span class="hc-bar-name">{name}</span><span class="hc-bar-said">{said}</span>'
-            f'<span class="hc-meter" aria-hidden="true"><i style="width:{ours:.2%}"></i>'
-            f'<i style="width:{others:.2%}"></i></span></li>'
-        )
-    return card(_("Memory now"), f'<ul class="hc-bars">{"".join(drawn)}</ul>')
+    return _drawn.meters(meters)
 
 
 def _group(first: int, end: int) -> str:
@@ -391,6 +371,7 @@ def _group(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
 
 
+_drawn = Macros("insights.html", size_words=size)
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
 _RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))
 USUAL = "30 days"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +22,8 @@ from hierchat.page.panels.idle_panel import IdlePart
 from hierchat.page.panels.panel import Panel, PanelPart
 from hierchat.page.panels.transfer_panel import TransferPart
 from hierchat.page.sidebar import GUEST, is_guest, moment
-from hierchat.store import Access, DraftsFrom, IdleSettings, Key
+from hierchat.page.templates import Macros
+from hierchat.store import Access, DraftsFrom, IdleSettings
 from hierchat.texts.corpora import corpora_dir
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LoginsPart(PanelPart):
             require_owner(self._service, event.user)
             told = _("It had ended already.")
             if self._log_ins and (ended := self._log_ins.end_of(event.text)):
-                name = html.escape(_shown_name(ended))
+                name = _shown_name(ended)
                 told = _("The session of {name} has ended.").format(name=name)
             said = {page.parts.live: status.closable(status.notice(told))}
             return self.show(event.session) | said
@@ -69,58 +69,15 @@ class LoginsPart(PanelPart):
             return dict.fromkeys(self.outputs, "")
         owner = self._service.users.is_owner(session.user)
         return {
-            self._password: "" if is_guest(session.name) else _account(session.name),
-            self._list: connected(self._log_ins.connected(), time.time()) if owner else "",
+            self._password: "" if is_guest(session.name) else _drawn.account(session.name),
+            self._list: _drawn.connected(self._log_ins.connected(), time.time()) if owner else "",
         }
-
-
-def _account(name: str) -> str:
-    """Draw the account and the link to its password."""
-    logged_in = _("You are logged in as {name}.").format(name=html.escape(name))
-    link = f'<a href="password">{_("Change the password")}</a>'
-    return f"<h2>{_('Your account')}</h2><p>{logged_in} {link}</p>"
-
-
-def connected(sessions: Sequence[LoginSession], now: float) -> str:
-    """Draw who is connected; `now`: Unix time."""
-    rows = "".join(_row(session, now) for session in sessions)
-    return f'<h2>{_("Who is connected")}</h2><ul class="hc-rows hc-sessions">{rows}</ul>'
 
 
 def _shown_name(session: LoginSession) -> str:
     return session.name if session.member.account else GUEST
 
 
-def _row(session: LoginSession, now: float) -> str:
-    name = _shown_name(session)
-    owner = _(" (owner)") if session.owner else ""
-    since = moment(session.since)
-    about = f"{_('since {since}').format(since=since)} · {_seen(now - session.seen)} · {_(session.address)}"
-    # Ending a guest's session deletes their chats: the page asks first.
-    act = "hc_end_session" if session.member.account else "hc_end_guest"
-    label = _("End session: {name}, {about}").format(name=name, about=about)
-    end = button(act, _("End session"), text=session.id, css="hc-bordered", aria_label=label)
-    return (
-        f'<li><div><b dir="auto">{html.escape(name)}</b>{owner}<p class="hc-quiet">{html.escape(about)}</p></div>'
-        f"{end}</li>"
-    )
-
-
-def _seen(seconds: float) -> str:
-    if seconds < _NOW_SECONDS:
-        return _("here now")
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return _("last seen {minutes} min ago").format(minutes=minutes)
-    hours = round(minutes / 60)
-    if hours < 48:
-        return _("last seen {hours} h ago").format(hours=hours)
-    return _("last seen {days} days ago").format(days=round(hours / 24))
-
-
-_ABOUT = later(
-    "Editors, scripts and chat apps can use the model (by the protocol of OpenAI). They see none of your chats."
-)
 _CHOICES: tuple[tuple[str, Access], ...] = (
     (later("Off"), "off"),
     (later("With a key"), "keys"),
@@ -132,7 +89,7 @@ class ProgramsPart(PanelPart):
     """The switch of the endpoint, and the keys that there are: for the owner alone."""
 
     def build(self) -> None:
-        self._about = gr.HTML(f'<h2>{_("Other programs")}</h2><p class="hc-quiet">{_(_ABOUT)}</p>')
+        self._about = gr.HTML(_drawn.programs())
         self._access = _choice(_CHOICES, _("Programs that may use the model"), "hc-programs")
         self._keys = gr.HTML("", elem_id="hc-program-keys")
         self.outputs = [self._about, self._access, self._keys]
@@ -155,36 +112,10 @@ class ProgramsPart(PanelPart):
         return {
             self._about: gr.update(visible=True),
             self._access: gr.update(value=access, visible=True),
-            self._keys: "" if access == "off" else _keys(self._service.keys.all()),
+            self._keys: "" if access == "off" else _drawn.keys(self._service.keys.all()),
         }
 
 
-def _keys(keys: list[Key]) -> str:
-    rows = "".join(f"<li><b>{html.escape(key.name)}</b> <span>{_about(key)}</span></li>" for key in keys)
-    there = f'<h3>{_("Keys")}</h3><ul class="hc-rows">{rows}</ul>' if rows else ""
-    remove = "<code>python -m hierchat keys remove NAME</code>"
-    away = _(", away: {command}").format(command=remove) if rows else ""
-    address = _("The address to give them is that of this page with {end} at its end.")
-    new = _("A new key: {command}").format(command="<code>python -m hierchat keys add NAME</code>")
-    return f'<p class="hc-quiet">{address.format(end="<code>/v1</code>")} {new}{away}.</p>{there}'
-
-
-def _about(key: Key) -> str:
-    kept = _("nothing it asks is kept")
-    if key.user_id:
-        kept = _("its own requests are kept, to make its replies faster")
-    return plural("{n:,} token today; {kept}", "{n:,} tokens today; {kept}", key.today, kept=kept)
-
-
-_FASTER = later(
-    "The words of a reply are the same whatever you choose: earlier texts are only used to guess ahead, and the model "
-    "checks each guess."
-)
-_NOTES = later(
-    "What each chat should know of you, such as your work, or how you like replies. They stand in the system prompt; "
-    "nothing is noted by itself, and each chat can leave them out."
-)
-_THEMES = ((later("As the system"), "system"), (later("Light"), "light"), (later("Dark"), "dark"))
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
     (later("All of my chats and texts (fastest)"), "all"),
     (later("Only the chat itself"), "chat"),
@@ -209,27 +140,15 @@ class SettingsPanel(Panel):
         self._inside: list[PanelPart] = [self._texts, self._idle, *self._further]
 
     def build(self) -> None:
-        # The theme belongs to this browser, not to the account: the page's script keeps it (theme.js).
-        choices = "".join(
-            f'<label><input type="radio" name="hc-theme" value="{value}">{_(name)}</label>'
-            for name, value in _THEMES
-        )
         if len(catalogues()) > 1:
-            options = "".join(
-                f'<option value="{code}" lang="{code}">{html.escape(name_of(code))}</option>'
-                for code in catalogues()
-            )
-            first = f'<option value="">{_("As the browser")}</option>'
-            label = f"<label>{_('Language')} <select>{first}{options}</select></label>"
-            gr.HTML(f'<div id="hc-language">{label}</div>')
-        legend = f"<legend>{_('Theme')}</legend>"
-        gr.HTML(f'<fieldset class="hc-choice" id="hc-theme">{legend}{choices}</fieldset>')
-        gr.HTML(f'<h2>{_("Drafts")}</h2><p class="hc-quiet">{_(_FASTER)}</p>')
+            gr.HTML(_drawn.language(catalogues()))
+        gr.HTML(_drawn.theme())
+        gr.HTML(_drawn.drafts())
         self._drafts = _choice(_DRAFTS, _("Drafts may come from"), "hc-drafts-from")
         self._texts.build()
         self._proof = gr.HTML("", elem_id="hc-model-proof")
         self._idle.build()
-        gr.HTML(f'<h2>{_(NOTES)}</h2><p class="hc-quiet">{_(_NOTES)}</p>')
+        gr.HTML(_drawn.notes())
         self._notes = gr.Textbox(
             "",
             lines=3,
@@ -364,7 +283,9 @@ def _places(database: Path) -> str:
         (_("Models (can be downloaded again)"), cache_dir()),
     ]
     sizes = (gigabytes(size_of(path)) if path.exists() else _("nothing yet") for _name, path in rows)
-    return status.facts(
-        (name, f'<span class="hc-path">{html.escape(str(path))}</span> {size}')
-        for (name, path), size in zip(rows, sizes, strict=True)
-    )
+    return _drawn.places((*row, size) for row, size in zip(rows, sizes, strict=True))
+
+
+_drawn = Macros(
+    "settings.html", NOW_SECONDS=_NOW_SECONDS, moment=moment, name_of=name_of, shown_name=_shown_name
+)

@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gradio as gr
 
 from hierchat.access.files import files
-from hierchat.language import _, later, plural
+from hierchat.language import _, plural
 from hierchat.page import status
-from hierchat.page.buttons import KEY, button
+from hierchat.page.buttons import KEY
 from hierchat.page.panels.panel import PanelPart
-from hierchat.texts.importing import KNOWN, Import
+from hierchat.page.templates import Macros
+from hierchat.texts.importing import KNOWN
 
 if TYPE_CHECKING:
     from hierchat.page.event_data import PageEvent
     from hierchat.page.guard import PageEvents
 
 T = TypeVar("T")
+_drawn = Macros("transfer.html", KNOWN_EXPORTS=KNOWN)
 SHOW_SECONDS = 0.25
 """Between two looks at how far it is."""
-MOST_NAMED = 20
-"""Chats that are named, of those that could not be read."""
 MOST_FILES = 200
-_BRING_IN = later(
-    "Import chats from ChatGPT, Open WebUI, LM Studio or another hierchat: drop their export here, a zip or JSON."
-)
 _ENOUGH_TOKENS = 1_000
 """So many must have been written here before it is said which part of them earlier chats drafted."""
 
@@ -37,14 +34,7 @@ class TransferPart(PanelPart):
     """Bring chats in and out."""
 
     def build(self) -> None:
-        gr.HTML(
-            f'<section class="hc-transfer" aria-label="{_("Import and export")}"><h3>{_("In and out")}</h3>'
-            f'<div class="hc-drop"><p>{_(_BRING_IN)}</p>'
-            f'{button("hc_choose", _("Choose files"))}<p class="hc-sending" role="status" hidden></p></div>'
-            f"<p></p>{button('hc_export_all', _('Export all as JSON'), text='json')}"
-            f"{button('hc_export_all', _('Export all as Markdown'), text='markdown')}</section>",
-            elem_id="hc-transfer",
-        )
+        gr.HTML(_drawn.transfer(), elem_id="hc-transfer")
         self._state = gr.HTML("", elem_id="hc-transfer-state")
         self._out = gr.HTML("", elem_id="hc-out")
         """Where a finished export can be fetched: the page does that at once."""
@@ -62,10 +52,8 @@ class TransferPart(PanelPart):
         with event.files(MOST_FILES) as paths:
             importing = data.importing(user, paths)
             session.importing = importing.stop
-            cancel = button("hc_import_stop", _("Cancel"), css="hc-bordered")
             for _step in _now_and_then(importing):
-                told = progress(_("Importing chats"), importing.taken, importing.done, importing.total)
-                yield {state: told + cancel}
+                yield {state: _drawn.importing(importing)}
         data.imported(user, importing)
         yield {state: status.waiting(_("Reading them…"))} | self._views.chats(session)
         worth = ""
@@ -77,7 +65,7 @@ class TransferPart(PanelPart):
                 reading = _("Reading them: {tokens:,} tokens can draft so far").format(tokens=tokens)
                 yield {state: status.waiting(reading)}
             worth = self._worth(user, tokens)
-        yield {state: outcome(importing, worth)} | self._views.chats(session)
+        yield {state: _drawn.outcome(importing, worth)} | self._views.chats(session)
 
     def stop(self, event: PageEvent) -> None:
         """End this page's import: it says itself how far it came."""
@@ -102,7 +90,7 @@ class TransferPart(PanelPart):
         try:
             for count in _now_and_then(written):
                 if not wanted:
-                    yield {self._state: progress(_("Exporting chats"), count, count, total)}
+                    yield {self._state: _drawn.progress(_("Exporting chats"), count, count, total)}
             (path,) = place.iterdir() if place.is_dir() else [place]
             ticket = files.hold(_beside(place, path), event.session.name)
         except BaseException:
@@ -126,35 +114,6 @@ class TransferPart(PanelPart):
                 share=history / totals.tokens
             )
         return said
-
-
-def progress(what: str, count: int, done: int, total: int) -> str:
-    """Draw how far it is, as HTML without a role: the counter would be read out at every step."""
-    said = _("{what}: {n:,} so far").format(what=what, n=count)
-    return f'<div class="hc-wait">{said}{status.progress_bar(done, total)}</div>'
-
-
-def outcome(importing: Import, worth: str) -> str:
-    """Draw what came of an import."""
-    new, grown, same = (importing.outcomes[which] for which in ("new", "grown", "same"))
-    stopped = importing.stop.is_set()
-    if not (importing.taken or importing.bad or importing.presets or importing.projects or stopped):
-        return _ended(status.error(_("No chat was found. What can be read is {kinds}.").format(kinds=KNOWN)))
-    parts = [_("{new} imported").format(new=_chats(new))]
-    parts += [_("{grown:,} got new messages").format(grown=grown)] if grown else []
-    presets = plural("{n:,} new preset", "{n:,} new presets", importing.presets)
-    parts += [presets] if importing.presets else []
-    projects = plural("{n:,} new project", "{n:,} new projects", importing.projects)
-    parts += [projects] if importing.projects else []
-    parts += [plural("{n:,} was here already", "{n:,} were here already", same)] if same else []
-    parts += [_("{bad:,} could not be read").format(bad=importing.bad)] if importing.bad else []
-    told = status.notice(f"{', '.join(parts)}. {worth}".strip())
-    told += status.folded(_("What could not be read"), importing.reasons, importing.bad, MOST_NAMED)
-    return _ended(told)
-
-
-def _ended(told: str) -> str:
-    return f'<div class="hc-ended">{told}</div>'
 
 
 def _chats(count: int) -> str:

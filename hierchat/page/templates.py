@@ -1,0 +1,79 @@
+"""Draw HTML by the macros of assets/templates: what they are given is escaped, unless it is HTML already (Markup)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.ext import Extension
+from jinja2.lexer import Token
+from markupsafe import Markup, escape
+
+from hierchat.language import Said, _, error_words, plural
+from hierchat.page.buttons import ASSETS, button
+
+TEMPLATES = ASSETS / "templates"
+_BESIDE_TAGS = re.compile(r"(?<![^>])\s*\n\s*|\s*\n\s*(?![^<])")
+_BREAK = re.compile(r"\s*\n\s*")
+
+
+class Sentence(Markup):
+    """A sentence of a catalogue in a template. It may hold tags; what is put into it is escaped."""
+
+    def format(self, *args: Any, **values: Any) -> Sentence:
+        """Put values in, numbers as the language of now writes them."""
+        return Sentence(Said(self).format(*args, **_safe(values)))
+
+
+def _plural(one: str, several: str, n: int, **values: Any) -> Markup:
+    return Markup(plural(one, several, n, **_safe(values)))
+
+
+def _safe(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: escape(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+class _Folded(Extension):
+    """Leave out the line breaks of a template beside tags and blocks, with the blanks around them. In text one blank
+    stays."""
+
+    def filter_stream(self, stream: Iterable[Token]) -> Iterator[Token]:
+        for token in stream:
+            if token.type == "data":
+                text = _BREAK.sub(" ", _BESIDE_TAGS.sub("", token.value))
+                yield Token(token.lineno, token.type, text)
+            else:
+                yield token
+
+
+_environment = Environment(
+    loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False,
+    extensions=[_Folded],
+)  # fmt: skip
+_environment.globals |= {
+    "_": lambda text: Sentence(_(text)),
+    "plural": _plural,
+    "button": button,
+}
+_environment.filters["error_words"] = lambda text: text if isinstance(text, Markup) else error_words(text)
+
+
+class Macros:
+    """The macros of a template, each a function that returns HTML. It is compiled when the first one is called.
+
+    Sentences stand inside of macros: what stands outside is drawn once, in the language of whoever comes first.
+    """
+
+    def __init__(self, name: str, **known: Any) -> None:
+        """`known`: functions and values that templates know by these names."""
+        self._name = name
+        _environment.globals |= known
+
+    def __getattr__(self, name: str) -> Callable[..., Markup]:
+        def drawn(*args: Any, **values: Any) -> Markup:
+            macro: Callable[..., Markup] = getattr(_environment.get_template(self._name).module, name)
+            return macro(*args, **values)
+
+        return drawn
