@@ -64,6 +64,13 @@ def first_seen(position, window):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def queries_a_pass(group):  # type: ignore[no-untyped-def]
+    """Queries of a kv head that pass over a chunk together: the passes of `group` queries are about equal."""
+    passes = (group + QUERIES - 1) // QUERIES
+    return (group + passes - 1) // passes
+
+
+@kernel
 def attend_chunk(  # type: ignore[no-untyped-def]
     queries, positions, window, page, chunk, head, group, slots, layer, cap, attended, identity, scratch
 ):
@@ -75,14 +82,14 @@ def attend_chunk(  # type: ignore[no-untyped-def]
     size = queries.shape[2]
     keys, key_scales = slots.keys[page, layer, head], slots.key_scales[page, layer, head]
     values, gains = slots.values[page, layer, head], slots.value_scales[page, layer, head]
-    scores = scratch.ctypes.data
+    scores, together = scratch.ctypes.data, queries_a_pass(group)
     stride = attended.shape[2] * (size + 2) * 4
     for row in range(positions.shape[0]):
         begin = max(first_seen(positions[row], window) - chunk * CHUNK, 0)
         if begin >= CHUNK:
             continue
-        for first in range(0, group, QUERIES):
-            count = min(QUERIES, group - first)
+        for first in range(0, group, together):
+            count = min(together, group - first)
             query = queries[row, head * group + first]
             out = attended[row, head * group + first, chunk]
             score(count, query.ctypes.data, keys.ctypes.data, key_scales.ctypes.data, size, scores, CHUNK * 4)
@@ -112,8 +119,9 @@ def attend_tail(  # type: ignore[no-untyped-def]
     stride = attended.shape[2] * (size + 2) * 4
     length = work.positions[row] + 1 - begin * CHUNK
     unseen = max(first_seen(work.positions[row], window) - begin * CHUNK, 0)
-    for first in range(0, group, QUERIES):
-        number = min(QUERIES, group - first)
+    together = queries_a_pass(group)
+    for first in range(0, group, together):
+        number = min(together, group - first)
         query = queries[row, head * group + first].ctypes.data
         for chunk in range(chunks):
             page = pages[begin + chunk]

@@ -94,22 +94,27 @@ def by_count(
     end = b.append_basic_block("counted")
     switch = b.switch(count, end)
     for number in counts:
-        full = f"hierchat_{name}_{number}"
-        function = b.module.globals.get(full)
-        if function is None:
-            kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
-            function = ir.Function(b.module, kind, full)
-            function.linkage = "internal"
-            function.attributes.add("noinline")
-            inner = ir.IRBuilder(function.append_basic_block("entry"))
-            body(inner, number, *function.args)
-            inner.ret_void()
         block = b.append_basic_block(f"count_{number}")
         switch.add_case(i64(number), block)
         b.position_at_end(block)
-        b.call(function, given)
+        apart(b, f"{name}_{number}", given, lambda inner, *own, number=number: body(inner, number, *own))
         b.branch(end)
     b.position_at_end(end)
+
+
+def apart(b: ir.IRBuilder, name: str, given: Sequence[ir.Value], body: Callable[..., Any]) -> None:
+    """Calls `body` as a function of its own of this name, compiled once, with what is given, all int64."""
+    full = f"hierchat_{name}"
+    function = b.module.globals.get(full)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
+        function = ir.Function(b.module, kind, full)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inner = ir.IRBuilder(function.append_basic_block("entry"))
+        body(inner, *function.args)
+        inner.ret_void()
+    b.call(function, given)
 
 
 def loop(

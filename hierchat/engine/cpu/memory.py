@@ -14,7 +14,7 @@ from hierchat.models.formats.layouts import BLOCK
 
 CHUNK = 128
 """Positions whose scores are added up together; a page of slots holds as many."""
-MOST_QUERIES = 4
+MOST_QUERIES = 6
 """Queries that attention computes together, at most (softmax.QUERIES)."""
 
 GATED = 256

@@ -17,12 +17,15 @@ from hierchat.engine.cpu.llvm import F32, I16, I32, broadcast, fused, i64, load,
 from hierchat.engine.cpu.memory import CHUNK
 from hierchat.jit import LANES
 
-QUERIES = 4 if LANES == 16 else 2
-"""Most queries in one pass over a chunk."""
-REGISTERS = 4
-"""Registers of sums per query."""
+QUERIES = 4 if LANES == 16 else 6
+"""Most queries in one pass over a chunk: all registers hold sums, but those of the numbers that they share."""
 NONE = -3e38
 _FLOATS = vector(F32, LANES)
+
+
+def _registers(queries: int) -> int:
+    """Registers of sums per query."""
+    return 4 if LANES == 16 or queries <= 2 else 2
 
 
 def _all(value: float) -> ir.Constant:
@@ -60,22 +63,23 @@ def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     of out [queries, CHUNK], its rows `stride` bytes apart.
     """
     query, keys, scales, size, out, stride = given
-    for first in range(0, CHUNK, REGISTERS * LANES):
+    registers = _registers(queries)
+    for first in range(0, CHUNK, registers * LANES):
 
         def one(j: ir.Value, sums: list[ir.Value], first: int = first) -> list[ir.Value]:
             row = b.add(_at(b, keys, j, 2 * CHUNK), i64(2 * first))
-            pieces = [_numbers(b, b.add(row, i64(2 * LANES * number))) for number in range(REGISTERS)]
+            pieces = [_numbers(b, b.add(row, i64(2 * LANES * number))) for number in range(registers)]
             grown = []
             for q in range(queries):
                 place = b.add(b.mul(size, i64(q)), j)
                 x = broadcast(b, load(b, F32, _at(b, query, place, 4), 4), LANES)
-                own = sums[q * REGISTERS : (q + 1) * REGISTERS]
+                own = sums[q * registers : (q + 1) * registers]
                 grown += [fused(b, x, piece, total) for piece, total in zip(pieces, own, strict=True)]
             return grown
 
-        sums = loop(b, i64(0), size, [llvm.zeros(_FLOATS)] * (queries * REGISTERS), one)
+        sums = loop(b, i64(0), size, [llvm.zeros(_FLOATS)] * (queries * registers), one)
         for number, total in enumerate(sums):
-            q, place = number // REGISTERS, first + number % REGISTERS * LANES
+            q, place = number // registers, first + number % registers * LANES
             scale = load(b, _FLOATS, b.add(scales, i64(4 * place)), 4)
             there = b.add(b.add(out, b.mul(stride, i64(q))), i64(4 * place))
             store(b, b.fmul(total, scale), there)
@@ -95,11 +99,12 @@ def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
     rows = [b.add(scores, b.mul(stride, i64(q))) for q in range(queries)]
     outs = [b.add(out, b.mul(out_stride, i64(q))) for q in range(queries)]
     for row, there in zip(rows, outs, strict=True):
-        _softmax(b, row, first, count, gains, _at(b, there, size, 4))
+        llvm.apart(b, "softmax", (row, first, count, gains, _at(b, there, size, 4)), _softmax)
     # As many registers of a value as the sums have, then one by one
-    for registers in (REGISTERS, 1):
-        whole = b.sdiv(size, i64(REGISTERS * LANES))
-        begin = i64(0) if registers > 1 else b.mul(whole, i64(REGISTERS))
+    most = _registers(queries)
+    for registers in (most, 1):
+        whole = b.sdiv(size, i64(most * LANES))
+        begin = i64(0) if registers > 1 else b.mul(whole, i64(most))
         end = whole if registers > 1 else b.sdiv(size, i64(LANES))
         with b.if_then(b.icmp_signed("<", begin, end)):
 
