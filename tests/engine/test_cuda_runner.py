@@ -173,25 +173,22 @@ def test_where_nothing_can_be_recorded_bodies_run_as_they_are(words: str) -> Non
     assert runs[-1] == "a"
 
 
-def never(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:
-    return False
-
-
-@pytest.mark.parametrize("rows", [2, 16, 64, DEPTH])
-def test_all_forwards_are_fused_where_there_is_a_kernel(rows: int) -> None:
-    assert cuda_runner.fused_choice(never, lambda device: (9, 0))(0, torch.bfloat16, rows, 4096, 4096)
-    assert cuda_runner.fused_choice(never, lambda device: (7, 5))(0, torch.float16, rows, 4096, 4096)
-
-
-def test_elsewhere_bitsandbytes_chooses() -> None:
-    assert not cuda_runner.fused_choice(never, lambda device: (9, 0))(
-        0, torch.bfloat16, DEPTH + 1, 4096, 4096
-    )
-    assert not cuda_runner.fused_choice(never, lambda device: (9, 0))(0, torch.float32, 8, 4096, 4096)
-    assert not cuda_runner.fused_choice(never, lambda device: (7, 5))(0, torch.bfloat16, 8, 4096, 4096)
-    assert cuda_runner.fused_choice(lambda *given: True, lambda device: (6, 0))(
-        0, torch.float16, 8, 4096, 4096
-    )
+@pytest.mark.parametrize(
+    ("capability", "dtype", "rows", "theirs", "fused"),
+    [
+        *(((9, 0), torch.bfloat16, rows, False, True) for rows in (2, 16, 64, DEPTH)),
+        ((7, 5), torch.float16, DEPTH, False, True),
+        ((9, 0), torch.bfloat16, DEPTH + 1, False, False),
+        ((9, 0), torch.float32, 8, False, False),
+        ((7, 5), torch.bfloat16, 8, False, False),
+        ((6, 0), torch.float16, 8, True, True),
+    ],
+)
+def test_forwards_are_fused_where_there_is_a_kernel_else_bitsandbytes_chooses(
+    capability: tuple[int, int], dtype: torch.dtype, rows: int, theirs: bool, fused: bool
+) -> None:
+    choice = cuda_runner.fused_choice(lambda *given: theirs, lambda device: capability)
+    assert choice(0, dtype, rows, 4096, 4096) == fused
 
 
 def test_the_installed_version_asks_where_we_answer() -> None:

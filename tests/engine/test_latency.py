@@ -54,35 +54,27 @@ def test_a_line_is_found_from_the_probes() -> None:
     assert curve == pytest.approx([line(width, 0) for width in range(1, WIDEST + 1)], rel=0.05)
 
 
-def test_outliers_move_it_little() -> None:
-    curve = probed(line)
-    run(curve, line, 400, (1, 2, 4, 6), outliers=0.05)
-    found = fresh(curve, 400)
-    for width in (1, 2, 4, 6):
-        assert found[width - 1] == pytest.approx(line(width, 0), rel=0.1)
-
-
-def test_rows_cost_more_behind_a_long_context() -> None:
-    curve = probed(rising)
-    run(curve, rising, 2500, (1, 1, 2, 3, 4, 6, 8))
-    found = fresh(curve, 2500)
-    assert found[0] == pytest.approx(rising(1, 2500), rel=0.1)
-    assert (found[7] - found[0]) == pytest.approx(rising(8, 2500) - rising(1, 2500), rel=0.2)
-
-
-def test_a_machine_that_slows_down_slows_all_widths() -> None:
-    """Widths that are not used meanwhile keep their proportion, so that the choice of a width stays the same."""
-    curve = probed(line)
-    run(curve, lambda width, context: 2.0 * line(width, context), 200, (1, 2, 3))
-    found = fresh(curve, 200)
-    assert found[0] == pytest.approx(10.0, rel=0.1)
-    assert found[15] / found[0] == pytest.approx(line(16, 0) / line(1, 0), rel=0.15)
-
-
-def test_what_was_is_forgotten() -> None:
-    curve = probed(line)
-    run(curve, lambda width, context: 5.0 + 2.5 * (width - 1), 600, (1, 2, 3, 4))
-    assert fresh(curve, 600)[3] == pytest.approx(12.5, rel=0.1)
+@pytest.mark.parametrize(
+    ("cost", "steps", "widths", "outliers", "expected"),
+    [
+        # Outliers move it little
+        (line, 400, (1, 2, 4, 6), 0.05, {width: line(width, 0) for width in (1, 2, 4, 6)}),
+        # Rows cost more behind a long context
+        (rising, 2500, (1, 1, 2, 3, 4, 6, 8), 0.0, {1: rising(1, 2500), 8: rising(8, 2500)}),
+        # On a machine that slows down, widths that are not used meanwhile keep their proportion
+        (lambda *at: 2.0 * line(*at), 200, (1, 2, 3), 0.0, {1: 10.0, 16: 2 * line(16, 0)}),
+        # What was is forgotten
+        (lambda width, context: 5.0 + 2.5 * (width - 1), 600, (1, 2, 3, 4), 0.0, {4: 12.5}),
+    ],
+    ids=["outliers", "context", "slower", "forgotten"],
+)
+def test_costs_are_followed(
+    cost: Cost, steps: int, widths: Sequence[int], outliers: float, expected: dict[int, float]
+) -> None:
+    curve = probed(rising if cost is rising else line)
+    run(curve, cost, steps, widths, outliers)
+    found = fresh(curve, steps)
+    assert [found[width - 1] for width in expected] == pytest.approx(list(expected.values()), rel=0.1)
 
 
 @given(

@@ -13,7 +13,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import Gemma3TextConfig
 
+from hierchat.engine.cpu.memory import CHUNK
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.models.architectures.model_config import slot_size
 from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch import convert
 from hierchat.models.formats.blocks import pack
@@ -23,7 +25,7 @@ from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, FAMILIES, GEMMA3, MXFP4, model_of, round_experts, write_gguf
 
 VOCABULARY = 272
-TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 200).tolist()
+TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 300).tolist()
 SIX_LAYERS = Gemma3TextConfig(
     **{**GEMMA3, "num_hidden_layers": 6, "sliding_window_pattern": 6, "query_pre_attn_scalar": 16}
 )
@@ -57,17 +59,21 @@ def logits(entry: ModelEntry) -> np.ndarray:
     loaded = load(entry, "cpu", backend="blocks")
     target = CpuRunner(loaded.model, context_length=loaded.context_length).open()
     assert target.exact
-    target.read(TOKENS[:150])
-    return np.asarray(target.forward(TOKENS[150:], range(-1, 49)))
+    kinds = target.runner.slots
+    held = len(kinds[0].keys) * CHUNK * slot_size(loaded.model.config)  # of layers with keys of their own
+    assert sum(2 * kind.keys.size for kind in kinds) == held
+    target.read(TOKENS[:200])
+    return np.asarray(target.forward(TOKENS[200:], range(-1, 99)))
 
 
 def expected(model: Any) -> np.ndarray:
     with torch.inference_mode():
-        return np.asarray(model(torch.tensor([TOKENS])).logits[0, 150:])
+        return np.asarray(model(torch.tensor([TOKENS])).logits[0, 200:])
 
 
 def agree(found: np.ndarray, right: np.ndarray) -> bool:
-    return bool(np.abs(found - right).max() <= 2e-3 * np.abs(right).max())
+    alike = (found.argmax(1) == right.argmax(1)).mean()
+    return bool(np.abs(found - right).max() <= 2e-3 * np.abs(right).max() and alike > 0.98)
 
 
 def save(model: Any, folder: Path) -> ModelEntry:
@@ -145,17 +151,4 @@ def test_gemma_4_beside_pictures(tmp_path: Path) -> None:
     renamed["model.vision_tower.patch.weight"] = np.zeros((2, 2), np.float32)
     save_file(renamed, file.parent / "model.safetensors")
     assert expected_step(entry, "cpu") == "kernels"
-    assert agree(logits(entry), expected(model))
-
-
-def test_a_configuration_as_gemma_was_published_with(tmp_path: Path) -> None:
-    """Without the kinds of layers, and with rotary bases in fields of their own."""
-    model = model_of(SIX_LAYERS, vocab_size=VOCABULARY)
-    file = tmp_path / "tiny" / "config.json"
-    entry = save(model, file.parent)
-    config = json.loads(file.read_text())
-    for key in ("layer_types", "rope_parameters", "_sliding_window_pattern"):
-        config.pop(key)
-    config |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 6}
-    file.write_text(json.dumps(config))
     assert agree(logits(entry), expected(model))
