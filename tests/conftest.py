@@ -127,6 +127,14 @@ def url(script: Script) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model as llama.cpp writes it."""
+    from tests.testing.tiny_files import write_tiny_gguf
+
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf"))
+
+
 @pytest.fixture
 def tiny_in_the_catalogue(places: Path) -> None:
     """`--model tiny` is there, and nothing else is touched."""

@@ -18,34 +18,24 @@ from hierchat.engine.fallback import AttemptLog, AttemptRecord, attempt_records
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.device_memory import best_device
-from tests.testing.tiny_chat import catalogue, model, tokenizer
+from tests.testing.tiny_chat import catalogue
 
 assert trial_runner
-YAML = """
-models:
-  tiny:
-    source: {{folder: {{path: {folder}}}}}
-    licence: none
-"""
+KERNELS = cache_dir() / "kernels"
+"""Those that are compiled already."""
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program with tiny models, and the kernels that are compiled already."""
+def two_models(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "read_catalogue", lambda: catalogue("tiny", "other"))
-    kernels = cache_dir() / "kernels"
-    for name in ("CACHE", "CONFIG", "DATA"):
-        (tmp_path / name).mkdir()
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
-    (tmp_path / "CACHE" / "kernels").symlink_to(kernels, target_is_directory=True)
-    (tmp_path / "CONFIG" / "models.yaml").write_text(YAML.format(folder=tmp_path / "model"))
+    (places / "CACHE").mkdir()
+    (places / "CACHE" / "kernels").symlink_to(KERNELS, target_is_directory=True)
 
 
-def save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the tiny model where the catalogue of the configuration folder names it."""
+@pytest.fixture
+def saved(tiny_in_the_catalogue: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny model lies where the catalogue of the configuration folder names it."""
     monkeypatch.setattr(gpu, "read_catalogue", read_catalogue)
-    model().save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
 
 
 FOUND: dict[str, Any] = {
@@ -73,29 +63,23 @@ UNDRAFTED = {
 }
 
 
-def test_figures_of_a_way_with_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, monkeypatch)
-    found = try_one("tiny", "slots", "cpu")
-    assert found.keys() == FOUND.keys()
-    assert (found["implementation"], found["exact"]) == ("slots", True)
-    assert found["verify"]["tokens"] > 0
-    assert found["verify"]["mismatches"] == 0
-    assert list(found["forward_ms"]) == ["1", "2", "4", "8", "16", "32"]
+@pytest.mark.usefixtures("saved")
+def test_figures_of_a_way_with_drafts_and_of_one_without() -> None:
+    drafted, plain = (try_one("tiny", way, "cpu") for way in ("slots", "plain"))
+    assert (drafted.keys(), plain.keys()) == (FOUND.keys(), UNDRAFTED.keys())
+    assert (drafted["implementation"], drafted["exact"]) == ("slots", True)
+    assert drafted["verify"]["tokens"] > 0
+    assert drafted["verify"]["mismatches"] == 0
+    assert list(drafted["forward_ms"]) == ["1", "2", "4", "8", "16", "32"]
+    assert (plain["implementation"], plain["way"]) == ("plain", "pieces")
     assert attempt_records() == []
 
 
-def test_figures_of_a_way_without_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(tmp_path, monkeypatch)
-    found = try_one("tiny", "plain", "cpu")
-    assert found.keys() == UNDRAFTED.keys()
-    assert (found["implementation"], found["way"]) == ("plain", "pieces")
-
-
-def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("saved")
+def test_a_way_that_fails_is_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(*given: Any, **named: Any) -> None:
         raise RuntimeError("an illegal instruction was encountered")
 
-    save(tmp_path, monkeypatch)
     monkeypatch.setattr(TorchRunner, "run", wrong)
     found = try_one("tiny", "slots", "cpu")
     assert found == {
@@ -104,7 +88,7 @@ def test_a_way_that_fails_is_tried_alone(tmp_path: Path, monkeypatch: pytest.Mon
     found = try_one("tiny", "any", "cpu")  # as the program loads it
     assert found["implementation"] == "plain"
     assert found["note"].startswith(
-        "It is computed by transformers alone, without drafts: what is faster failed here"
+        "It is computed by transformers alone, without drafts: what is faster failed"
     )
 
 

@@ -21,13 +21,13 @@ def test_all_users_get_what_one_gets() -> None:
     users = 3
     model = many(users)
     arms = [OwnArm("vanilla", model), OwnArm("hierchat", model)]
-    figures = measure(model, arms, questions(6), SETTINGS, [1, users], tell, repeats=2)
+    figures = measure(model, arms, questions(3), SETTINGS, [1, users], tell, repeats=2)
     assert {(row["users"], row["arm"]) for row in figures} == {
         (count, arm) for count in (1, users) for arm in ("vanilla", "hierchat")
     }
     for row in figures:
-        assert row["replies"] == 6
-        assert row["tokens"] == 6 * SETTINGS.max_new_tokens
+        assert row["replies"] == 3
+        assert row["tokens"] == 3 * SETTINGS.max_new_tokens
         assert row["other_words"] == 0
         assert len(row["served"]) == row["users"]
         assert 0 < row["slowest_over_fastest"] <= 1

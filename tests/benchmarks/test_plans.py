@@ -54,7 +54,7 @@ def test_what_is_no_plan(text: str, said: str) -> None:
 def test_all_arms_say_the_same_words(served: ServedModel, tmp_path: Path) -> None:
     arms = [OwnArm(name, served) for name in parse_arms(",".join(ARMS))]
     out = result(tmp_path, ARMS)
-    measure(served, arms, questions(3, turns=2), SETTINGS, out, tell, carry=False)
+    measure(served, arms, questions(2), SETTINGS, out, tell, carry=False)
     figures = {name: summarise(out.rows, name) for name in ARMS}
     assert [figures[name]["mismatches"] for name in ARMS] == [0] * len(ARMS)
     assert figures["plan:databases+small=2+middle=5"]["tokens_per_forward"] > 3  # the twin writes nearly all

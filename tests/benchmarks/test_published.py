@@ -57,7 +57,7 @@ class TestHierarchyDrafting:
 @pytest.mark.parametrize("width", [None, 1, 6])
 def test_never_more_than_the_width(name: str, width: int | None) -> None:
     random = np.random.default_rng(0)
-    text = random.integers(0, 4, (4, 200)).tolist()
+    text = random.integers(0, 4, (4, 60)).tolist()
     drafter = PUBLISHED[name](width, [corpus(text[0])])
     drafter.learn(text[1])
     drafter.begin(text[2])

@@ -135,12 +135,7 @@ class TestCommand:
         total, *each = capsys.readouterr().out.splitlines()
         assert total == f"2 questions, {written['tokens']} tokens compared, 0 replies differ."
         assert [line.split(":")[0].strip() for line in each] == ["random", "default"]
-
-    def test_a_run_of_other_drafters_is_no_run_to_go_on_from(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert self.ask(tmp_path, "--limit", "1", "--drafter", "random") == 0
-        assert self.ask(tmp_path, "--limit", "1", "--drafter", "random,default", "--resume") == 2
+        assert self.ask(tmp_path, "--limit", "2", "--drafter", "random", "--resume") == 2
         assert "drafters was" in capsys.readouterr().err
 
     def test_long_contexts(self, tmp_path: Path) -> None:
@@ -193,9 +188,7 @@ class TestCommand:
 @pytest.mark.timeout(1800)
 def test_verify(tmp_path: Path) -> None:
     questions, out = tmp_path / "questions.jsonl", tmp_path / "out.json"
-    questions.write_text(
-        '{"turns": ["Write a haiku.", "Write it again."]}\n{"turns": ["Name five trees."]}\n'
-    )
+    questions.write_text('{"turns": ["Write a haiku.", "Write it again."]}\n')
     drafters = ("default", "adversarial")
     asked = ["verify", "--questions", str(questions), "--max-new-tokens", "24", "--json", str(out)]
     assert main([*asked, "--drafter", ",".join(drafters), "--temperature", "0.8"]) == 0

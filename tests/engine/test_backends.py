@@ -13,7 +13,6 @@ from hierchat.drafting.draft_tree import LatencyCurve
 from hierchat.engine.backends import make_runner
 from hierchat.engine.latency import measure
 from hierchat.engine.torch.plain import PlainRunner
-from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.catalogue import Folder, ModelEntry, ModelSource
 from hierchat.models.load.check import expected_step
 from tests.engine.test_fallback import loaded
@@ -29,19 +28,20 @@ def test_a_recurrent_model_gets_the_plain_runner() -> None:
     assert curve.step_ms(0)[0] > 0
 
 
-def test_one_that_fails_over_slots_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*given: Any, **named: Any) -> None:
-        raise TypeError("an argument that nobody expected")
-
-    monkeypatch.setattr(TorchRunner, "run", broken)
-    runner = make_runner(replace(loaded(tiny_family("gemma2")), model_key="not tested before"))
-    assert isinstance(runner, PlainRunner)
-    assert runner.open().forward([5, 6], [-1, 0])[1].any()
+def fails(*given: Any, **named: Any) -> None:
+    raise TypeError("an argument that nobody expected")
 
 
-def test_one_with_states_whose_rows_are_not_exact_answers_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hierchat.engine.torch.torch_runner.invariant", lambda *given, **named: False)
-    runner = make_runner(replace(loaded(tiny_family("lfm2")), model_key="another"))
+@pytest.mark.parametrize(
+    ("kind", "part", "broken"),
+    [("gemma2", "TorchRunner.run", fails), ("lfm2", "invariant", lambda *given, **named: False)],
+    ids=["fails over slots", "has states whose rows are not exact"],
+)
+def test_one_that_cannot_draft_answers_plainly(
+    kind: str, part: str, broken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"hierchat.engine.torch.torch_runner.{part}", broken)
+    runner = make_runner(replace(loaded(tiny_family(kind)), model_key="not tested before"))
     assert isinstance(runner, PlainRunner)
     assert runner.open().forward([5, 6], [-1, 0])[1].any()
 

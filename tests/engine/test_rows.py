@@ -26,7 +26,7 @@ from hierchat.engine.verification import ArrayRows, Sampler, verify
 from hierchat.models.formats.blocks import pack
 from tests.engine.drafters import Buried
 from tests.testing import tiny
-from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, text_of, tiny_model
+from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, text_of, tiny_model, tokens_of
 
 LOGITS = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 
@@ -150,7 +150,7 @@ class Curious(Buried):
 @pytest.mark.parametrize("backend", ["llama-float32", "qwen3-blocks"])
 def test_a_drafter_is_told_of_every_row_that_chose(backend: tiny.Backend, kind: str) -> None:
     engine, prompt = tiny.tiny_engine(backend), random_tokens(20)
-    reply = [token for step in fresh_steps(engine, prompt, REPLIES[kind]) for token in step.tokens]
+    reply = tokens_of(fresh_steps(engine, prompt, REPLIES[kind]))
     curious = Curious(reply)
     steps = fresh_steps(engine, prompt, REPLIES[kind], curious)
     assert max(len(step.tokens) for step in steps) > 3
@@ -237,11 +237,7 @@ def test_a_proposer_sees_one_for_each_committed_token(sequence: CachedSequence, 
     engine, prompt = LocalEngine(sequence, (), text_of), random_tokens(12)
     settings = GenerationSettings(max_new_tokens=20)
     reader = Reader(reads=reads)
-    tokens = [
-        token
-        for step in engine.generate(GenerationRequest(prompt, settings, reader))
-        for token in step.tokens
-    ]
+    tokens = tokens_of(engine.generate(GenerationRequest(prompt, settings, reader)))
     assert reader.committed == tokens
     if not reads:
         assert reader.seen == []

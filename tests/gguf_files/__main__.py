@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.gguf_files.writer import write_family
-from tests.models.conftest import tiny_tokenizer
+from tests.testing.tiny_files import tiny_tokenizer
 
 SHAPE = {"vocab_size": 32_000, "hidden_size": 2048, "intermediate_size": 6144, "layer_types": None}
 HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "tie_word_embeddings": False}

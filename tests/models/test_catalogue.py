@@ -65,12 +65,6 @@ models:
 """
 
 
-def test_a_mirror_is_read(tmp_path: Path) -> None:
-    gguf = read_catalogue([written(tmp_path / "models.yaml", MIRRORED)]).entry().source.gguf
-    assert gguf.mirror.package_of(2) == "big-part2"
-    assert gguf.mirror.file_of(2) == "big/part002.bin"
-
-
 def test_relative_paths_begin_at_the_file(tmp_path: Path) -> None:
     catalogue = read_catalogue([written(tmp_path / "a" / "models.yaml", GOOD)])
     folder = catalogue.entry().source.folder

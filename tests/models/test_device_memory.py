@@ -7,7 +7,7 @@ import pytest
 from hierchat.models import device_memory
 from hierchat.models.cache import count, gigabytes
 from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size, read_catalogue
-from hierchat.models.device_memory import dtype_on, needs_of, require_fit
+from hierchat.models.device_memory import needs_of, require_fit
 from hierchat.models.fetch.bring import block_bytes, weight_bytes
 from hierchat.models.load.check import fit, require_memory
 from hierchat.models.load.load_model import load
@@ -30,14 +30,6 @@ def test_estimate() -> None:
     assert needs_of(size, "bfloat16", "none").total(100) == int(1.15 * (2_000 + 2_000))
     assert needs_of(size, "bfloat16", "int8").total(0) == int(1.15 * (400 + 800))
     assert needs_of(size, "bfloat16", "nf4").total(0) == int(1.15 * (400 + 800 * 0.52))
-
-
-def test_auto_dtype() -> None:
-    assert (dtype_on("auto", "cpu"), dtype_on("auto", "cuda:1"), dtype_on("float16", "cpu")) == (
-        "float32",
-        "bfloat16",
-        "float16",
-    )
 
 
 def test_refusal_says_what_would_fit(free) -> None:

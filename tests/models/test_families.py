@@ -14,16 +14,12 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.runnable import (
-    ALWAYS_EXPERTS,
-    ATTENTION,
     GRAPHED,
     KEEPING_STATES,
-    MADE_FOR_ELSE,
     SLOTTED,
     graphed,
     refused,
     slotted,
-    step,
 )
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
@@ -142,51 +138,3 @@ def test_all_that_are_listed_are_right_over_static_slots(kind: str) -> None:
     sequence = CudaRunner(model, context_length=CONTEXT, regime=(16, 16)).open()
     sequence.read(TEXT[:30])
     assert_near(sequence.forward([5, 7, 8], [-1, -1, 1])[2], expected)
-
-
-def test_lists_name_what_transformers_knows() -> None:
-    assert GRAPHED <= SLOTTED <= set(KINDS)
-    assert set(KINDS) - SLOTTED >= KEEPING_STATES >= ALWAYS_EXPERTS
-    assert not (SLOTTED | KEEPING_STATES) & set(MADE_FOR_ELSE)
-    assert {"full_attention", "sliding_attention"} <= ATTENTION
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, "slots"),
-        ({"model_type": "gemma3", "text_config": {"model_type": "brand_new"}}, "plain"),
-        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "slots"),
-        ({"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}, "slots"),
-        ({"model_type": "qwen3_5", "text_config": {"model_type": "brand_new"}}, "plain"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "slots"),
-        ({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text"}}, "slots"),
-        ({"model_type": "qwen3_next"}, "slots"),
-        ({"model_type": "mamba"}, "plain"),
-        ({"model_type": "brand_new"}, "plain"),
-    ],
-)
-def test_the_step_is_told_by_the_configuration_alone(config: dict[str, Any], expected: str) -> None:
-    assert step(config, own=True) == expected
-    assert not graphed(config, 128)
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"model_type": "qwen3_next"}, "plain"),
-        ({"model_type": "qwen3_5_moe", "text_config": {"model_type": "qwen3_5_moe_text"}}, "plain"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "plain"),
-        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots"),
-        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe"]}, "plain"),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*E"}, "plain"),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "slots"),
-        ({"model_type": "olmoe"}, "slots"),
-    ],
-)
-def test_states_beside_experts_take_drafts_on_a_processor_alone(
-    config: dict[str, Any], expected: str
-) -> None:
-    assert step(config, own=False, device="cuda:0") == expected
-    assert step(config, own=False) == "slots"

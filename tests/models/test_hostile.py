@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models
 
-from hierchat.models.catalogue import Folder, Gguf, ModelEntry, ModelSource
 from hierchat.models.fetch.convert import identity_of, read_folder, source_sha256
 from hierchat.models.formats.gguf_head import head_in, read_head
 from hierchat.models.formats.gguf_tokenizer import ARRAYS, write_tokenizer
@@ -26,11 +25,15 @@ from hierchat.models.progress import BrokenFileError, ModelError
 from tests.gguf_files.models import FAMILIES as FILES
 from tests.gguf_files.models import tiny_module
 from tests.gguf_files.writer import write_family
-from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
+from tests.testing.tiny_files import of_folder, of_gguf, tiny_tokenizer
 
 CASES = 12
 """Cases of each kind of file."""
+OWN = ("llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long")
+DAILY = ("qwen35", "granitehybrid", "lfm2moe", "nemotron_h_moe", "cohere2", "gemma3n", "glm4moe")
+"""Families whose heads say different things; files of the others are tried once a night."""
+NIGHTLY = [pytest.param(name, marks=pytest.mark.large) for name in FILES if name not in DAILY]
 Tensor = tuple[str, list[int], int, int]
 NUMBERS = [0, -1, 1, 3, 255, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]
 VALUES: list[Any] = [
@@ -136,13 +139,16 @@ def require_sentences(said: list[str]) -> None:
         assert len(sentence) < 600, sentence
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long", *FILES])
+@pytest.mark.parametrize(
+    "name",
+    [*OWN, *DAILY, *NIGHTLY],
+)
 def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
     values, tensors, size = whole(name)
     dice, path = random.Random(name), tmp_path / "hostile.gguf"
     path.write_bytes(gguf_of(list(values.items()), tensors))
     os.truncate(path, size + 100_000)
-    entry = ModelEntry(name="hostile", source=ModelSource(gguf=Gguf(path=path)))
+    entry = of_gguf(path, name="hostile")
     require_runnable(entry, "cpu")  # as it was
     count = 0
     for _ in range(CASES):
@@ -165,10 +171,10 @@ def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -
     assert count > CASES // 5
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long"])
+@pytest.mark.parametrize("name", OWN)
 def test_any_config_is_read_or_refused(name: str, tiny_folder: Path) -> None:
     config, dice = CONFIGS[name].to_dict(), random.Random(name)
-    entry = ModelEntry(name="hostile", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8)
+    entry = of_folder(tiny_folder, name="hostile", blocks=8)
     count = 0
     for _ in range(CASES):
         made = dict(config)
@@ -275,7 +281,7 @@ def test_a_header_as_long_as_all_memory_is_not_read(tiny_folder: Path) -> None:
 )
 def test_a_config_that_is_none_is_refused(text: str, tiny_folder: Path) -> None:
     (tiny_folder / "config.json").write_text(text)
-    entry = ModelEntry(name="hostile", source=ModelSource(folder=Folder(path=tiny_folder)), blocks=8)
+    entry = of_folder(tiny_folder, name="hostile", blocks=8)
     with pytest.raises(BrokenFileError, match=r"config\.json cannot be read.* Fetch or copy it again\."):
         require_runnable(entry, "cpu")
 

@@ -1,5 +1,4 @@
 import io
-import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from rich.console import Console
 from hierchat.cli.main import main
 from hierchat.models.catalogue import read_catalogue
 from hierchat.models.progress import Progress, terminal_progress
-from tests.testing.fake_hub import FakeHub
+from tests.testing.tiny_files import serving_hub
 
 
 @pytest.fixture
@@ -79,8 +78,7 @@ def test_terminal_progress() -> None:
 def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = {"parameters": {"BF16": 596_049_920}, "total": 596_049_920}
     files = [{"rfilename": "config.json"}, {"rfilename": "model.safetensors"}, {"rfilename": "a-Q4_0.gguf"}]
-    with FakeHub({}) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
+    with serving_hub({}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         hub.found = [
             {"id": "Qwen/Qwen3-0.6B", "downloads": 1234, "safetensors": tensors, "siblings": files},
@@ -96,7 +94,6 @@ def test_search(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         hub.status = 429
         assert main(["models", "search", "none"]) == 1
         assert "hierchat: The hub has had too many questions" in capsys.readouterr().err
-        hub.shutdown()
     assert rows == {
         "Qwen/Qwen3-0.6B": ["596M", "1.2 GB, 1 GGUF", "1,234", "?", "-"],
         "a/gated": ["?", "-", "?", "[red]mit", "gated; not to chat with: it is made for text to image"],

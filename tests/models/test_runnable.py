@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from hierchat.models.architectures.families import ARCHITECTURES, GGUF_ARCHITECTURES
 from hierchat.models.formats.gguf_config import MODEL_TYPES, READ_BY_TRANSFORMERS
 from hierchat.models.formats.gguf_head import Head, Tensor
 from hierchat.models.runnable import (
+    ALWAYS_EXPERTS,
+    ATTENTION,
+    GRAPHED,
+    KEEPING_STATES,
     MADE_FOR_ELSE,
     SLOTTED,
     gguf_refused,
@@ -18,6 +23,7 @@ from hierchat.models.runnable import (
     graphed,
     refused,
     slotted,
+    step,
 )
 
 
@@ -30,12 +36,46 @@ def test_transformers_reads_the_files_that_are_said_so() -> None:
     assert theirs & (set(GGUF_ARCHITECTURES) - READ_BY_TRANSFORMERS) <= {"gemma4"}
 
 
-def test_what_is_refused_is_called_so_by_transformers() -> None:
+def test_lists_name_what_transformers_knows() -> None:
     assert set(MADE_FOR_ELSE) <= set(CONFIG_MAPPING_NAMES)
-    assert not set(MADE_FOR_ELSE) & set(MODEL_TYPES.values())
-    assert set(ARCHITECTURES) <= SLOTTED
+    assert not set(MADE_FOR_ELSE) & {*MODEL_TYPES.values(), *SLOTTED, *KEEPING_STATES}
     assert "not to chat" in str(refused({"model_type": "t5"}))
     assert refused({"model_type": "brand_new"}) is None
+    assert set(ARCHITECTURES) | GRAPHED <= SLOTTED <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - SLOTTED >= KEEPING_STATES >= ALWAYS_EXPERTS
+    assert {"full_attention", "sliding_attention"} <= ATTENTION
+
+
+def of_text(kind: str, text: str) -> dict[str, Any]:
+    return {"model_type": kind, "text_config": {"model_type": text}}
+
+
+@pytest.mark.parametrize(
+    ("config", "on_cpu", "on_cuda"),
+    [
+        (of_text("gemma3", "gemma3_text"), "slots", "slots"),
+        (of_text("gemma3", "brand_new"), "plain", "plain"),
+        (of_text("qwen3_5", "qwen3_5_text"), "slots", "slots"),
+        (of_text("qwen3_5", "brand_new"), "plain", "plain"),
+        (of_text("qwen3_5_moe", "qwen3_5_moe_text"), "slots", "plain"),
+        ({"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}, "slots", "slots"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 0}, "slots", "slots"),
+        ({"model_type": "granitemoehybrid", "num_local_experts": 64}, "slots", "plain"),
+        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe"]}, "slots", "plain"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*E"}, "slots", "plain"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, "slots", "slots"),
+        ({"model_type": "qwen3_next"}, "slots", "plain"),
+        ({"model_type": "mamba"}, "plain", "plain"),
+        ({"model_type": "brand_new"}, "plain", "plain"),
+    ],
+)
+def test_the_step_is_told_by_the_configuration_alone(
+    config: dict[str, Any], on_cpu: str, on_cuda: str
+) -> None:
+    """Of states beside experts drafts are taken on a processor alone."""
+    assert step(config, own=True) == step(config, own=False) == on_cpu
+    assert step(config, own=False, device="cuda:0") == on_cuda
+    assert not graphed(config, 128)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,24 +15,21 @@ from hierchat.runtime.costs import REACHED
 from hierchat.runtime.downloads import MOST_ASKING, HubSearch, Judged, Look, Search
 from hierchat.runtime.model_manager import ModelManager
 from hierchat.runtime.model_slot import ModelSlot
-from tests.models.conftest import tiny_config, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny_chat import served
+from tests.testing.tiny_files import serving_hub, tiny_config
 
 from .shelves import Figures, folders, wait  # noqa: F401
 
 
 @pytest.fixture
-def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:  # noqa: F811
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     body = tiny_gguf.read_bytes()
-    with FakeHub({"tiny-f16.gguf": body, "tiny-Q8_0.gguf": body}) as server:
+    with serving_hub({"tiny-f16.gguf": body, "tiny-Q8_0.gguf": body}) as server:
         server.found = [{"id": REPO}, {"id": "org/other"}]
         server.told = {"tags": ["license:mit"]}
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
-        server.answering.set()
-        server.shutdown()
 
 
 @pytest.fixture

@@ -15,20 +15,18 @@ from hierchat.runtime import costs
 from hierchat.runtime.costs import REACHED
 from hierchat.runtime.model_manager import FAST, ModelManager, ModelRow
 from hierchat.runtime.model_slot import ModelSlot
-from tests.models.conftest import save_tiny, tiny_gguf  # noqa: F401
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny_chat import served, settle
+from tests.testing.tiny_files import of_gguf, save_tiny, serving_hub
 
 from .shelves import Figures, folders, wait  # noqa: F401
 
 
 @pytest.fixture
-def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:  # noqa: F811
-    with FakeHub({"tiny.Q8_0.gguf": tiny_gguf.read_bytes()}) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+def hub(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with serving_hub({"tiny.Q8_0.gguf": tiny_gguf.read_bytes()}) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
-        server.shutdown()
 
 
 def on_hub(name: str, **fields: object) -> ModelEntry:
@@ -100,7 +98,7 @@ def _used() -> int:
     return sum(file.stat().st_size for file in files if file.suffix != ".lock")
 
 
-def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_gguf: Path) -> None:  # noqa: F811
+def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_gguf: Path) -> None:
     go = threading.Event()
 
     def bring(entry: ModelEntry, report: Report) -> None:
@@ -108,7 +106,7 @@ def test_choosing_what_is_here_while_another_one_is_fetched(hub: FakeHub, tiny_g
         go.wait()
         report(Progress("downloading", 2, 9, entry.name))
 
-    here = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    here = of_gguf(tiny_gguf, name="here")
     manager = manager_of(on_hub("tiny"), here, bring=bring)
     manager.download("tiny")
     assert manager.busy
@@ -137,11 +135,11 @@ def test_what_does_not_fit_is_refused_before_anything_comes(hub: FakeHub) -> Non
     assert hub.asked == []
 
 
-def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:  # noqa: F811
+def test_a_failed_download_is_told_until_it_was_seen_or_its_model_is_loaded(tiny_gguf: Path) -> None:
     def bring(entry: ModelEntry, report: Report) -> None:
         raise ModelError("The hub cannot be reached.")
 
-    manager = manager_of(ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf))), bring=bring)
+    manager = manager_of(of_gguf(tiny_gguf, name="here"), bring=bring)
 
     def failed() -> bool:
         manager.download("here")
@@ -171,10 +169,9 @@ def test_what_was_half_fetched_is_said(hub: FakeHub) -> None:
 
 
 def test_speed_is_expected_from_memory_until_it_was_measured(
-    tiny_gguf: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = ModelEntry(name="here", source=ModelSource(gguf=Gguf(path=tiny_gguf)))
+    entry = of_gguf(tiny_gguf, name="here")
     manager = manager_of(entry)
     assert row(manager, "here").speed is None
     monkeypatch.setattr(costs, "BYTES", 2**20)
@@ -293,32 +290,14 @@ def test_what_is_added_can_be_removed_and_own_files_stay(tmp_path: Path) -> None
     assert (folder / "config.json").exists()
 
 
-def test_a_draft_model_that_another_one_names_stays(tiny_gguf: Path) -> None:  # noqa: F811
-    config = Path(os.environ["HIERCHAT_CONFIG"])
-    config.mkdir()
-    (config / "models.yaml").write_text(
-        f"models:\n  small: {{source: {{gguf: {{path: {tiny_gguf}}}}}}}\n"
-        f"  large: {{source: {{gguf: {{path: {tiny_gguf}}}}}, drafts: [small]}}\n"
-    )
-    manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
-    with pytest.raises(CatalogueError, match="large names small as its draft model"):
-        manager.remove("small")
-    drafts = row(manager, "large").drafts
-    assert [(draft.name, draft.fits, draft.why) for draft in drafts] == [
-        ("small", True, "drafts when this model is loaded")
-    ]
-
-
 def test_models_that_cannot_draft_are_named_with_the_reason(
-    tiny_gguf: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = {"large": "a", "same": "a", "other": "b", "larger": "a"}
     monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
-    source = ModelSource(gguf=Gguf(path=tiny_gguf))
     sizes = {"large": 900, "same": 90, "other": 80, "larger": 9000, "new": 70}
     manager = manager_of(
-        *(ModelEntry(name=n, source=source, size=Size(parameters=s)) for n, s in sizes.items())
+        *(of_gguf(tiny_gguf, name=name, size=Size(parameters=size)) for name, size in sizes.items())
     )
     found = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(manager, "large").drafts}
     assert found == {
@@ -328,10 +307,7 @@ def test_models_that_cannot_draft_are_named_with_the_reason(
     }
 
 
-def test_a_draft_model_is_chosen_and_taken_away(
-    tiny_gguf: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_draft_model_is_chosen_and_taken_away(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = {"large": "a", "small": "a", "other": "b"}
     monkeypatch.setattr("hierchat.runtime.model_manager.known_tokens", lambda entry: tokens.get(entry.name))
     config = Path(os.environ["HIERCHAT_CONFIG"])
@@ -345,8 +321,10 @@ def test_a_draft_model_is_chosen_and_taken_away(
     )
     manager = ModelManager(ModelSlot(read_catalogue(), load=lambda name, report: served(name)), Figures())
     manager.let_draft("large", "small", True)
-    drafts = {draft.name: (draft.why, draft.chosen) for draft in row(manager, "large").drafts}
-    assert drafts["small"] == ("drafts when this model is loaded", True)
+    drafts = {draft.name: (draft.fits, draft.why, draft.chosen) for draft in row(manager, "large").drafts}
+    assert drafts["small"] == (True, "drafts when this model is loaded", True)
+    with pytest.raises(CatalogueError, match="large names small as its draft model"):
+        manager.remove("small")
     assert read_catalogue().entry("large").drafts == ("small",)
     with pytest.raises(ModelError, match="other cannot draft for large"):
         manager.let_draft("large", "other", True)

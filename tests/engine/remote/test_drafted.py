@@ -114,26 +114,17 @@ def test_no_more_tokens_than_the_server_has_sent(
     assert [token for step in made for token in step.tokens] == [11, 12, 13, 14, 15]
 
 
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "never hears of the end"])
 def test_without_the_drafter_the_server_counts(
-    engine: DraftedEngine, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
+    engine: DraftedEngine, drafter: Drafter, gone: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafted, "ASK_SECONDS", 0.0)
-    drafter.hangs_up = True
-    made, text = steps(engine)
-    assert text == "Hello there."
-    assert sum(len(step.tokens) for step in made) == 6
-    assert counted(made) == {"target": 6}
-    assert {step.width for step in made} == {0}
-
-
-def test_a_drafter_that_never_hears_of_the_end(
-    engine: DraftedEngine, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drafted, "END_SECONDS", 0.0)
+    monkeypatch.setattr(drafted, "ASK_SECONDS" if gone else "END_SECONDS", 0.0)
+    drafter.hangs_up = gone
     drafter.steps = []
     made, text = steps(engine)
     assert text == "Hello there."
-    assert sum(len(step.tokens) for step in made) == 6
+    assert counted(made) == {"target": 6}
+    assert {step.width for step in made} == {0}
 
 
 def test_it_forgets(engine: DraftedEngine, drafter: Drafter) -> None:

@@ -150,25 +150,13 @@ def test_it_breaks_off_in_mid_reply(url: str, script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refuses", "says"),
+    ("answer", "says"),
     [
         ((400, "This model's maximum context length is 4096 tokens."), "This chat is longer than scripted"),
         ((400, "the request exceeds the available context size"), "This chat is longer than scripted"),
         ((404, "The model `scripted` does not exist."), "has no model 'scripted' now"),
         ((401, "no"), "asks for a key"),
         ((503, "Loading model"), "could not do it. Loading model"),
-    ],
-)
-def test_what_it_refuses_is_said(url: str, script: Script, refuses: tuple[int, str], says: str) -> None:
-    made = engine(url)
-    script.refuses = refuses
-    with pytest.raises(ServerError, match=says):
-        steps(made)
-
-
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
         ('data: {"choices": [{"delta": {"content": "Half"}}]}\n\n', "broke off in mid-reply"),
         ('data: {"error": {"message": "The engine died."}}\n\n', r"could not do it\. The engine died\."),
         ("data: nonsense\n\n", "does not speak OpenAI's protocol"),
@@ -177,9 +165,14 @@ def test_what_it_refuses_is_said(url: str, script: Script, refuses: tuple[int, s
         ("\n", "does not speak OpenAI's protocol"),
     ],
 )
-def test_what_is_no_whole_reply_is_said(url: str, script: Script, raw: str, says: str) -> None:
+def test_what_is_refused_or_no_whole_reply_is_said(
+    url: str, script: Script, answer: tuple[int, str] | str, says: str
+) -> None:
     made = engine(url)
-    script.raw = raw
+    if isinstance(answer, str):
+        script.raw = answer
+    else:
+        script.refuses = answer
     with pytest.raises(ServerError, match=says):
         steps(made)
 

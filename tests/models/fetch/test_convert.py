@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend
 from hierchat.models.fetch import convert as converting
 from hierchat.models.fetch.bring import get, status
 from hierchat.models.fetch.convert import convert, converted_folder, is_converted
@@ -18,15 +18,12 @@ from hierchat.models.progress import (
     UnsupportedError,
 )
 from tests.gguf_files.writer import finish
-
-
-def entry(path: Path) -> ModelEntry:
-    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
+from tests.testing.tiny_files import of_gguf
 
 
 def test_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
     seen: list[Progress] = []
-    loaded = load_torch(entry(tiny_gguf), "cpu", seen.append, "float32")
+    loaded = load_torch(of_gguf(tiny_gguf), "cpu", seen.append, "float32")
     reader = gguf.GGUFReader(tiny_gguf)
     blocks = {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
     weights = loaded.model.state_dict()
@@ -42,7 +39,7 @@ def test_weights_are_the_blocks_exactly(tiny_gguf: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["blocks", "float16"])
 def test_tokenizer_keeps_template_and_control_tokens(tiny_gguf: Path, backend: Backend) -> None:
-    loaded = load(entry(tiny_gguf), "cpu", backend=backend)
+    loaded = load(of_gguf(tiny_gguf), "cpu", backend=backend)
     tokenizer = loaded.tokenizer
     assert loaded.end_ids == {2}
 
@@ -56,11 +53,11 @@ def test_tokenizer_keeps_template_and_control_tokens(tiny_gguf: Path, backend: B
 
 
 def test_damaged_conversion_is_made_again(tiny_gguf: Path) -> None:
-    folder = get(entry(tiny_gguf))
+    folder = get(of_gguf(tiny_gguf))
     whole = (folder / "model.safetensors").stat().st_size
     (folder / "model.safetensors").write_bytes(b"short")
-    assert not status(entry(tiny_gguf)).present
-    assert (get(entry(tiny_gguf)) / "model.safetensors").stat().st_size == whole
+    assert not status(of_gguf(tiny_gguf)).present
+    assert (get(of_gguf(tiny_gguf)) / "model.safetensors").stat().st_size == whole
     (folder / converting.MARKER).write_text("{")
     assert not is_converted(folder)
 
@@ -80,18 +77,18 @@ def test_broken_missing_and_foreign_files(tiny_gguf: Path, tmp_path: Path) -> No
     half = tmp_path / "half.gguf"
     half.write_bytes(tiny_gguf.read_bytes()[:20_000])
     with pytest.raises(BrokenFileError, match=r"half\.gguf is no whole GGUF file"):
-        get(entry(half))
+        get(of_gguf(half))
     with pytest.raises(MissingError, match="there is no file"):
-        get(entry(tmp_path / "none.gguf"))
+        get(of_gguf(tmp_path / "none.gguf"))
     foreign = tmp_path / "foreign.gguf"
     writer = gguf.GGUFWriter(foreign, "wordpainter")
     writer.add_tensor("a", np.zeros(32, np.float32))
     finish(writer)
     with pytest.raises(UnsupportedError, match=r"foreign\.gguf cannot be converted"):
-        get(entry(foreign))
+        get(of_gguf(foreign))
 
 
 def test_refused_before_memory_runs_out(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 1000)
     with pytest.raises(DoesNotFitError, match="Converting tiny"):
-        get(entry(tiny_gguf))
+        get(of_gguf(tiny_gguf))

@@ -38,10 +38,10 @@ from tests.engine.drafters import Adversary, Noise
 from tests.gguf_files import changes
 from tests.gguf_files.models import FAMILIES, VOCABULARY, tiny_module
 from tests.gguf_files.writer import cut, write_family
-from tests.models.conftest import tiny_tokenizer
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.threads import one_thread
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
 FIRST = next(iter(FAMILIES))
@@ -55,12 +55,8 @@ ELSEWHERE: list[tuple[str, Any]] = [("cuda", None), ("cpu", "float32"), ("cpu", 
 TOKENIZER = tiny_tokenizer(("ab",))
 
 
-def entry(path: Path) -> ModelEntry:
-    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
-
-
 def loaded_from(path: Path) -> LoadedModel:
-    return load(entry(path), "cpu", backend="float32")
+    return load(of_gguf(path), "cpu", backend="float32")
 
 
 def logits(model: Any) -> np.ndarray:
@@ -93,7 +89,7 @@ def assert_same(found: Any, model: Any) -> None:
 
 def in_blocks(path: Path) -> tuple[Any, LoadedModel]:
     """transformers' module over the blocks of a file."""
-    loaded = load(entry(path), "cpu")
+    loaded = load(of_gguf(path), "cpu")
     assert isinstance(loaded.model, BlockModule)
     module = over_blocks(loaded.model)
     assert not [name for name, tensor in module.state_dict().items() if tensor.is_meta]
@@ -117,8 +113,8 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
     assert (told.step, told.fields["kind"] in READ[FAMILIES[name][0]].kinds) == ("slots", True)
     size, with_experts = told.fields["size"], any("_exps." in tensor.name for tensor in head.tensors)
     assert ("active" in size) == (with_experts or "looked_up" in size)
-    named = entry(path).model_copy(update={"kind": told.fields["kind"]})
-    assert {expected_step(one, "cpu") for one in (named, entry(path))} == {"slots"}
+    named = of_gguf(path).model_copy(update={"kind": told.fields["kind"]})
+    assert {expected_step(one, "cpu") for one in (named, of_gguf(path))} == {"slots"}
     found = loaded_from(path)
     assert_same(found.model, model)
     text = "It is there, 12345."
@@ -277,7 +273,7 @@ def test_heads_that_say_too_little_or_something_else(
     path = write_family(FIRST, tiny_module(FIRST), tmp_path / "tiny.gguf", TOKENIZER, **changed)
     for backend in (None, "float32"):
         with pytest.raises(BrokenFileError, match=said):
-            load(entry(path), "cpu", backend=backend)
+            load(of_gguf(path), "cpu", backend=backend)
 
 
 def test_tensors_that_cannot_be_unpacked_are_known_from_the_head(tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ from hierchat.models.progress import (
     OfflineError,
     UnsupportedError,
 )
-from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_files import tiny_tokenizer
 
 
 def added(said: str) -> ModelEntry:

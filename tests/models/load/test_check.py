@@ -12,21 +12,18 @@ import psutil
 import pytest
 
 from hierchat.cli.main import main
-from hierchat.models.catalogue import Gguf, Hub, ModelEntry, ModelSource, Size
+from hierchat.models.catalogue import Hub, ModelEntry, ModelSource, Size
 from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_model import load
 from hierchat.models.progress import DoesNotFitError, Progress, UnsupportedError
 from tests.gguf_files.writer import finish
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
+from tests.testing.tiny_files import of_gguf
 
 NO_WAY = (
     "tiny cannot run here. It is a model of the kind chatglm, and no way is known here to read such a file"
 )
-
-
-def from_gguf(path: Path, **fields: Any) -> ModelEntry:
-    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)), **fields)
 
 
 @pytest.fixture
@@ -49,19 +46,19 @@ def test_a_file_is_refused_by_its_head(odd: Path, cache: Path, backend: Any) -> 
     seen: list[Progress] = []
     for refuse in (require_runnable, load):
         with pytest.raises(UnsupportedError) as found:
-            refuse(from_gguf(odd), "cpu", progress=seen.append, backend=backend)
+            refuse(of_gguf(odd), "cpu", progress=seen.append, backend=backend)
         assert str(found.value).startswith(NO_WAY)
     assert not seen
     assert not cache.exists()  # nothing was hashed, unpacked or converted
     for word in ("Error", "ForCausal", "Config", "Unsupported"):
         assert word not in str(found.value)
     with pytest.raises(UnsupportedError, match="CPU engine does not compute tiny: architecture chatglm"):
-        require_runnable(from_gguf(odd), "cpu", "blocks")
+        require_runnable(of_gguf(odd), "cpu", "blocks")
 
 
 @pytest.mark.parametrize("backend", [None, "blocks", "float32", "float16"])
 def test_one_that_runs_is_not_refused(tiny_gguf: Path, backend: Any) -> None:
-    require_runnable(from_gguf(tiny_gguf), "cpu", backend)
+    require_runnable(of_gguf(tiny_gguf), "cpu", backend)
 
 
 def test_folders(tiny_folder: Path, entry_of: Any) -> None:
@@ -131,7 +128,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_fetched(fields: dict[str,
 
 def test_memory_of_the_present_model_counts_as_free(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hierchat.models.device_memory.free_memory", lambda device: 0)
-    entry = from_gguf(tiny_gguf, size=Size(parameters=100_000, slot=64))
+    entry = of_gguf(tiny_gguf, size=Size(parameters=100_000, slot=64))
     for backend in (None, "float16"):
         with pytest.raises(DoesNotFitError):
             require_runnable(entry, "cpu", backend)  # type: ignore[arg-type]
@@ -152,7 +149,7 @@ def test_models_get_refuses_too(
 def test_one_backend_asks_the_engine_and_another_transformers(
     tiny_gguf: Path, entry_of: Any, tmp_path: Path
 ) -> None:
-    entry, packed = from_gguf(tiny_gguf), entry_of(tmp_path, blocks=8)
+    entry, packed = of_gguf(tiny_gguf), entry_of(tmp_path, blocks=8)
     said = {
         backend: check.by_engine(entry, "cpu", backend) for backend in (None, "float32", "float16", "nf4")
     }

@@ -24,8 +24,8 @@ from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, 
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
 from tests.gguf_files.writer import finish
-from tests.models.conftest import tiny_tokenizer
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
+from tests.testing.tiny_files import tiny_tokenizer
 
 
 def logits(loaded) -> torch.Tensor:

@@ -20,19 +20,16 @@ from hierchat.engine.cpu.runner import CpuRunner
 from hierchat.engine.cpu.sequence import CpuSequence
 from hierchat.jit import LANES
 from hierchat.models.cache import sha256
-from hierchat.models.catalogue import Backend, Folder, Gguf, ModelEntry, ModelSource
+from hierchat.models.catalogue import Backend, Folder, ModelEntry, ModelSource
 from hierchat.models.fetch.bring import bring, status
 from hierchat.models.fetch.convert import MARKER, blocks_folder, is_converted
 from hierchat.models.formats import block_model
 from hierchat.models.formats.layouts import VERSION
 from hierchat.models.load.load_model import load, load_torch
 from hierchat.models.progress import BrokenFileError, DiskFullError, Progress, UnsupportedError
+from tests.testing.tiny_files import of_gguf
 
 TOKENS = [1, 40, 80, 7, 7, 120, 33, 5, 200, 9]
-
-
-def entry(path: Path, **fields: object) -> ModelEntry:
-    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)), **fields)
 
 
 def logits(target: CpuSequence) -> np.ndarray:
@@ -41,12 +38,12 @@ def logits(target: CpuSequence) -> np.ndarray:
 
 @pytest.mark.parametrize("backend", ["blocks", "float32"])
 def test_a_gguf_gives_the_logits_of_transformers(backend: Backend, tiny_gguf: Path) -> None:
-    blocks, loaded = load(entry(tiny_gguf), "cpu"), load(entry(tiny_gguf), "cpu", backend=backend)
+    blocks, loaded = load(of_gguf(tiny_gguf), "cpu"), load(of_gguf(tiny_gguf), "cpu", backend=backend)
     assert (loaded.backend, loaded.device, loaded.end_ids, loaded.note) == (backend, "cpu", {2}, "")
     for (name, one), (_, other) in zip(blocks.model.matrices(), loaded.model.matrices(), strict=True):
         assert other.name == ("F32" if backend == "float32" else one.name)
         np.testing.assert_array_equal(one.floats(), other.floats(), err_msg=name)
-    plain = load_torch(entry(tiny_gguf), "cpu", backend="float32")
+    plain = load_torch(of_gguf(tiny_gguf), "cpu", backend="float32")
     assert blocks.model_key == loaded.model_key == plain.model_key  # one history for all
     with torch.inference_mode():
         expected = plain.model(torch.tensor([TOKENS])).logits[0].numpy()
@@ -71,14 +68,14 @@ def test_packed_blocks_are_no_float32(tiny_folder: Path) -> None:
 
 def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:
     seen: list[Progress] = []
-    loaded = load(entry(tiny_gguf), "cpu", seen.append)
+    loaded = load(of_gguf(tiny_gguf), "cpu", seen.append)
     assert any(now.phase == "converting" and now.total == 2 for now in seen)
     blocks = sum(tensor.n_bytes for tensor in gguf.GGUFReader(tiny_gguf).tensors if tensor.shape.size == 2)
     stored = sum(matrix.nbytes for _, matrix in loaded.model.matrices())
     assert blocks == sum(matrix.file_bytes for _, matrix in loaded.model.matrices())
     assert stored <= 1.02 * blocks
     seen.clear()
-    again = load(entry(tiny_gguf), "cpu", seen.append)
+    again = load(of_gguf(tiny_gguf), "cpu", seen.append)
     assert not any(now.phase == "converting" for now in seen)
     for (name, one), (_, other) in zip(loaded.model.matrices(), again.model.matrices(), strict=True):
         np.testing.assert_array_equal(one.data, other.data, err_msg=name)
@@ -87,7 +84,7 @@ def test_made_once_and_as_large_as_the_file(tiny_gguf: Path) -> None:
 
 def test_a_cache_of_another_layout_is_made_anew(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version's, or one that a processor with wider registers made."""
-    one = entry(tiny_gguf)
+    one = of_gguf(tiny_gguf)
     assert not status(one, "cpu").present
     folder = bring(one, device="cpu")
     assert (status(one, "cpu").path, folder.parent.name) == (folder, "blocks")
@@ -112,9 +109,9 @@ def test_a_full_disk_leaves_nothing_that_is_believed(
     with monkeypatch.context() as patch:
         patch.setattr(block_model, "write_model", full)
         with pytest.raises(DiskFullError):
-            bring(entry(tiny_gguf), device="cpu")
-    assert not status(entry(tiny_gguf), "cpu").present
-    load(entry(tiny_gguf), "cpu", backend="blocks")
+            bring(of_gguf(tiny_gguf), device="cpu")
+    assert not status(of_gguf(tiny_gguf), "cpu").present
+    load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
 def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) -> None:
@@ -136,20 +133,20 @@ def test_a_killed_conversion_leaves_nothing_that_is_believed(tiny_gguf: Path) ->
     )
     assert done.returncode == -signal.SIGKILL
     assert not is_converted(blocks_folder(digest))
-    assert load(entry(tiny_gguf), "cpu", backend="blocks").backend == "blocks"
+    assert load(of_gguf(tiny_gguf), "cpu", backend="blocks").backend == "blocks"
 
 
 def test_a_damaged_cache_is_named(tiny_gguf: Path) -> None:
-    folder = bring(entry(tiny_gguf), device="cpu")
+    folder = bring(of_gguf(tiny_gguf), device="cpu")
     file = folder / block_model.MODEL_FILE
     data = bytearray(file.read_bytes())
     file.write_bytes(data[:-100])
-    load(entry(tiny_gguf), "cpu")  # its size is wrong: made anew
+    load(of_gguf(tiny_gguf), "cpu")  # its size is wrong: made anew
     assert file.stat().st_size == len(data)
     data[16:40] = b"x" * 24
     file.write_bytes(data)
     with pytest.raises(BrokenFileError, match=r"blocks\.bin is broken.*Delete it"):
-        load(entry(tiny_gguf), "cpu")
+        load(of_gguf(tiny_gguf), "cpu")
 
 
 def test_an_unknown_block_type_runs_through_transformers(
@@ -158,13 +155,13 @@ def test_an_unknown_block_type_runs_through_transformers(
     from hierchat.models.formats import blocks
 
     monkeypatch.setattr(blocks, "TYPES", blocks.TYPES - {"Q8_0"})
-    loaded = load(entry(tiny_gguf), "cpu")
+    loaded = load(of_gguf(tiny_gguf), "cpu")
     assert loaded.backend == "float16"
     assert "block type Q8_0" in loaded.note
     assert "runs through transformers instead" in loaded.note
     assert not is_converted(blocks_folder("x"))
     with pytest.raises(UnsupportedError, match=r"tiny.Q8_0.gguf: \S+ has block type Q8_0"):
-        load(entry(tiny_gguf), "cpu", backend="blocks")
+        load(of_gguf(tiny_gguf), "cpu", backend="blocks")
 
 
 def test_a_sliding_window_runs_through_transformers(tiny_folder: Path, entry_of) -> None:

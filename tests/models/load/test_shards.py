@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hierchat.config import models_dir
-from hierchat.models.catalogue import Gguf, ModelEntry, ModelSource, read_catalogue
+from hierchat.models.catalogue import Gguf, ModelEntry, read_catalogue
 from hierchat.models.fetch.bring import fetched_size, is_fetched, remove, shards_there, status
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.add import add
@@ -19,16 +19,13 @@ from hierchat.models.progress import BrokenFileError, MissingError, UnsupportedE
 from hierchat.models.runnable import gguf_refused
 from tests.gguf_files.writer import cut
 from tests.testing.fake_hub import REPO, FakeHub
+from tests.testing.tiny_files import of_gguf
 
 
 @pytest.fixture
 def pieces(tiny_gguf: Path, tmp_path: Path) -> list[Path]:
     """Four files of at most six tensors."""
     return cut(tiny_gguf, tmp_path / "pieces", 6)
-
-
-def entry(path: Path) -> ModelEntry:
-    return ModelEntry(name="tiny", source=ModelSource(gguf=Gguf(path=path)))
 
 
 def added(said: str) -> ModelEntry:
@@ -43,7 +40,7 @@ def test_they_load_as_one_file_does(tiny_gguf: Path, pieces: list[Path]) -> None
         (one.name, one.shape, one.type) for one in whole.tensors
     }
     assert [tensor.shard for tensor in head.tensors] == sorted(tensor.shard for tensor in head.tensors)
-    one, other = load(entry(tiny_gguf), "cpu"), load(entry(pieces[0]), "cpu")
+    one, other = load(of_gguf(tiny_gguf), "cpu"), load(of_gguf(pieces[0]), "cpu")
     for (name, matrix), (_, its) in zip(one.model.matrices(), other.model.matrices(), strict=True):
         np.testing.assert_array_equal(matrix.data, its.data, err_msg=name)
     for name, vector in one.model.vectors.items():
@@ -52,8 +49,8 @@ def test_they_load_as_one_file_does(tiny_gguf: Path, pieces: list[Path]) -> None
     assert one.tokenizer(text)["input_ids"] == other.tokenizer(text)["input_ids"]
     assert one.end_ids == other.end_ids
     size = sum(path.stat().st_size for path in pieces)
-    assert fetched_size(entry(pieces[2]), "cpu") == size
-    assert status(entry(pieces[0]), "cpu").size > size
+    assert fetched_size(of_gguf(pieces[2]), "cpu") == size
+    assert status(of_gguf(pieces[0]), "cpu").size > size
 
 
 def test_any_of_them_or_their_folder_is_added_as_one_model(pieces: list[Path]) -> None:
@@ -69,9 +66,9 @@ def test_a_missing_one_is_named(pieces: list[Path]) -> None:
     said = r"Q8_0-00001-of-00004\.gguf is one of the 4 files of a model; missing in .*: tiny\.Q8_0-00002-of"
     with pytest.raises(MissingError, match=said):
         add(str(pieces[0]), read_catalogue())
-    assert not is_fetched(entry(pieces[0]), "cpu")
+    assert not is_fetched(of_gguf(pieces[0]), "cpu")
     with pytest.raises(MissingError, match=said):
-        load(entry(pieces[0]), "cpu")
+        load(of_gguf(pieces[0]), "cpu")
     pieces[2].unlink()
     with pytest.raises(
         MissingError, match=r"missing in .*: .*00002-of-00004\.gguf, .*00003-of-00004\.gguf\. .* all of"
@@ -100,7 +97,7 @@ def test_transformers_reads_one_file_alone(pieces: list[Path], tiny_gguf: Path) 
     other = replace(head, values={**head.values, "general.architecture": "starcoder2"})
     assert "in several files" in str(gguf_refused(other))
     with pytest.raises(UnsupportedError, match="only the CPU engine reads"):
-        load(entry(pieces[0]), "cpu", backend="bfloat16")
+        load(of_gguf(pieces[0]), "cpu", backend="bfloat16")
 
 
 @pytest.mark.parametrize("partly", [False, True])
