@@ -15,6 +15,7 @@ from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.suffix_index import BREAK
 from hierchat.texts.build import Statistics
 from hierchat.texts.corpora import SEED_NAME
+from tests.drafting.databases import paths_of
 from tests.testing.fake_arms import QUICK
 from tests.testing.questions import SETTINGS
 from tests.testing.tiny_chat import served as tiny
@@ -28,9 +29,7 @@ def corpus(*texts: Sequence[int], name: str = "corpus") -> Statistics:
 
 def paths(tree: DraftTree) -> list[tuple[int, ...]]:
     """Each node by the tokens on the way to it; the tree must be one."""
-    found: list[tuple[int, ...]] = []
-    for token, parent in zip(tree.tokens, tree.parents, strict=True):
-        found.append((*(found[parent] if parent >= 0 else ()), token))
+    found = paths_of(tree)
     assert len(set(found)) == len(found) == len(tree.sources) == len(tree.probabilities)
     return found
 

@@ -1,4 +1,4 @@
-"""Databases small enough to be searched in plain Python, and what the kernels find in them."""
+"""Databases small enough to be searched in plain Python, and what the kernels find in them; costs and trees."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hierchat.drafting.draft_tree import DraftTree
 from hierchat.drafting.drafter import databases, runs_of
 from hierchat.drafting.growing.evidence import look_far, look_near
 from hierchat.drafting.growing.grow import TAIL
@@ -65,6 +66,24 @@ def followers(table: Successors, *tokens: int) -> list[int]:
     else:
         row = table.single[tokens[0]] if tokens[0] < len(table.single) else np.empty(0, np.int32)
     return row[row >= 0].tolist()
+
+
+class Steps:
+    """Milliseconds of a step over 1, 2, ... positions, as a list."""
+
+    def __init__(self, step_ms: Sequence[float]) -> None:
+        self._step_ms = step_ms
+
+    def step_ms(self, context: int) -> Sequence[float]:
+        return self._step_ms
+
+
+def paths_of(tree: DraftTree) -> list[tuple[int, ...]]:
+    """Each node by the tokens on the way to it."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+        found.append((*found[parent], token) if parent >= 0 else (token,))
+    return found
 
 
 def at_the_edge(values: NDArray[np.int32]) -> NDArray[np.int32]:

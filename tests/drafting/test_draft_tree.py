@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,20 +18,11 @@ from hierchat.drafting.draft_tree import (
     best_chain,
     divided,
 )
+from tests.drafting.databases import Steps
 
 steps = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=16).map(
     lambda rises: [5.0 + sum(rises[:rows]) for rows in range(len(rises) + 1)]
 )
-
-
-class Steps:
-    """Milliseconds of a step over 1, 2, ... positions, as a list."""
-
-    def __init__(self, step_ms: Sequence[float]) -> None:
-        self._step_ms = step_ms
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        return self._step_ms
 
 
 @settings(deadline=None)
@@ -150,10 +140,7 @@ def test_rows_go_where_they_bring_most(chances: list[list[float]], row: float) -
 # What forwards cost by their rows, from steps alone.
 
 
-@given(
-    st.lists(st.tuples(st.integers(-3, 700), st.floats(0.0, 1e6)), max_size=40),
-    st.integers(1, 700),
-)
+@given(st.lists(st.tuples(st.integers(-3, 700), st.floats(0.0, 1e6)), max_size=40), st.integers(1, 700))
 def test_costs_never_fall_whatever_was_seen(seen: list[tuple[int, float]], widest: int) -> None:
     costs = RowCosts(widest)
     for rows, ms in seen:

@@ -23,8 +23,7 @@ from hierchat.drafting.growing.kernel_arrays import CORPUS, NODES, SUCCESSORS
 from hierchat.drafting.proposer import AGAIN, TRIALS, JointDrafter, merge, path_of
 from hierchat.drafting.source import TOP, Source, Successors
 from hierchat.drafting.suffix_index import BREAK
-from tests.drafting.databases import followers
-from tests.drafting.test_draft_tree import Steps
+from tests.drafting.databases import Steps, followers, paths_of
 
 texts = st.lists(st.integers(0, 2), max_size=30)
 COSTS = Steps([5.0 + 0.8 * rows for rows in range(32)])
@@ -199,16 +198,6 @@ def test_drafting_imports_no_torch() -> None:
 FREE = np.zeros(64)
 
 
-class Costly:
-    """A forward that takes 10 ms, and 1 ms more for each further row."""
-
-    def step_ms(self, context: int) -> Sequence[float]:
-        return STEPS
-
-
-STEPS = [10.0 + row for row in range(32)]
-
-
 class Told:
     """A proposer that says what it is given, and notes what it is told."""
 
@@ -261,10 +250,8 @@ def trees(draw: st.DrawFn) -> DraftTree:
 def paths(tree: DraftTree) -> dict[tuple[int, ...], float]:
     """The highest chance of each path."""
     found: dict[tuple[int, ...], float] = {}
-    whole: list[tuple[int, ...]] = []
-    for parent, token, chance in zip(tree.parents, tree.tokens, tree.probabilities, strict=True):
-        whole.append((*whole[parent], token) if parent >= 0 else (token,))
-        found[whole[-1]] = max(chance, found.get(whole[-1], 0.0))
+    for path, chance in zip(paths_of(tree), tree.probabilities, strict=True):
+        found[path] = max(chance, found.get(path, 0.0))
     return found
 
 
@@ -293,13 +280,8 @@ def test_what_is_kept_are_the_likeliest_that_pay(
 
 def test_the_path_that_tokens_begin_with() -> None:
     tree = merge([chain(1, 2, 3), chain(1, 4, 5)], FREE, 1.0, 9)
-    assert [len(path_of(tree, tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])] == [
-        3,
-        2,
-        1,
-        0,
-        0,
-    ]
+    found = [len(path_of(tree, tokens)) for tokens in ([1, 4, 5, 6], [1, 2], [1, 9], [7], [])]
+    assert found == [3, 2, 1, 0, 0]
 
 
 def test_each_is_told_what_it_asked_for() -> None:
@@ -319,7 +301,7 @@ def test_each_is_told_what_it_asked_for() -> None:
 
 def test_one_that_brings_nothing_is_asked_now_and_then_and_one_that_pays_always() -> None:
     right, wrong = Told(chain(1, 2, 3)), Told(chain(9, 9), seconds=0.001)
-    joint = JointDrafter(Told(chain(7)), [right, wrong], DraftCost(Costly()))
+    joint = JointDrafter(Told(chain(7)), [right, wrong], DraftCost(Steps([10.0 + row for row in range(32)])))
     joint.begin([5, 6, 7])
     steps = 4 * AGAIN
     for _ in range(steps):

@@ -24,6 +24,7 @@ from hierchat.engine.local import LocalEngine
 from hierchat.engine.runner import TooManySequences
 from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.models.formats.blocks import pack
+from tests.drafting.databases import Steps
 from tests.testing.tiny import CONTEXT, Kind, block_model, random_tokens, text_of, tiny_model, tokens_of
 
 PLACES = 4
@@ -206,14 +207,9 @@ def test_a_chunk_of_a_prompt_goes_along_with_the_steps_of_another(engine: LocalE
     assert all(step.forward_ms > 0 for step in chunks)
 
 
-class Rows:
-    """What each row of a step costs."""
-
-    def __init__(self, ms: float) -> None:
-        self._step_ms = [ms * rows for rows in range(1, 33)]
-
-    def step_ms(self, context: int) -> list[float]:
-        return self._step_ms
+def each(ms: float) -> Steps:
+    """Let each row of a step cost so much."""
+    return Steps([ms * rows for rows in range(1, 33)])
 
 
 @pytest.mark.parametrize("costs", [(1.0, 2.0), (47.0, 0.6), (99.0, 12.0), (400.0, 40.0)])
@@ -221,7 +217,7 @@ def test_users_share_the_time_alike(costs: tuple[float, float]) -> None:
     """Four users with prompts of like length, on slow machines and fast ones: a step of a batch and a row of a prompt
     take so many milliseconds. The slowest gets at least 0.7 of what the fastest does, and nobody who writes stalls."""
     step_ms, row_ms = costs
-    prefill, clock, users, questions, reply = ChunkedPrefill(Rows(row_ms)), 0.0, 4, 6, 100
+    prefill, clock, users, questions, reply = ChunkedPrefill(each(row_ms)), 0.0, 4, 6, 100
     left, asked, written, spent = [120] * users, [0.0] * users, [0] * users, [0.0] * users
     done = [0] * users
     while min(done) < questions:
@@ -248,7 +244,7 @@ def test_users_share_the_time_alike(costs: tuple[float, float]) -> None:
 
 
 def test_a_brief_question_passes_a_long_text_but_not_for_ever() -> None:
-    prefill = ChunkedPrefill(Rows(10.0))
+    prefill = ChunkedPrefill(each(10.0))
     assert prefill.next_reader([2000, 50], [0.0, 0.0]) == 1
     assert prefill.next_reader([2000, 50], [30_000.0, 0.0]) == 0
 

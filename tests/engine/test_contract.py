@@ -66,6 +66,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     **{f"kernels, {name}": partial(_on_blocks, name) for name in KERNELS},
     **{f"torch, {kind}": partial(_of_family, kind) for kind in (*STATES, *EXPERTS)},
 }
+ELSEWHERE = {name: made for name, made in MODELS.items() if name.removeprefix("kernels, ") not in FAMILIES}
+"""Models whose bits are compared at other places, too, than those of the self-test, which each passes first."""
 EVERY = TARGETS | MODELS
 every_target = pytest.mark.parametrize("name", TARGETS)
 DRAFTERS: dict[str, Callable[[Sequence[int]], Proposer]] = {
@@ -108,6 +110,7 @@ def filled(name: str, tokens: Sequence[int] = ()) -> Any:
     """A sequence that holds these tokens."""
     target = EVERY[name]()
     if not target.exact:
+        assert not name.startswith("kernels")
         pytest.skip("no row quantum makes this processor's products exact")
     target.rollback(0)
     if tokens:
@@ -232,7 +235,7 @@ def test_a_tree_has_the_bits_of_its_paths(
     assert_tree_is_its_paths(name, tree, start, pick)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_tree_of_any_model_has_the_bits_of_its_paths(name: str) -> None:
     tokens, parents = random_tokens(9, 1), [-1, 0, 0, 1, -1, 4, 2, 6, 3]
     for start, pick in ((0, 8), (127, 7)):
@@ -255,12 +258,12 @@ def test_a_prompt_may_be_read_in_any_pieces(name: str, cuts: set[int]) -> None:
     assert_read_in_pieces(name, 300, cuts)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_prompt_of_any_model_may_be_read_in_pieces(name: str) -> None:
     assert_read_in_pieces(name, 200, {1, 2, 60, 128, 131})
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", TARGETS | ELSEWHERE)
 def test_rows_tell_their_likeliest_tokens_and_a_text_goes_back(name: str) -> None:
     text = random_tokens(60)
     target = filled(name, text[:20])

@@ -64,15 +64,7 @@ def test_disturbance_leaves_one_thread_for_a_while_then_longer(monkeypatch: pyte
         return next(count for count in range(999) if threads.now == 4 or threads.note(1, 20.0))
 
     rests = [disturbed() for _ in range(7)]
-    assert rests == [
-        FIRST_REST,
-        32,
-        64,
-        128,
-        torch_runner.LONGEST_REST,
-        torch_runner.LONGEST_REST,
-        torch_runner.LONGEST_REST,
-    ]
+    assert rests == [FIRST_REST, 32, 64, 128, *[torch_runner.LONGEST_REST] * 3]
     for _ in range(FIRST_REST):
         threads.note(1, 10.0)  # quiet cores forget it
     assert disturbed() == FIRST_REST

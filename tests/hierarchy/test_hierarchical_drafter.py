@@ -16,6 +16,7 @@ from hierchat.drafting.draft_tree import NO_MATCH, DraftTree, Match
 from hierchat.engine.engine import GenerationRequest
 from hierchat.hierarchy.hierarchical_drafter import Ending, Level, merge
 from hierchat.hierarchy.plan import Plan, Provenance
+from tests.drafting.databases import paths_of
 from tests.hierarchy import stacks
 from tests.testing.tiny import CONTEXT, fresh_steps, random_tokens, tiny_engine, tokens_of
 
@@ -222,10 +223,7 @@ def tree(*nodes: tuple[int, int, float]) -> DraftTree:
 
 
 def paths(drafts: DraftTree) -> set[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
-    for token, parent in zip(drafts.tokens, drafts.parents, strict=True):
-        found.append(((*found[parent],) if parent >= 0 else ()) + (token,))
-    return set(found)
+    return set(paths_of(drafts))
 
 
 def test_what_both_know_stands_once() -> None:

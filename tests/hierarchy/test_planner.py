@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from hierchat.hierarchy.plan import Plan
-from hierchat.hierarchy.planner import (
-    EVERY,
-    Agreement,
-    Hierarchy,
-    Learner,
-    RetrievalEstimate,
-    bucket,
-)
+from hierchat.hierarchy.planner import EVERY, Agreement, Hierarchy, Learner, RetrievalEstimate, bucket
 from tests.hierarchy import stacks
 
 

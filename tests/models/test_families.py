@@ -13,14 +13,7 @@ from hierchat.engine.cuda.cuda_runner import CudaRunner
 from hierchat.engine.local import LocalEngine
 from hierchat.engine.torch.plain import PlainRunner
 from hierchat.engine.torch.torch_runner import TorchRunner
-from hierchat.models.runnable import (
-    GRAPHED,
-    KEEPING_STATES,
-    SLOTTED,
-    graphed,
-    refused,
-    slotted,
-)
+from hierchat.models.runnable import GRAPHED, KEEPING_STATES, SLOTTED, graphed, refused, slotted
 from tests.engine.drafters import Adversary, Noise
 from tests.testing.families import KINDS, VARIANTS, tiny_family
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of

@@ -139,10 +139,7 @@ def require_sentences(said: list[str]) -> None:
         assert len(sentence) < 600, sentence
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*OWN, *DAILY, *NIGHTLY],
-)
+@pytest.mark.parametrize("name", [*OWN, *DAILY, *NIGHTLY])
 def test_any_head_of_a_gguf_file_is_read_or_refused(name: str, tmp_path: Path) -> None:
     values, tensors, size = whole(name)
     dice, path = random.Random(name), tmp_path / "hostile.gguf"

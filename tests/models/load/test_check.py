@@ -65,11 +65,7 @@ def test_folders(tiny_folder: Path, entry_of: Any) -> None:
     require_runnable(entry_of(tiny_folder), "cpu")
     require_runnable(entry_of(tiny_folder, blocks=8), "cpu")
     config = json.loads((tiny_folder / "config.json").read_text())
-    odd = config | {
-        "model_type": "mistral",
-        "architectures": ["MistralForCausalLM"],
-        "sliding_window": 64,
-    }
+    odd = config | {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}
     (tiny_folder / "config.json").write_text(json.dumps(odd))
     require_runnable(entry_of(tiny_folder, blocks=8), "cpu")  # our own engine computes windows
     require_runnable(entry_of(tiny_folder), "cpu")  # and so does our attention for transformers
