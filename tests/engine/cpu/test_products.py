@@ -170,7 +170,9 @@ def test_types_whose_products_do_not_fit_keep_int16() -> None:
     assert found == {"Q6_K": every, "Q8_0": ["avx512vnni", "avxvnni", "i8mm"], "Q2_K": []}
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0"])
+@pytest.mark.parametrize(
+    "name", ["Q4_K", *(pytest.param(name, marks=pytest.mark.large) for name in ("Q6_K", "Q8_0"))]
+)
 def test_all_sets_give_the_same_bits(name: str) -> None:
     """Those that round a multiply-add once: the same integers, the same floats in the same order."""
     raw = random_rows(name, 20, 512)
