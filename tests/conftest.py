@@ -135,11 +135,19 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_gguf(tmp_path_factory.mktemp("gguf"))
 
 
+@pytest.fixture(scope="session")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the self-tests of tiny models found."""
+    return tmp_path_factory.mktemp("selftest")
+
+
 @pytest.fixture
-def tiny_in_the_catalogue(places: Path) -> None:
-    """`--model tiny` is there, and nothing else is touched."""
+def tiny_in_the_catalogue(places: Path, proofs: Path) -> None:
+    """`--model tiny` is there, and nothing else is touched; its self-test need not run for each test again."""
     from tests.testing.tiny_chat import model, tokenizer
 
+    (places / "CACHE").mkdir(exist_ok=True)
+    (places / "CACHE" / "selftest").symlink_to(proofs, target_is_directory=True)
     config = places / "CONFIG"
     model().save_pretrained(config / "tiny")
     tokenizer().save_pretrained(config / "tiny")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import forward, index
+from benchmarks import forward, index, simulate
 from benchmarks.__main__ import main
 from tests.testing.questions import questions_file
 
@@ -47,6 +47,8 @@ def test_figures_are_written(
     monkeypatch.setattr(index, "APPENDS", 3)
     monkeypatch.setattr(forward, "REPEATS", 2)
     monkeypatch.setattr(forward, "READINGS", 1)
+    monkeypatch.setattr(simulate, "MACHINES", simulate.MACHINES[:1])
+    monkeypatch.setattr(simulate, "SHIFTS", (0.0,))
     arguments, name = MEASURED[kind]
     file = [questions_file(tmp_path)] if arguments and arguments[-1] in ("--questions", "--log") else []
     out = tmp_path / "out.json"

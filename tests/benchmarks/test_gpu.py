@@ -28,7 +28,7 @@ KERNELS = cache_dir() / "kernels"
 @pytest.fixture(autouse=True)
 def two_models(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "read_catalogue", lambda: catalogue("tiny", "other"))
-    (places / "CACHE").mkdir()
+    (places / "CACHE").mkdir(exist_ok=True)
     (places / "CACHE" / "kernels").symlink_to(KERNELS, target_is_directory=True)
 
 

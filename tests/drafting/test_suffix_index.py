@@ -198,7 +198,7 @@ def test_lookups_beside_the_thread_see_no_half_done_state() -> None:
     held = []
 
     def act() -> None:
-        for number in range(40):
+        for number in range(20):
             text = rng.integers(0, 50, 20_000 if number % 4 else 40_000)
             held.append((index.append(text), text.size))
             if number % 5 == 4:
