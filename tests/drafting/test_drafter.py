@@ -177,15 +177,32 @@ def test_what_is_forgotten_while_it_is_verified_is_not_drafted_again() -> None:
 
 
 def test_drafting_imports_no_torch() -> None:
+    """Nor does what vLLM loads, in a Python that may have none of these."""
     package = hierchat.drafting
     every = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     names = [name for name in every if not name.startswith("hierchat.drafting.vllm")]
     assert "hierchat.drafting.growing.grow" in names
     # numba imports coverage where it is installed, and that brings sqlite3.
-    code = f"import sys; sys.modules['coverage'] = None; import {', '.join(names)}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"torch", "transformers", "gradio", "sqlite3", "sqlite_utils"} & set(loaded.split())
-    ours = {name for name in loaded.split() if name.startswith("hierchat.")}
+    code = f"import sys; sys.modules['coverage'] = None; import {', '.join(names)}; print(*sys.modules)\n"
+    code += (
+        f"import {package.__name__}.vllm.custom_proposer, {package.__name__}.vllm.worker; print(*sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded, in_vllm = (set(line.split()) for line in said.splitlines())
+    others = {
+        "torch",
+        "transformers",
+        "gradio",
+        "sqlite_utils",
+        "psutil",
+        "safetensors",
+        "huggingface_hub",
+        "requests",
+    }
+    assert not {*others, "sqlite3"} & loaded
+    assert not others & in_vllm
+    assert {"numba", "numpy", "sqlite3"} <= in_vllm
+    ours = {name for name in loaded if name.startswith("hierchat.")}
     assert {name for name in ours if not name.startswith(package.__name__)} == {
         "hierchat.jit",
         "hierchat.config",

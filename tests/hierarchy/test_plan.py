@@ -160,7 +160,7 @@ MOST = 5
 
 def test_the_shortest_path_is_the_best_of_all_plans() -> None:
     rng = np.random.default_rng(7)
-    for instance in range(300):
+    for instance in range(120):
         stack = random_stack(
             rng, 2 + instance % 3, provenance=bool(instance % 2), retrieval_levels=instance % 5 == 0
         )
@@ -174,7 +174,7 @@ def test_the_shortest_path_is_the_best_of_all_plans() -> None:
 def test_the_best_plan_is_nearly_the_best_by_the_exact_form() -> None:
     rng = np.random.default_rng(8)
     ratios = []
-    for instance in range(60):
+    for instance in range(30):
         stack = random_stack(rng, 2 + instance % 3, provenance=True, retrieval_levels=instance % 2 == 0)
         found = best_plan(stack, MOST)
         assert found.ms == pytest.approx(by_renewal(stack, found.plan))
@@ -185,14 +185,14 @@ def test_the_best_plan_is_nearly_the_best_by_the_exact_form() -> None:
 
 def test_never_worse_than_plain_decoding() -> None:
     rng = np.random.default_rng(9)
-    for _ in range(100):
+    for _ in range(40):
         stack = random_stack(rng, 4, provenance=True)
         assert best_plan(stack).ms <= stack.cost(3, 1)
 
 
 def test_a_useless_level_is_never_chosen() -> None:
     rng = np.random.default_rng(10)
-    for _ in range(60):
+    for _ in range(30):
         stack = random_stack(rng, 4)
         useless = [list(row) for row in stack.acceptance]
         useless[1] = [TokenAcceptance.of(0.0)] * 4
