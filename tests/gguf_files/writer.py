@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.gguf_files.changes import Floats, tensors_in
 from tests.gguf_files.heads import head_of
 from tests.gguf_files.models import FAMILIES, GUESSING, STEP
-from tests.testing.architectures import add_tokens, tensors_of
+from tests.testing.architectures import add_tokens, finish, tensors_of
 
 _SPLITS = {
     **dict.fromkeys(("qwen35", "qwen35moe"), "qwen35"),
@@ -57,14 +57,6 @@ def write_family(
             writer.add_tensor(said, np.ascontiguousarray(floats))
     finish(writer)
     return path
-
-
-def finish(writer: gguf.GGUFWriter) -> None:
-    """Write all that was added."""
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def _add_characters(config: Any, writer: gguf.GGUFWriter) -> None:

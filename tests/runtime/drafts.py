@@ -18,7 +18,6 @@ from hierchat.runtime.drafters import Levels
 from hierchat.runtime.loading import LoadOptions, load_served_model
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Store
-from tests.testing.student import make_student
 from tests.testing.tiny_chat import CONTEXT, END, tokenizer
 
 LAYERS = 12
@@ -98,7 +97,7 @@ def cut_off(folder: Path) -> None:
 
 def distilled(folder: Path) -> Path:
     """Without its list of tokens."""
-    return save(folder, make_student(model(LAYERS), KNOWN, 1).half())
+    return save(folder, model(vocab_size=len(KNOWN) + 1, eos_token_id=None).half())
 
 
 def damaged_list(folder: Path) -> None:

@@ -306,11 +306,16 @@ def write_gguf(model: Any, path: Path, tokenizer: Any, *, packed: bool = False) 
             writer.add_tensor(name.gguf, gguf.quantize(floats, Q8_0), raw_dtype=Q8_0)
         else:
             writer.add_tensor(name.gguf, floats)
+    finish(writer)
+    return path
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write all that was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def _add_layers_of_gemma4(config: Any, writer: gguf.GGUFWriter) -> None:

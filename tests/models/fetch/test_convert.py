@@ -17,7 +17,7 @@ from hierchat.models.progress import (
     Progress,
     UnsupportedError,
 )
-from tests.gguf_files.writer import finish
+from tests.testing.architectures import finish
 from tests.testing.tiny_files import of_gguf
 
 

@@ -39,7 +39,6 @@ from tests.gguf_files import changes
 from tests.gguf_files.models import FAMILIES, VOCABULARY, tiny_module
 from tests.gguf_files.writer import cut, write_family
 from tests.testing.fake_hub import REPO, FakeHub
-from tests.testing.threads import one_thread
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
 from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
@@ -60,7 +59,7 @@ def loaded_from(path: Path) -> LoadedModel:
 
 
 def logits(model: Any) -> np.ndarray:
-    with one_thread(), torch.inference_mode():
+    with torch.inference_mode():
         return model(torch.tensor([TEXT]), use_cache=False).logits[0].float().numpy()
 
 
@@ -121,20 +120,19 @@ def test_a_file_is_the_model_that_it_was_made_of(name: str, packed: bool, tmp_pa
     ids = found.tokenizer(text)["input_ids"]
     assert found.tokenizer.decode(ids) == text
     assert FAMILIES[name][0] == "gemma3n" or ids == TOKENIZER(text)["input_ids"]
-    with one_thread():
-        module, loaded = in_blocks(path)
-        assert found.end_ids == loaded.end_ids == {2}
-        assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
-        assert_near(module, model)
-        runner = TorchRunner(module, context_length=240, packed=False)
-        assert runner.backend == "blocks"
-        if not runner.exact:
-            return  # it would answer without drafts
-        engine = LocalEngine(runner.open(), (), text_of)
-        wanted = GenerationSettings(temperature=0.8, max_new_tokens=12, seed=3)
-        plain = tokens_of(fresh_steps(engine, TEXT, wanted))
-        for drafter in (Noise(nodes=12), Adversary(plain)):
-            assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
+    module, loaded = in_blocks(path)
+    assert found.end_ids == loaded.end_ids == {2}
+    assert not list(blocks_folder(known_sha256_of([path])).glob("*.safetensors"))
+    assert_near(module, model)
+    runner = TorchRunner(module, context_length=240, packed=False)
+    assert runner.backend == "blocks"
+    if not runner.exact:
+        return  # it would answer without drafts
+    engine = LocalEngine(runner.open(), (), text_of)
+    wanted = GenerationSettings(temperature=0.8, max_new_tokens=12, seed=3)
+    plain = tokens_of(fresh_steps(engine, TEXT, wanted))
+    for drafter in (Noise(nodes=12), Adversary(plain)):
+        assert tokens_of(fresh_steps(engine, TEXT, wanted, drafter)) == plain
 
 
 @pytest.mark.parametrize(
@@ -151,8 +149,7 @@ def test_tensors_of_other_block_types_are_joined(name: str, plain: str, tmp_path
     path = write_family(name, model, tmp_path / "tiny.gguf", TOKENIZER, packed=True, plain=plain)
     types = {tensor.type for tensor in read_head(path).tensors if plain in tensor.name}
     assert types == {"F32"}
-    with one_thread():
-        assert_near(in_blocks(path)[0], model)
+    assert_near(in_blocks(path)[0], model)
 
 
 @pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "lfm2"])

@@ -13,7 +13,7 @@ from hierchat.models.formats import gguf_head
 from hierchat.models.formats.gguf_config import completed, gguf_config
 from hierchat.models.formats.gguf_head import Head, Tensor, read_head, whole_models
 from hierchat.models.progress import BrokenFileError
-from tests.gguf_files.writer import finish
+from tests.testing.architectures import finish
 
 
 def test_it_says_what_gguf_s_own_reader_says(tiny_gguf: Path) -> None:
@@ -53,7 +53,7 @@ def test_all_kinds_of_values(tmp_path: Path) -> None:
     writer.add_int64("m", -(2**60))
     writer.add_float64("n", 0.25)
     writer.add_tensor("t", np.zeros((3, 32), np.float16))
-    _write(writer)
+    finish(writer)
     head = read_head(path)
     expected = {
         "a": 200, "b": -3, "c": 60_000, "d": -7, "e": 4_000_000_000, "f": -9, "g": 0.5, "h": True, "i": "ß",
@@ -88,10 +88,6 @@ def test_bytes_changed_at_random_are_read_or_refused(tiny_gguf: Path, tmp_path: 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="cannot be read"):
         read_head(tmp_path)
-
-
-def _write(writer: gguf.GGUFWriter) -> None:
-    finish(writer)
 
 
 def test_a_model_is_told_once_where_all_its_files_are_there() -> None:

@@ -21,7 +21,7 @@ from hierchat.models.fetch.convert import describe
 from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.formats.gguf_tokenizer import SPLITS, write_tokenizer
 from hierchat.models.load.tokenizer_files import read_tokenizer
-from tests.gguf_files.writer import finish
+from tests.testing.architectures import finish
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("a b", "Ġ t", "h e", "Ġt he", "1 2", "12 3", "Ċ Ċ", "Ġ Ġ", "i n", "in g", "ab Ġ")

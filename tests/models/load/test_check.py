@@ -17,7 +17,7 @@ from hierchat.models.load import check
 from hierchat.models.load.check import require_runnable
 from hierchat.models.load.load_model import load
 from hierchat.models.progress import DoesNotFitError, Progress, UnsupportedError
-from tests.gguf_files.writer import finish
+from tests.testing.architectures import finish
 from tests.testing.fake_hub import COMMIT, REPO, FakeHub
 from tests.testing.tiny_files import of_gguf
 

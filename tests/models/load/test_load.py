@@ -23,8 +23,7 @@ from hierchat.models.formats.gguf_head import read_head
 from hierchat.models.load.load_model import LoadedModel, load, makers_sampling, ready_to_chat
 from hierchat.models.progress import BrokenFileError, MissingError, ModelError, Progress, UnsupportedError
 from hierchat.runtime.prompt import PromptBuilder, PromptMessage
-from tests.gguf_files.writer import finish
-from tests.testing.architectures import CONFIGS, model_of, write_gguf
+from tests.testing.architectures import CONFIGS, finish, model_of, write_gguf
 from tests.testing.tiny_files import tiny_tokenizer
 
 
