@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.gguf_files.changes import Floats, tensors_in
 from tests.gguf_files.heads import head_of
 from tests.gguf_files.models import FAMILIES, GUESSING, STEP
-from tests.testing.architectures import add_tokens, finish, tensors_of
+from tests.testing.architectures import Q8_0, add_tokens, finish, tensors_of
 
 _SPLITS = {
     **dict.fromkeys(("qwen35", "qwen35moe"), "qwen35"),
@@ -33,10 +33,9 @@ def write_family(
     *,
     packed: bool = False,
     plain: str = "-",
-    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.Q8_0,
     **changed: Any,
 ) -> Path:
-    """`packed`: matrices in blocks of this kind, but for those whose names hold `plain`; `changed`: values of the head,
+    """`packed`: matrices in blocks of Q8_0, but for those whose names hold `plain`; `changed`: values of the head,
     None for those to leave out."""
     architecture, config = FAMILIES[name][0], model.config
     writer = gguf.GGUFWriter(path, architecture)
@@ -50,9 +49,7 @@ def write_family(
     for said, floats in tensors_in(architecture, config, tensors_of(model), guessing):
         in_blocks = packed and floats.ndim > 1 and floats.shape[-1] % 32 == 0 and "norm" not in said
         if in_blocks and "conv" not in said and "gate_inp" not in said and plain not in said:
-            exact = kind == gguf.GGMLQuantizationType.Q8_0
-            packed_floats = _eight_bits(floats) if exact else gguf.quants.quantize(floats, kind)
-            writer.add_tensor(said, packed_floats, raw_dtype=kind)
+            writer.add_tensor(said, _eight_bits(floats), raw_dtype=Q8_0)
         else:
             writer.add_tensor(said, np.ascontiguousarray(floats))
     finish(writer)
