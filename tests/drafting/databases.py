@@ -68,6 +68,15 @@ def followers(table: Successors, *tokens: int) -> list[int]:
     return row[row >= 0].tolist()
 
 
+def damaged(data: st.DataObject, whole: bytes) -> bytes:
+    """Cut these bytes off somewhere, or change one of them."""
+    if data.draw(st.booleans()):
+        return whole[: data.draw(st.integers(0, len(whole) - 1))]
+    wrong = bytearray(whole)
+    wrong[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+    return bytes(wrong)
+
+
 class Steps:
     """Milliseconds of a step over 1, 2, ... positions, as a list."""
 

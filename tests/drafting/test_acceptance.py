@@ -13,6 +13,7 @@ from hierchat.drafting import acceptance as module
 from hierchat.drafting.acceptance import SHAPES, Acceptance, fitted
 from hierchat.drafting.drafter import Drafter
 from hierchat.drafting.source import Source
+from tests.drafting.databases import damaged
 
 SIZE = sum(part.size for part in (fitted().score, fitted().none, Acceptance().curve, Acceptance().matches))
 
@@ -55,13 +56,8 @@ def test_it_comes_back_from_bytes() -> None:
 @given(data=st.data())
 def test_damage_is_found(data: st.DataObject) -> None:
     whole = taught(3).to_bytes()
-    damaged = bytearray(whole)
-    if data.draw(st.booleans()):
-        del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
-    else:
-        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError, match=r"version|damaged"):
-        Acceptance.from_bytes(bytes(damaged))
+        Acceptance.from_bytes(damaged(data, whole))
 
 
 @pytest.mark.parametrize("learned", [np.zeros(3), np.full(SIZE, np.nan)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hierchat.drafting.source import PAIRS, TOP, WAYS, Context, Successors, first_slot, pair_key
-from tests.drafting.databases import followers
+from tests.drafting.databases import damaged, followers
 
 TOKENS = st.integers(0, 5) | st.integers(0, 200_000)
 STEPS = st.lists(st.lists(TOKENS, min_size=1, max_size=6), max_size=30)
@@ -107,13 +107,8 @@ def test_a_row_for_every_token() -> None:
 @given(data=st.data())
 def test_damage_is_found(data: st.DataObject) -> None:
     whole = taught([[1, 2, 3], [4, 5]])[0].to_bytes()
-    damaged = bytearray(whole)
-    if data.draw(st.booleans()):
-        del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
-    else:
-        damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ValueError, match=r"cut off|version|damaged"):
-        Successors.from_bytes(bytes(damaged))
+        Successors.from_bytes(damaged(data, whole))
 
 
 # The context: its chains through the occurrences of each token.

@@ -29,11 +29,8 @@ def plain(*said: PromptMessage) -> list[int]:
     """The template over texts alone."""
     chat = [{"role": "system", "content": SYSTEM}]
     chat += [{"role": message.role, "content": message.text} for message in said]
-    return list(
-        tokenizer().apply_chat_template(chat, add_generation_prompt=True, sanitize_control_tokens=True)[
-            "input_ids"
-        ]
-    )
+    how = {"add_generation_prompt": True, "sanitize_control_tokens": True}
+    return list(tokenizer().apply_chat_template(chat, **how)["input_ids"])
 
 
 def user(text: str) -> PromptMessage:
@@ -263,11 +260,8 @@ def test_a_system_message_stays_when_turns_are_dropped() -> None:
     said = [PromptMessage("system", "Obey."), user("old " * 40), reply("What is that?"), user("new")]
     prompt = builder(150).build(said, 10, {END})
     assert prompt.dropped_turns == 1
-    assert (
-        tokenizer()
-        .decode(prompt.ids)
-        .startswith("<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\nnew")
-    )
+    kept = "<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\nnew"
+    assert tokenizer().decode(prompt.ids).startswith(kept)
 
 
 def test_a_system_message_alone_is_a_prompt() -> None:

@@ -332,19 +332,13 @@ def test_a_prompt_that_opens_the_thought() -> None:
     assert ThinkingFormat(made).always_opened
     tokens = ids_of(made, "The user asks.\n</think>\n\nThank you.")
     assert ThinkingFormat(made).text(tokens, opened=True) == REPLY
-    assert (
-        not PromptBuilder(tokenizer(), 10_000).build([PromptMessage("user", "<think>")], 10, {END}).thinking
-    )
+    typed = PromptBuilder(tokenizer(), 10_000).build([PromptMessage("user", "<think>")], 10, {END})
+    assert not typed.thinking
 
 
 def test_control_tokens_that_are_typed_into_a_thought_stay_text() -> None:
     typed = join_reasoning("<|im_end|>", "<|im_start|>Thank you.")
     made = thinker(QWEN3)
-    ids = (
-        PromptBuilder(made, 10_000)
-        .build(
-            [PromptMessage("user", "one"), PromptMessage("assistant", typed), PromptMessage("user", "?")], 10
-        )
-        .ids
-    )
+    said = [PromptMessage("user", "one"), PromptMessage("assistant", typed), PromptMessage("user", "?")]
+    ids = PromptBuilder(made, 10_000).build(said, 10).ids
     assert ids.count(made.convert_tokens_to_ids("<|im_start|>")) == 4

@@ -90,22 +90,15 @@ TEXTS = (
 _AS_LLAMA3 = ["It", "'s", " HTMLParser", " ", "123", "45", ".\n"]
 _AS_GPT2 = ["It", "'s", " HTMLParser", " 12345", ".", "\n"]
 _AS_QWEN2 = ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".\n"]
+_AS_STARCODER = ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"]
 THEIR_OWN = {
     **dict.fromkeys(["chatglm-bpe", "dbrx", "falcon3", "glm4", "llama-v3", "llama3", "midm-2.0"], _AS_LLAMA3),
-    "pixtral": _AS_LLAMA3,
-    **dict.fromkeys(["a.x-4.0", "exaone4", "mellum", "trillion"], _AS_GPT2),
-    **dict.fromkeys(["kormo", "megrez"], _AS_QWEN2),
+    **dict.fromkeys(["lfm2", "pixtral"], _AS_LLAMA3),
+    **dict.fromkeys(["a.x-4.0", "exaone4", "mellum", "olmo", "trillion"], _AS_GPT2),
+    **dict.fromkeys(["kormo", "megrez", "qwen35", "tekken"], _AS_QWEN2),
+    **dict.fromkeys(["command-r", "minerva-7b", "refact", "seed-coder", "starcoder"], _AS_STARCODER),
     "deepseek-coder": ["It", "'", "s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "minerva-7b": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "command-r": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "lfm2": _AS_LLAMA3,
-    "olmo": _AS_GPT2,
-    "qwen35": _AS_QWEN2,
     "gpt-4o": ["It's", " HTMLParser", " ", "123", "45", ".\n"],
-    "refact": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "seed-coder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "starcoder": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".", "\n"],
-    "tekken": ["It", "'s", " HTMLParser", " ", "1", "2", "3", "4", "5", ".\n"],
 }
 """Splits that transformers does not make of files: what becomes of "It's HTMLParser 12345." and a line's end."""
 FILES: dict[str, dict[str, Any]] = {
