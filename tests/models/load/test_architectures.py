@@ -151,3 +151,16 @@ def test_gemma_4_beside_pictures(tmp_path: Path) -> None:
     save_file(renamed, file.parent / "model.safetensors")
     assert expected_step(entry, "cpu") == "kernels"
     assert agree(logits(entry), expected(model))
+
+
+def test_a_configuration_as_gemma_was_published_with(tmp_path: Path) -> None:
+    """Without the kinds of layers, and with rotary bases in fields of their own."""
+    model = model_of(SIX_LAYERS, vocab_size=VOCABULARY)
+    file = tmp_path / "tiny" / "config.json"
+    entry = save(model, file.parent)
+    config = json.loads(file.read_text())
+    for key in ("layer_types", "rope_parameters", "_sliding_window_pattern"):
+        config.pop(key)
+    config |= {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "sliding_window_pattern": 6}
+    file.write_text(json.dumps(config))
+    assert agree(logits(entry), expected(model))
