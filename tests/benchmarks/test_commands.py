@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_figures_are_written(
     monkeypatch.setattr(forward, "READINGS", 1)
     monkeypatch.setattr(simulate, "MACHINES", simulate.MACHINES[:1])
     monkeypatch.setattr(simulate, "SHIFTS", (0.0,))
+    monkeypatch.setattr(simulate, "search_ms", partial(simulate.search_ms, levels=3))
     arguments, name = MEASURED[kind]
     file = [questions_file(tmp_path)] if arguments and arguments[-1] in ("--questions", "--log") else []
     out = tmp_path / "out.json"
