@@ -45,6 +45,7 @@ class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=F
     logit_bias: dict[int, float] = Field(default_factory=dict, description="token id to added logit")
     stop: tuple[str, ...] = Field(default=(), description="strings that end the reply and are left out of it")
     end_loops: bool = Field(default=False, description="end a reply that has come to repeat itself")
+    tools: bool = Field(default=False, description="in a chat: tools may be called, once the user allows it")
     max_new_tokens: int = Field(default=1024, ge=1, le=MOST_TOKENS)
     seed: int = Field(default=0, ge=0, lt=2**63)
     reasoning: Reasoning = Field(

@@ -18,7 +18,7 @@ assert CpuRunner
 KERNELS = cache_dir() / "kernels"
 MOST = 2600
 """Modules, with the page and its server: 2,150 when this was written."""
-HEAVY = ("torch", "bitsandbytes", "accelerate", "matplotlib", "scipy", "sklearn", "pyarrow", "triton")
+HEAVY = ("torch", "bitsandbytes", "accelerate", "matplotlib", "scipy", "sklearn", "pyarrow", "triton", "mcp")
 SCRIPT = """
 import json, sys, threading, time
 from pathlib import Path

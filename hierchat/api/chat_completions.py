@@ -24,8 +24,8 @@ from hierchat.api.requests import (
     event_stream,
     fields,
 )
-from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.chat.frames import Frame
+from hierchat.chat.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 from hierchat.reasoning import CLOSES, OPENS, split_reasoning
 
 

@@ -12,7 +12,7 @@ from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Sampled, Strict
 from hierchat.api.keys import ApiError
 from hierchat.api.requests import ReplyRequest
-from hierchat.api.tool_calls import CLOSES, OPENS, WHITESPACE, forced
+from hierchat.chat.tool_calls import CLOSES, WHITESPACE, forced
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.prompt import Prompt
@@ -229,8 +229,7 @@ def function_tool(name: str, description: str, parameters: dict[str, Any]) -> di
 
 
 def _require_tools(served: ServedModel) -> None:
-    template = str(served.prompts.tokenizer.chat_template or "")
-    if not served.prompts.takes_tools or OPENS not in template:
+    if not served.prompts.takes_tools:
         why = "was not made to call tools in a way that is understood here. Qwen2.5 and Qwen3 models are."
         raise ApiError(400, f"{served.name} {why}", "tools")
 

@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse, Response
 from hierchat.api import requests
 from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
 from hierchat.api.keys import ApiError
-from hierchat.api.tool_calls import HoldBack
 from hierchat.chat.completions import NoModel
 from hierchat.chat.frames import Frame
+from hierchat.chat.tool_calls import HoldBack
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream, reply_text
 from hierchat.chat.statistics import ReplyStatistics
+from hierchat.chat.tool_calls import optional
+from hierchat.chat.tools import Tool
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import in_order
 from hierchat.engine.engine import LearnsElsewhere
+from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.scheduler import POLL_SECONDS
-from hierchat.language import plural
+from hierchat.language import _, plural
 from hierchat.runtime.drafters import ALL, Drafting, Memory, all_sources, apart, chosen_drafter
 from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
@@ -104,6 +108,10 @@ class ReplyOptions:
     """and which databases and models."""
     learns: bool = True
     """Whether drafting of later replies learns from it."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """What it may call, by the names that the model is told,"""
+    notices: Sequence[str] = ()
+    """and why it may call nothing else."""
 
 
 class Completions:
@@ -171,16 +179,23 @@ class Completions:
         self, served: ServedModel, messages: Sequence[PromptMessage], options: ReplyOptions
     ) -> ReplyStream:
         """Make a reply to messages ready to be written. Raises PromptError."""
-        settings = options.settings
+        settings, notices = options.settings, list(options.notices)
         room = options.room or settings.max_new_tokens
-        prompt = served.prompts.build(messages, room, served.end_ids, settings.reasoning)
-        return self.reply_to(served, prompt, options)
+        tools = [tool.function(name) for name, tool in options.tools.items()]
+        if tools and not served.prompts.takes_tools:
+            said = _("{model} was not made to call tools, and answers without. Qwen2.5 and Qwen3 models are.")
+            tools, notices = [], [*notices, said.format(model=served.name)]
+        prompt = served.prompts.build(messages, room, served.end_ids, settings.reasoning, tools=tools)
+        if tools and served.is_local and served.local.grammars:
+            grammar = grammar_of_calls(tools, served.local.grammars)
+            options = replace(options, settings=settings.model_copy(update={"grammar": grammar}))
+        return self.reply_to(served, prompt, replace(options, notices=notices))
 
     def reply_to(self, served: ServedModel, prompt: Prompt, options: ReplyOptions) -> ReplyStream:
         """Make a reply to a prompt ready to be written."""
         settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
         drafter = memory = None
-        notices = []
+        notices = list(options.notices)
         if prompt.dropped_turns:
             notices.append(
                 plural(
@@ -242,6 +257,16 @@ class Completions:
         with paused if now or self._learned.due else nullcontext():  # other replies may be learning
             if self._learned.save(now=now) and served:
                 served.keep_costs(self._costs)
+
+
+def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str:
+    """Return the grammar of a reply that may call tools; a tool whose schema is none takes any arguments."""
+    for tool in tools:
+        try:
+            grammars.check(optional([tool], grammars.mark))
+        except GrammarError:
+            tool["function"]["parameters"] = {"type": "object"}
+    return optional(tools, grammars.mark)
 
 
 def failed(notice: str, reply: ReplyStream, message_id: int | None = None) -> Frame:

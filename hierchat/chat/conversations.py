@@ -33,7 +33,7 @@ LONGEST_TITLE = 200
 
 _FOR_PROGRAMS = {"logit_bias", "grammar", "logprobs"}
 """Settings that no chat has."""
-USUAL = {"end_loops": True}
+USUAL = {"end_loops": True, "tools": False}
 """What a chat has where it says nothing, as those do that were stored by earlier versions; a program has to ask."""
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 DESERVED_TOKENS = 64
 """From so many tokens on a reply's speed is compared: in shorter ones a few forwards decide, whose times scatter."""
-Phase = Literal["waiting", "reading", "writing", "done"]
+Phase = Literal["waiting", "reading", "writing", "done", "calling"]
+"""The last one: the tool that the reply called waits for the user, or works."""
 Arm = Literal["first", "second"]
 """A side of a comparison; the second one stays in the chat."""
 
@@ -106,6 +107,8 @@ class Frame:
     """The stored reply; None while it is not stored (compare)."""
     ahead: int = 0
     """Replies that come before, in phase "waiting"."""
+    above: int | None = None
+    """The stored reply that it goes on below, where that called a tool."""
     name: str = ""
     """What this side of a comparison is called."""
     outgrown: bool = False

@@ -141,6 +141,11 @@ class ReplyInProgress:
         return bool(self.text or self.files)
 
     @property
+    def above(self) -> int | None:
+        """The stored reply that it goes on below, once it has called a tool."""
+        return self.latest.above if isinstance(self.latest, Frame) else None
+
+    @property
     def question(self) -> Question:
         """The question as it goes to the service in its turn."""
         waited = time.monotonic() - self.sent if self.waited else 0.0

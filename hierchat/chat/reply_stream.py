@@ -308,7 +308,7 @@ class ReplyRecorder:
         turn = NewTurn(
             reply.model.name,
             reply.model.model_key,
-            settings.model_dump(mode="json"),
+            settings.model_dump(mode="json", exclude={"grammar"} if settings.tools else set()),
             settings.seed,
             reply.drafter is not None
             or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,10 +30,13 @@ from hierchat.chat.statistics import (
     stored_figures,
 )
 from hierchat.chat.titles import TitleWriter
+from hierchat.chat.tool_calls import first_call
+from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
 from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.remote.openai_client import ServerError
+from hierchat.language import _
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.drafters import ALL, REPLIES, Written
 from hierchat.runtime.history_index import Histories
@@ -46,9 +49,10 @@ from hierchat.runtime.user_documents import UserDocuments
 from hierchat.store import Attachment, Message, NewMessage, NotFound, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
-from hierchat.texts.attachments import PASSAGES, with_files
+from hierchat.texts.attachments import PASSAGES, fenced, with_files
 from hierchat.texts.passages import BUDGET
 
+Begin = Callable[[ReplyOptions, ServedModel], ReplyRecorder]
 CLOSE_SECONDS = 2.0
 """A reply that is still being written after so long keeps what was learned up to half a minute before."""
 
@@ -84,6 +88,7 @@ class ChatService:
         self.summarise = self._compaction.frames
         self.models = ModelManager(slot, store.figures)
         self.texts = UserDocuments(slot)
+        self.tools = ToolServers(store)
         self.idle = IdleGeneration(
             store, slot, lambda user, served: self._histories.held(user, served.model_key)
         )
@@ -112,6 +117,7 @@ class ChatService:
 
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
+        self.tools.close()
         self.idle.close()
         self.titles.close()
         self._forgetting.close()
@@ -141,13 +147,13 @@ class ChatService:
         then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
         """
         self.store.chats.get(user_id, question.conversation_id)
-        begin = partial(self._ask, question, ReplyOptions(user_id, settings, stop))
+        options, begin = ReplyOptions(user_id, settings, stop), partial(self._ask, question)
         try:
             if self.store.users.compacts(user_id) and self._outgrows(user_id, question, settings):
                 with suppress(NotSummarised):  # the oldest turns are left out, then
                     for frame in self.summarise(user_id, question.conversation_id, stop, question.parent_id):
                         yield replace(frame, phase="waiting")  # the question is not stored yet
-            yield from self.completions.answer(begin, stop, question.waited)
+            yield from self._with_calls(question.conversation_id, begin, options, question.waited)
         finally:
             self.titles.wake()
 
@@ -169,8 +175,8 @@ class ChatService:
             turn = None if seed_of is None else self.store.replies.turn(user_id, seed_of)
             seed = turn.begun.seed if turn else secrets.randbits(32)
             settings = GenerationSettings(**{**settings.model_dump(), "seed": seed})
-        options = ReplyOptions(user_id, settings, stop)
-        yield from self.completions.answer(partial(self._answer_again, question, options, like=turn), stop)
+        begin = partial(self._answer_again, question, like=turn)
+        yield from self._with_calls(question.conversation_id, begin, ReplyOptions(user_id, settings, stop))
 
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
@@ -180,7 +186,10 @@ class ChatService:
         NotBegun, and as `send`."""
         reply = self.store.messages.get(user_id, message_id)
         try:
-            yield from self.completions.answer(partial(self._take_up, user_id, reply, more, stop), stop)
+            turn = self.store.replies.turn(user_id, message_id)
+            settings = GenerationSettings(**turn.begun.settings) if turn else GenerationSettings()
+            options, begin = ReplyOptions(user_id, settings, stop), partial(self._take_up, reply, more)
+            yield from self._with_calls(reply.conversation_id, begin, options)
         finally:
             self._histories.changed(user_id, message_id)
 
@@ -376,6 +385,40 @@ class ChatService:
         context = self.slot.model.prompts.context_length if self.slot.model else 4 * BUDGET
         return min(BUDGET, context // 4)
 
+    def _with_calls(
+        self, chat: int, begin: Begin, options: ReplyOptions, waited: float = 0.0
+    ) -> Generator[Frame, None, None]:
+        """Yield the frames of the reply that `begin` makes ready. Where it calls a tool, the user is asked, and a reply
+        to the result goes on below it. Raises as `send`."""
+        user_id, stop, above = options.user_id, options.stop, None
+        if options.settings.tools:
+            with suppress(Stopped):
+                tools, trouble = self.tools.offered(user_id, stop)
+                options = replace(options, tools=tools, notices=trouble)
+        for count in range(MOST_CALLS + 1):
+            last = Frame("waiting")
+            with closing(self.completions.answer(partial(begin, options), stop, waited)) as frames:
+                for last in frames:
+                    yield replace(last, above=above)
+            called = first_call(split_reasoning(last.text).answer, options.tools)
+            if called is None or last.finish not in ("end", "stop") or last.message_id is None:
+                return
+            if count == MOST_CALLS:
+                said = _("The model called tools {n} times and was stopped. Ask it to go on if that helps.")
+                yield replace(last, above=above, notice=said.format(n=count))
+                return
+            message = self.store.messages.get(user_id, last.message_id)
+            above, tool = message.id, options.tools[called[0]]
+            most = self.slot.model.prompts.context_length if self.slot.model else 0
+            for call in self.tools.calling(message, tool, called[1], options, most):
+                self.store.messages.put_call(user_id, above, call)
+                said = _("May the model call {tool}?") if call.state == "asked" else _("{tool} is working…")
+                notice = None if call.state == "stopped" else said.format(tool=tool.name)
+                yield replace(last, phase="calling", text="", above=above, notice=notice)
+            if notice is None:
+                return
+            begin, waited = partial(self._answer_again, message), 0.0
+
     def _answer_again(
         self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None
     ) -> ReplyRecorder:
@@ -397,8 +440,9 @@ class ChatService:
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
     def _take_up(
-        self, user_id: int, message: Message, more: int, stop: threading.Event, served: ServedModel
+        self, message: Message, more: int, options: ReplyOptions, served: ServedModel
     ) -> ReplyRecorder:
+        user_id = options.user_id
         turn, question = self.store.replies.turn(user_id, message.id), message.parent_id
         if turn is None or question is None or turn.begun.model_key != served.model_key:
             writer = turn.begun.model if turn else "Another program"
@@ -410,7 +454,7 @@ class ChatService:
         ended = turn.figures is not None and turn.figures.finish in ("end", "stop") if by_text else False
         if not tokens or ended or tokens[-1] in served.end_ids:
             raise NotBegun("There is nothing to continue: this reply has come to its end.")
-        before = GenerationSettings(**turn.begun.settings)
+        before = options.settings
         cut = len(tokens) >= more or (turn.figures is not None and turn.figures.finish == "length")
         most = min(len(tokens) + more if cut else more, MOST_TOKENS)
         settings = GenerationSettings(**{**before.model_dump(), "max_new_tokens": most})
@@ -420,7 +464,8 @@ class ChatService:
             said.append(PromptMessage("assistant", message.text))
         # The prompt is the one that the reply began with, and so is the room that was left for it.
         allowed = self.store.users.drafts_from(user_id, message.conversation_id)
-        options = ReplyOptions(user_id, settings, stop, before.max_new_tokens, question, allowed)
+        room = before.max_new_tokens
+        options = replace(options, settings=settings, room=room, before=question, drafts_from=allowed)
         reply = self.completions.reply(served, said, options)
         if len(reply.prompt_ids) + (0 if by_text else len(tokens)) >= served.prompts.context_length:
             raise NotBegun("The context window is full. Ask for the rest in a new chat.")
@@ -469,4 +514,11 @@ class ChatService:
             tokens = written.get(message.id, [])
             if (text := with_files(message.text, files(message))) or tokens:
                 said.append(PromptMessage(message.role, text, tuple(tokens)))
+                if message.call:
+                    result = message.call.result or "There is no result."
+                    if served.prompts.takes_tools:
+                        said.append(PromptMessage("tool", result))
+                    else:
+                        quoted = fenced(Attachment(message.call.tool, 0, result))
+                        said[-1] = PromptMessage("assistant", f"{text}\n\n{quoted}")
         return said

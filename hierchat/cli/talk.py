@@ -285,7 +285,7 @@ class StoredTalk(Talk):
         number = self.number = self.kept.hold(text, files, self.number)
         self._service.chats.keep_settings(user, number, settings)
         question = Question(number, self.kept.end_of(number), text, files, self.kept.held)
-        sampling = reply_settings(settings.sampling)
+        sampling = reply_settings({**settings.sampling, "tools": False})  # nobody could allow a call here
         with closing(self._service.send(user, question, sampling, stop)) as frames:
             for frame in frames:
                 self._reply = frame.message_id

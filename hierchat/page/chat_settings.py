@@ -39,6 +39,7 @@ LABELS = {
     "seed": later("Seed"),
     "stop": later("Stop strings"),
     "end_loops": later("End a reply that repeats itself"),
+    "tools": later("The model may call tools"),
 }
 """What each control is called on the page, and in a sentence about it."""
 FIELDS = tuple(LABELS)
@@ -94,6 +95,7 @@ def sampling_controls() -> list[Any]:
         gr.Number(None, label=_(LABELS["seed"]), placeholder=_("A new one for each reply"), info=same_words),
         gr.Textbox("", lines=2, max_lines=6, label=_(LABELS["stop"]), info=one_a_line),
         gr.Checkbox(True, label=_(LABELS["end_loops"])),
+        gr.Checkbox(False, label=_(LABELS["tools"]), info=_("You are asked before each call")),
     ]
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
+from hierchat.chat.tool_calls import before_call
 from hierchat.language import _, later
 from hierchat.page import figures as figures_view
 from hierchat.page import status
@@ -101,8 +102,14 @@ def _body(shown: ShownMessage, no_runs: Markup) -> Markup:
     message, seconds = shown.message, (shown.figures or Figures()).thought_seconds
     if shown.runs and "".join(run.text for run in shown.runs).startswith(message.text):
         return marked_words(shown.runs, message.text, seconds, message.id)
-    words = below_message(drawn(message.text, seconds, message.id))
-    return _drawn.words(words) + no_runs if message.text else Markup()
+    text = before_call(message.text) if message.call else message.text
+    words = below_message(drawn(text, seconds, message.id))
+    return _drawn.words(words) + no_runs if text else Markup()
+
+
+def _visible(text: str) -> str:
+    """Write what cannot be seen as JSON does: a model may hide in it what it sends to a tool."""
+    return "".join(one if one.isprintable() or one == "\n" else f"\\u{ord(one):04x}" for one in text)
 
 
 class _Foot(NamedTuple):
@@ -167,6 +174,8 @@ def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> Markup
         return status.waiting_line(ahead, present, loaded=loaded)
     if isinstance(state, CompareFrame):
         return Markup()
+    if state.phase == "calling":
+        return status.waiting(state.notice) if state.notice else Markup()
     note = status.notice(state.notice) if state.notice else Markup()
     if state.phase == "reading":
         return note + status.reading_line(state)
@@ -175,7 +184,7 @@ def line(reply: ReplyInProgress, present: SlotStatus, *, loaded: bool) -> Markup
 
 def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingReply) -> str:
     """Draw the text of a reply so far; `words` keeps what is drawn from one state to the next."""
-    text, seconds, id = reply.resumed, None, None
+    text, seconds, id = reply.resumed if reply.above is None else "", None, None
     if isinstance(state, Frame) and state.phase in ("writing", "done"):
         text, seconds, id = state.text, state.figures.thought_seconds, state.message_id
     elif not text:
@@ -226,6 +235,6 @@ def _summary(message: Message) -> Markup:
 
 _drawn = Macros(
     "conversation.html", details=figures_view.details, in_pieces=in_pieces, shown_name=shown_name, size_words=size,
-    summary_words=_summary,
+    summary_words=_summary, visible=_visible,
 )  # fmt: skip
 user_message, files = _drawn.user_message, _drawn.sent

@@ -19,6 +19,7 @@ import gradio as gr
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.conversations import reply_settings
+from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import ReplyInProgress, Start, State, TakeBack, places_ahead
 from hierchat.engine.scheduler import MOST_WAITING
 from hierchat.language import _, later, plural
@@ -66,6 +67,7 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
         self._ask_on("hc_summarise", self.summarise, [])
+        self._page.on("hc_tool", self.answer_call, outputs=[p.live], queue=False)
         # Those that another page asked for are followed apart, so that they keep none from being asked.
         self._ask_on("hc_follow", self.follow, [], queue="follow")
 
@@ -177,6 +179,11 @@ class ReplyHandlers(HandlerGroup):
         """Follow the open chat's reply in progress, which another page asked for, or this one before a reload."""
         if (reply := self._views.now(event.session)) is not None:
             yield from self._follow(event.session, reply)
+
+    def answer_call(self, event: PageEvent) -> Update:
+        """Take what the user says to a call of a tool that waits: once, chat or no."""
+        self._service.tools.answer(event.user, event.id, event.text)
+        return {}
 
     def settle(self, event: PageEvent, box: str) -> Update:
         """Put back what was sent and not asked, before what is in the box by now, and draw the line above it again: of
@@ -312,10 +319,13 @@ class ReplyHandlers(HandlerGroup):
     def _drawn(self) -> Draw:
         """Return what draws the states of a reply one after the other."""
         p, words = self._parts, GrowingReply()
-        said = ""
+        said, above = "", None
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
-            nonlocal said
+            nonlocal said, words, above
+            if reply.above != above or (isinstance(state, Frame) and state.phase == "calling"):
+                above, words = reply.above, GrowingReply()
+                return self._views.conversation(session)
             line = self._views.line(reply)
             news, said = line != said, line
             if places_ahead(state) is not None:

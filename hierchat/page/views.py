@@ -180,12 +180,10 @@ class Views:
         if reply.compared:
             return update | self._stage("versus") | self._comparing(reply)
         path: Sequence[Message] = []
-        if reply.below is not None:
-            path = self._service.chats.messages(
-                session.user, reply.conversation_id, reply.below, session.drawn + 1
-            )
+        if (below := reply.above or reply.below) is not None:
+            path = self._service.chats.messages(session.user, reply.conversation_id, below, session.drawn + 1)
         above = self._thread(session, path, replying=True)
-        if reply.asks:
+        if reply.asks and reply.above is None:
             above += conversation.user_message(reply.text, files=conversation.files(reply.files))
         growing = conversation.growing_reply(reply.latest, reply, GrowingReply())
         return update | self._stage("chat") | {p.thread: above, p.growing: growing}

@@ -104,6 +104,7 @@ class PromptBuilder:
         end_ids: Collection[int] = (),
         reasoning: Reasoning = "",
         spare: int = 0,
+        tools: Tools = (),
     ) -> Prompt:
         """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply. `room` is
         reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
@@ -116,7 +117,7 @@ class PromptBuilder:
         @cache
         def render(dropped: int) -> list[int] | None:  # None: far too long
             said = [*system, *(message for turn in turns[dropped:] for message in turn)]
-            return None if self._far_longer(said, limit) else self._render(said, end_ids, reasoning=reasoning)
+            return None if self._far_longer(said, limit) else self._render(said, end_ids, tools, reasoning)
 
         dropped, ids = self._cut(turns, limit, render)
         if ids is None:
@@ -167,9 +168,10 @@ class PromptBuilder:
 
     @cached_property
     def takes_tools(self) -> bool:
-        """Whether the template tells the model what it may call."""
+        """Whether the template tells the model what it may call, in a way that is understood here."""
         function = {"name": MARK, "description": "", "parameters": {"type": "object"}}
-        return self._shows_mark([], [{"type": "function", "function": function}])
+        understood = "<tool_call>" in str(self.tokenizer.chat_template or "")
+        return understood and self._shows_mark([], [{"type": "function", "function": function}])
 
     def _limit(self, room: int) -> int:
         return self.context_length - min(room, self.context_length // 4)

@@ -57,6 +57,7 @@ from hierchat.store.records import (
     SourceCount,
     SourceSpan,
     State,
+    ToolCall,
     Totals,
     Turn,
     TurnFigures,

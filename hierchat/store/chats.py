@@ -490,9 +490,9 @@ def _another_title(db: Database, user_id: int, title: str) -> str:
 
 def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | None) -> int:
     copy: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, copy_of)"
-        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, ifnull(copy_of, id)"
-        " FROM messages WHERE id = ?",
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, call, copy_of)"
+        " SELECT ?, ?, role, text, replace(state, 'writing', 'interrupted'), created_at, edited, call,"
+        " ifnull(copy_of, id) FROM messages WHERE id = ?",
         [conversation_id, parent_id, message_id],
     ).lastrowid
     for table in ("turns", "token_log", "spans", "attachments", "imported_messages", "summaries"):

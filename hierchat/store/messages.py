@@ -25,7 +25,15 @@ from hierchat.store.connection import (
     this_process,
     title_of,
 )
-from hierchat.store.records import Attachment, AttachmentHead, Message, NewMessage, State, Whereabouts
+from hierchat.store.records import (
+    Attachment,
+    AttachmentHead,
+    Message,
+    NewMessage,
+    State,
+    ToolCall,
+    Whereabouts,
+)
 
 # A child is newer than its parent: along a path ids only grow, and the newest node below any node is a leaf.
 PATH = """
@@ -188,6 +196,15 @@ class Messages(Repository):
             put_summary(db, message_id, text)
         self._connection.fold()  # the text of before stands in the log until then
 
+    def put_call(self, user_id: int, message_id: int, call: ToolCall) -> None:
+        """Keep the tool that a reply called, in place of what was known of that call. Raises NotFound."""
+        with self._connection.write() as db:
+            owned_message(db, user_id, message_id)
+            db.execute(
+                "UPDATE messages SET call = ? WHERE id = ?",
+                [storable(json.dumps(asdict(call), ensure_ascii=False)), message_id],
+            )
+
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
@@ -250,6 +267,7 @@ class Messages(Repository):
                 edited=bool(row["edited"]),
                 model=models.get(row["id"], ""),
                 summary=summaries.get(row["id"], ""),
+                call=call_of(row),
             )
             for row in rows
         ]
@@ -305,6 +323,11 @@ class Messages(Repository):
 def _require_inside(db: Database, user_id: int, conversation_id: int, message_id: int) -> None:
     if owned_message(db, user_id, message_id)["conversation_id"] != conversation_id:
         raise NotFound(f"Message {message_id} is not in conversation {conversation_id}.")
+
+
+def call_of(message: dict[str, Any]) -> ToolCall | None:
+    """Return the tool that a message called, if it did."""
+    return ToolCall(**json.loads(message["call"])) if message["call"] else None
 
 
 def attachments_of(db: Database, message_id: int) -> list[Attachment]:

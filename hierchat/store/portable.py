@@ -17,10 +17,10 @@ from hierchat.store.connection import (
     storable,
     title_of,
 )
-from hierchat.store.messages import attach, attachments_of, put_summary
+from hierchat.store.messages import attach, attachments_of, call_of, put_summary
 from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.projects import import_project
-from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role
+from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
 
 HERE = "hierchat:"
 """How the source of a conversation begins that was written in a hierchat."""
@@ -57,6 +57,8 @@ class ChatMessage:
     """Whether it is a reply as the user changed it."""
     summary: str = ""
     """What stands in the prompt in place of it and all above it, if anything does."""
+    call: ToolCall | None = None
+    """The tool that it called, in exports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class ChatTransfer(Repository):
                     attachments=files[message["id"]],
                     edited=bool(message["edited"]),
                     summary=message["summary"],
+                    call=call_of(message),
                 )
                 for message in rows
             ],

@@ -106,6 +106,23 @@ class Document:
     in_project: bool
 
 
+CallState = Literal["asked", "running", "done", "failed", "refused", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that a reply called at its end, and what came of it."""
+
+    server: str
+    tool: str
+    """As the server calls it."""
+    arguments: str
+    """As JSON."""
+    state: CallState = "asked"
+    result: str = ""
+    """What the model reads of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One node of a conversation's tree."""
@@ -127,6 +144,8 @@ class Message:
     """Of a reply: the model that wrote it, here or elsewhere, where that is known."""
     summary: str = ""
     """What stands in the prompt in place of it and all above it; empty: they stand there themselves."""
+    call: ToolCall | None = None
+    """Of a reply: the tool that it called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -161,6 +162,15 @@ class Users(Repository):
     def set_compacts(self, user_id: int, on: bool) -> None:
         """Let the model summarise the oldest turns by itself, or no longer. Summaries that are there stay."""
         self._choose(user_id, compacts=on)
+
+    def tool_servers(self, user_id: int) -> set[str]:
+        """Return the tool servers that the user switched on; none for anybody but the owner."""
+        row = self._chosen(user_id, "tool_servers")
+        return set(json.loads(row[0])) if row and self.is_owner(user_id) else set()
+
+    def set_tool_servers(self, user_id: int, names: Collection[str]) -> None:
+        """Switch these tool servers on, and all others off."""
+        self._choose(user_id, tool_servers=json.dumps(sorted(names)))
 
     def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
         with self._connection.read() as db:

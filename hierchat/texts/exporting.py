@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hierchat.reasoning import split_reasoning
-from hierchat.store import Chat, ChatMessage, NotFound, Store, StoreError
+from hierchat.store import Attachment, Chat, ChatMessage, NotFound, Store, StoreError
 from hierchat.store.connection import new_file, translated
 from hierchat.texts.attachments import with_files
 from hierchat.texts.importers import own
@@ -113,6 +113,9 @@ def _markdown(chat: Chat) -> str:
             f"## {writer}, {_time(message.created_at)}",
             with_files(text.strip(), message.attachments),
         ]
+        if call := message.call:
+            name = f"{call.tool} of {call.server} with {call.arguments}: {call.state}"
+            parts.append(with_files("", [Attachment(name, 0, call.result)]))
     if left := len(chat.messages) - len(branch):
         parts.append(f"*Other versions are left out: {left} messages. The export as JSON has them.*")
     return "\n\n".join(parts) + "\n"

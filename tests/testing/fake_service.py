@@ -18,6 +18,7 @@ from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+from hierchat.chat.tools import ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import GenerationSettings
 from hierchat.engine.scheduler import Scheduler
@@ -149,6 +150,7 @@ class FakeService:
         self.models = FakeModelManager(self.slot)
         self.texts = FakeTexts()
         self.documents = ChatDocuments(self.store.connection, self.changes.notify)
+        self.tools = ToolServers(self.store)
         self.idle = FakeIdleGeneration(self.store)
         self._runs: dict[int, list[SourceRun]] = {}
         self._figures: dict[int, Figures] = {}

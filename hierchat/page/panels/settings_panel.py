@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from hierchat.chat.tools import ToolError, mcp_file, read_servers
 from hierchat.config import cache_dir, data_dir
 from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
@@ -116,6 +118,42 @@ class ProgramsPart(PanelPart):
         }
 
 
+class ToolsPart(PanelPart):
+    """The tool servers of mcp.json, each with a switch and a try: for the owner alone."""
+
+    def build(self) -> None:
+        self._servers = gr.HTML("", elem_id="hc-tool-servers")
+        self._tried = gr.HTML("", elem_id="hc-tools-tried")
+        self.outputs = [self._servers, self._tried]
+
+    def wire(self, page: PageEvents) -> None:
+
+        def switch(event: PageEvent) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
+            self._service.tools.switch(event.user, event.text, bool(event.id))
+            return self.show(event.session)
+
+        def look(event: PageEvent) -> dict[Any, Any]:
+            require_owner(self._service, event.user)
+            try:
+                return {self._tried: _drawn.tried(self._service.tools.tools(event.text, Event()))}
+            except ToolError as error:
+                return {self._tried: status.error(str(error))}
+
+        page.on("hc_tools_on", switch, outputs=self.outputs)
+        page.on("hc_tools_try", look, outputs=self.outputs)
+
+    def show(self, session: Session) -> dict[Any, Any]:
+        """Draw the servers."""
+        if not self._service.users.is_owner(session.user):
+            return dict.fromkeys(self.outputs, "")
+        try:
+            on, named, trouble = self._service.users.tool_servers(session.user), read_servers(), ""
+        except ToolError as error:
+            on, named, trouble = set(), {}, status.error(str(error))
+        return {self._servers: _drawn.tool_servers(named, on, mcp_file(), trouble), self._tried: ""}
+
+
 _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
     (later("All of my chats and texts (fastest)"), "all"),
     (later("Only the chat itself"), "chat"),
@@ -136,6 +174,7 @@ class SettingsPanel(Panel):
             TransferPart(service),
             LoginsPart(service, log_ins),
             ProgramsPart(service),
+            ToolsPart(service),
         ]
         self._inside: list[PanelPart] = [self._texts, self._idle, *self._further]
 
@@ -212,6 +251,8 @@ class SettingsPanel(Panel):
             self._service.idle.choose(user, IdleSettings())
             if users.is_owner(user):
                 self._service.keys.set_access("off")
+                for server in users.tool_servers(user):
+                    self._service.tools.switch(user, server, False)
             said = status.notice(_("All settings were reset."))
             return self.show(event.session) | {told: said}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -136,6 +136,7 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     }
     made |= {"edited": True} if message.edited else {}
     made |= {"summary": message.summary} if message.summary else {}
+    made |= {"call": asdict(message.call)} if message.call else {}
     if message.written_by:
         made["written_by"] = dict(message.written_by)
     if message.attachments:

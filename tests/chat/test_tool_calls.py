@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.api.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
+from hierchat.chat.tool_calls import ArgumentsPiece, CallReader, CallStart, HoldBack, TextPiece
 
 CALL = (
     '<tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": "}\\"{"}], "c": "<tool_call>"}}\n</tool_call>'

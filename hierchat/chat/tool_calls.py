@@ -1,5 +1,5 @@
-"""Calls of tools in what a model writes: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as the templates
-of Qwen and Hermes models ask for them."""
+"""Finds calls of tools in what a model writes, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as the
+templates of Qwen and Hermes models ask for them, and makes the grammars that hold a model to their form."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from hierchat.reasoning import CLOSES as THOUGHT_CLOSES
+from hierchat.reasoning import OPENS as THOUGHT_OPENS
 
 
 # The part of a growing text that stands: what may yet turn out to be a mark is held back.
@@ -201,3 +205,48 @@ def forced(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str], *, se
     schema |= {"x-guidance": {"whitespace_pattern": WHITESPACE}}
     call = f'{mark(OPENS)} "\\n" %json {json.dumps(schema)} "\\n" {mark(CLOSES)}'
     return f'start: call ("\\n" call)*\ncall: {call}\n' if several else f"start: {call}\n"
+
+
+def optional(tools: Sequence[Mapping[str, Any]], mark: Callable[[str], str]) -> str:
+    """Return a grammar (Lark) of a reply that is any text, but where it names one of these tools as a call does, the
+    arguments follow as its schema has them, and the reply ends. `mark`: how the marks have to be spelled in it."""
+    rules, opens, thought_ends = [], mark(OPENS), mark(THOUGHT_CLOSES)
+    for number, tool in enumerate(tools):
+        name = json.dumps(json.dumps(tool["function"]["name"]))
+        guidance = {"x-guidance": {"whitespace_pattern": WHITESPACE, "lenient": True}}
+        schema = json.dumps(dict(tool["function"]["parameters"]) | guidance)
+        rules.append(f'head_{number}[lazy]: TEXT /\\{{[ \\n]*"name"[ \\n]*:[ \\n]*/ {name}')
+        arguments = r'/[ \n]*,[ \n]*"arguments"[ \n]*:[ \n]*/'
+        rules.append(f"call_{number}: head_{number} {arguments} %json {schema} /[ \\n]*\\}}/")
+    call = " | ".join(f"call_{number}" for number in range(len(tools)))
+    reply = f"TEXT | ({call}) TAIL?"
+    if not opens.startswith('"'):  # a token, which no text holds
+        reply += f" | TEXT {opens} ({call}) /[ \\n]*/ {mark(CLOSES)}"
+    thought = ""
+    if not thought_ends.startswith('"'):
+        thought = f"({mark(THOUGHT_OPENS)}? TEXT {thought_ends})? "
+    return "\n".join(
+        [f"start: {thought}({reply})", r"TEXT: /(.|\n)*/", r"TAIL: /[ \n]*(```|<\/tool_call>)/", *rules]
+    )
+
+
+_NAMED = re.compile(
+    r'(?:<tool_call>\s*|```(?:json)?\s*)?\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"arguments"\s*:\s*'
+)
+
+
+def before_call(text: str) -> str:
+    """Return what a reply says before it calls a tool."""
+    head = _NAMED.search(text)
+    return text[: head.start()].rstrip() if head else text
+
+
+def first_call(text: str, names: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+    """Return the first of these tools that a reply calls, and its arguments; None where it calls none."""
+    for head in _NAMED.finditer(text):
+        if head[1] in names:
+            with suppress(ValueError, RecursionError):
+                arguments, _ = json.JSONDecoder().raw_decode(text, head.end())
+                if isinstance(arguments, dict):
+                    return head[1], arguments
+    return None

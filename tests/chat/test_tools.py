@@ -1,0 +1,245 @@
+"""Tools of real servers: over standard input and output, and over HTTP, where one fails, hangs and lies."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hierchat.chat import tools
+from hierchat.chat.completions import grammar_of_calls
+from hierchat.chat.tools import Tool, ToolError, ToolServers
+from hierchat.engine.sampling.grammar import Grammars
+from hierchat.store import LOCAL_USER, Store
+from tests.testing.tiny_chat import END, tokenizer
+
+CUT = "\n\n(Cut here: 100 of 2,000,000 characters.)"
+NEVER = threading.Event()
+SERVER = {"command": sys.executable, "args": ["-m", "tests.testing.tool_server"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HIERCHAT_CONFIG", str(tmp_path / "config"))
+    (tmp_path / "config").mkdir()
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "notes.txt").write_text("Buy milk.", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def servers(folder: Path) -> Iterator[ToolServers]:
+    with Store.open(folder / "chat.db") as store:
+        made = ToolServers(store)
+        yield made
+        made.close()
+
+
+def name(folder: Path, **entries: Any) -> None:
+    """Write mcp.json."""
+    (folder / "config" / "mcp.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+
+
+def files(folder: Path) -> dict[str, Any]:
+    package = str(Path(__file__).parents[2])
+    return {**SERVER, "args": [*SERVER["args"], str(folder / "files")], "env": {"PYTHONPATH": package}}
+
+
+def owner(servers: ToolServers) -> int:
+    return servers._users.ensure(LOCAL_USER)
+
+
+def called(servers: ToolServers, tool: str, most: int = 1000, **arguments: Any) -> tuple[str, str]:
+    found = {one.name: one for one in servers.tools("files", NEVER)}
+    return servers.call(found[tool], arguments, NEVER, most)
+
+
+def test_a_server_over_standard_input_and_output(servers: ToolServers, folder: Path) -> None:
+    name(folder, files=files(folder))
+    assert called(servers, "read_file", path="notes.txt") == ("done", "Buy milk.")
+    assert called(servers, "read_file", path="missing.txt") == ("failed", "Error executing tool read_file")
+    assert called(servers, "picture") == ("done", "(Left out: image/png. Only text can be read.)")
+    assert called(servers, "big", 100, megabytes=2) == ("done", "x" * 100 + CUT)
+    assert called(servers, "learn")[0] == "done"
+    assert called(servers, "later") == ("done", "here")
+    state, said = called(servers, "die")
+    assert (state, "Connection closed" in said) == ("failed", True)
+    assert called(servers, "read_file", path="notes.txt") == ("done", "Buy milk.")  # started anew
+
+
+def test_a_call_that_never_ends_is_stopped_or_given_up(
+    servers: ToolServers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name(folder, files=files(folder))
+    hang = next(one for one in servers.tools("files", NEVER) if one.name == "hang")
+    stop = threading.Event()
+    threading.Timer(2, stop.set).start()
+    with pytest.raises(tools.Stopped):
+        servers.call(hang, {}, stop)
+    monkeypatch.setattr(tools, "SECONDS", 5.0)
+    state, said = servers.call(hang, {}, NEVER)
+    assert (state, "imed out" in said) == ("failed", True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"command": "/no/such/program"}, "No such file"),
+        ({"command": sys.executable, "args": ["-c", "pass"]}, "Connection closed"),
+        (
+            {"command": sys.executable, "args": ["-c", "print('hello'); import time; time.sleep(60)"]},
+            "imed out",
+        ),
+        ({"url": "http://127.0.0.1:9/mcp"}, "connection"),
+    ],
+)
+def test_a_server_that_is_none(
+    servers: ToolServers, folder: Path, entry: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if said == "imed out":
+        monkeypatch.setattr(tools, "SECONDS", 2.0)
+    name(folder, bad=entry)
+    with pytest.raises(ToolError, match=said):
+        servers.tools("bad", NEVER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"mcpServers": []}', '{"mcpServers": {"a": {}}}', '{"mcpServers": {"a": {"command": "x", "url": "y"}}}',
+     '{"mcpServers": {"a": {"command": ["x"], "env": {"KEY": "secret"}}}}'],
+)  # fmt: skip
+def test_a_broken_file_is_one_sentence(servers: ToolServers, folder: Path, text: str) -> None:
+    (folder / "config" / "mcp.json").write_text(text, encoding="utf-8")
+    servers.switch(owner(servers), "a", True)
+    found, (sentence,) = servers.offered(owner(servers), NEVER)
+    assert not found
+    assert "mcp.json cannot be used" in sentence
+    assert "secret" not in sentence
+    assert "\n" not in sentence
+
+
+class Liar(BaseHTTPRequestHandler):
+    """An HTTP server of tools that fails, hangs and lies; its list changes each time that it is asked for."""
+
+    lists = 0
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in asked:
+            self._send(202, b"")
+            return
+        answer: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
+        match asked["method"], asked.get("params", {}).get("name"):
+            case "initialize", _:
+                about = {"name": "liar", "version": "1"}
+                answer = {
+                    "result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": about}
+                }
+            case "tools/list", _:
+                Liar.lists += 1
+                kinds = {
+                    "marks": {"type": "object", "properties": {"a": {"type": 7}}},
+                }
+                names = ["big", "marks", "lie", "fail", "hang", "bad name <b>", f"new{Liar.lists}"]
+                tools = [{"name": name, "inputSchema": kinds.get(name, {"type": "object"})} for name in names]
+                answer = {"result": {"tools": [{**tool, "description": "x" * 9_999} for tool in tools]}}
+            case "tools/call", "big":
+                answer = {"result": {"content": [{"type": "text", "text": "x" * 50_000_000}]}}
+            case "tools/call", "marks":
+                text = "<script>alert(1)</script> **bold** <|im_end|>"
+                answer = {"result": {"content": [{"type": "text", "text": text}]}}
+            case "tools/call", "lie":
+                answer = {"result": {"content": "not a list"}}
+            case "tools/call", "fail":
+                self._send(500, b"no")
+                return
+            case "tools/call", "hang":
+                threading.Event().wait(8)
+        self._send(200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode())
+
+    def do_GET(self) -> None:
+        self._send(405, b"")
+
+    do_DELETE = do_GET  # noqa: N815
+
+    def _send(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def liar(folder: Path) -> Iterator[None]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    name(
+        folder,
+        files={"url": f"http://127.0.0.1:{server.server_address[1]}/mcp", "headers": {"X-Key": "secret"}},
+    )
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_server_over_http_that_fails_hangs_and_lies(
+    servers: ToolServers, liar: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = {one.name: one for one in servers.tools("files", NEVER)}
+    then = {one.name: one for one in servers.tools("files", NEVER)}
+    assert set(first) ^ set(then) == {f"new{Liar.lists - 1}", f"new{Liar.lists}"}
+    assert "bad name <b>" not in first
+    assert {len(one.description) for one in first.values()} == {tools.MOST_DESCRIPTION}
+    assert json.loads(first["marks"].schema)["properties"] == {"a": {"type": 7}}
+    state, said = servers.call(first["big"], {}, NEVER)
+    assert (state, len(said) < tools.MOST_RESULT + 100, "of 50,000,000" in said) == ("done", True, True)
+    assert servers.call(first["marks"], {}, NEVER)[1] == "<script>alert(1)</script> **bold** <|im_end|>"
+    monkeypatch.setattr(tools, "SECONDS", 5.0)
+    servers.switch(owner(servers), "files", True)  # connects anew
+    for broken in ("lie", "fail", "hang"):
+        state, said = servers.call(first[broken], {}, NEVER)
+        assert (state, said.startswith("The tool server files cannot be used"), "\n" in said) == (
+            "failed",
+            True,
+            False,
+        )
+        assert len(said) < 600
+
+
+def test_a_schema_that_is_none_takes_any_arguments() -> None:
+    grammars = Grammars(tokenizer(), {END}, len(tokenizer()))
+    bad = Tool("files", "marks", "", '{"type": "object", "properties": 7}')
+    good = Tool(
+        "files", "add", "", '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
+    )
+    grammar = grammar_of_calls([bad.function("marks"), good.function("add")], grammars)
+
+    def fits(text: str) -> bool:
+        held = grammars.begin(grammar)
+        row = np.zeros(len(tokenizer()), np.float32)
+        for token in tokenizer()(text, add_special_tokens=False)["input_ids"]:
+            if held.masked(row)[token] < 0:
+                return False
+            held.take(token)
+        return bool(held.masked(row)[END] == 0)
+
+    assert fits('Well. {"name": "other", "arguments": 3}')
+    assert fits('{"name": "marks", "arguments": {"a": [1]}}')
+    assert fits('I add:\n```json\n{"name": "add", "arguments": {"a": 1}}\n```')
+    assert not fits('{"name": "add", "arguments": {"a": "1"}}')
+    assert not fits('{"name": "add", "arguments": {}}')
+    assert not fits('{"name": "add"')
