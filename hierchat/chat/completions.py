@@ -30,6 +30,7 @@ from hierchat.runtime.history_index import DraftOrigins, Histories
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import Prompt, PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
+from hierchat.runtime.template import PromptError
 from hierchat.store import DraftsFrom
 from hierchat.store.history import LearnedValues
 
@@ -185,7 +186,16 @@ class Completions:
         if tools and not served.prompts.takes_tools:
             said = _("{model} was not made to call tools, and answers without. Qwen2.5 and Qwen3 models are.")
             tools, notices = [], [*notices, said.format(model=served.name)]
-        prompt = served.prompts.build(messages, room, served.end_ids, settings.reasoning, tools=tools)
+        build = partial(served.prompts.build, messages, room, served.end_ids, settings.reasoning)
+        try:
+            prompt = build(tools=tools)
+        except PromptError:
+            if not tools:
+                raise
+            prompt, tools = build(), []
+            notices.append(
+                _("The context window has no room for so many tools: switch servers off in Settings.")
+            )
         if tools and served.is_local and served.local.grammars:
             grammar = grammar_of_calls(tools, served.local.grammars)
             options = replace(options, settings=settings.model_copy(update={"grammar": grammar}))

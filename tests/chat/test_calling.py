@@ -166,6 +166,15 @@ def test_a_model_without_tools_answers_and_says_so(start: Start) -> None:
     assert "was not made to call tools" in (last.notice or "")
 
 
+def test_tools_that_the_context_has_no_room_for_are_left_out(start: Start) -> None:
+    talk = start("Hello.")
+    talk.service.slot.model.prompts.context_length = 96
+    last = talk.send()[-1]
+    assert last.text == "Hello."
+    assert "no room for so many tools" in (last.notice or "")
+    assert "read_file" not in talk.engine.prompts[0]
+
+
 def test_calls_are_copied_exported_and_deleted_to_the_byte(start: Start, folder: Path) -> None:  # noqa: F811
     talk = start(READ, "Well.")
     (folder / "files" / "notes.txt").write_text("zanzibar", encoding="utf-8")
