@@ -93,15 +93,6 @@ def legend(sources: Iterable[str]) -> Markup:
 
 
 DASH = "\N{EN DASH}"
-_ENDS = {
-    "end": later("the model had finished"),
-    "stop": later("the stop string “{text}”"),
-    "loop": later("it repeated itself"),
-    "length": later("the longest reply allowed"),
-    "context": later("the context window was full"),
-    "stopped": later("stopped by you"),
-    "error": later("something went wrong"),
-}
 
 
 def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
@@ -115,112 +106,9 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
     return _drawn.line(figures, [one for one in numbers if one[1]], shares, named)
 
 
-def details(figures: Figures | None, model: str = "") -> Markup:
-    """Draw who wrote a reply, all that was measured of it and how it was set; a dash where something is not known."""
-    by: list[_Row] = [(_("Written by"), model, "")] if model else []
-    groups = [(_("How it was written"), by)]
-    if figures:
-        groups = [
-            (_("Speed"), _speed(figures)),
-            (_("Where the words came from"), _sources(figures)),
-            (_("How it was written"), [*by, *_settings(figures)]),
-        ]
-    return _drawn.details(groups)
-
-
-_Row = tuple[str, str, str]
-"""Name, value, and what that is where the name does not say it."""
-
-
 def known(value: float | None, words: Callable[[float], str]) -> str:
     """Say a value; a dash where there is none."""
     return DASH if value is None else words(value)
-
-
-def _a_second(tokens: float) -> str:
-    return _("{speed} tok/s").format(speed=wording.number(tokens))
-
-
-def _speed(figures: Figures) -> list[_Row]:
-    f = figures
-    loaded, measured = _("measured when the model was loaded"), _("measured in this reply")
-    kind = measured if f.baseline == "measured" else loaded
-    plain = f.baseline_tokens_per_second
-    doubt = "" if f.deserved_speedup is not None else _("too little measured to rely on")
-    step = known(f.draft_ms, lambda ms: _("drafting {draft_ms:.2f} ms").format(draft_ms=ms))
-    if f.draft_ms is not None and f.forward_ms is not None and f.verify_ms is not None:
-        step = _(
-            "drafting {draft_ms:.2f} ms, the model {forward_ms:.2f} ms, checking drafts {verify_ms:.2f} ms"
-        ).format(draft_ms=f.draft_ms, forward_ms=f.forward_ms, verify_ms=f.verify_ms)
-    from_send = _("tokens (pieces of words) a second, from Send on")
-    written = known(f.tokens_per_second or None, _a_second)
-    forward = known(f.tokens_per_forward or None, "{:.2f}".format)
-    alone = _("{speed} tok/s, {kind}").format(speed=wording.number(plain), kind=kind) if plain else DASH
-    return [
-        (_("Speed-up"), known(f.speedup or None, wording.against_plain), doubt),
-        (_("Time"), known(f.whole_seconds or None, wording.seconds_words), _went(f)),
-        (_("Speed"), known(wording.rate(f) or None, _a_second), from_send),
-        (_("While writing"), written, _("without waiting and reading the prompt")),
-        (_("Without drafts"), alone, ""),
-        (_("First token after"), known(f.first_token_seconds, "{:.2f} s".format), ""),
-        (_("Reading the prompt"), _reading(f), ""),
-        (_("Runs of the model"), known(f.forwards or None, "{:,}".format), ""),
-        (_("Tokens per run (T)"), forward, _("without drafts it is always 1")),
-        (_("Time per run"), step, ""),
-    ]  # fmt: skip
-
-
-def _went(figures: Figures) -> str:
-    """Say where the time went; of earlier versions only reading and writing are known."""
-    if figures.total_seconds is None:
-        return _("of reading the prompt and writing")
-    waits = [figures.waited_seconds or 0.0, figures.loading_seconds or 0.0, figures.read_seconds or 0.0]
-    wrote = max(figures.total_seconds - sum(waits), 0.0)
-    _tokens, *besides = wording.time_words(figures)
-    return ", ".join(
-        [_("from Send on"), *besides, _("wrote for {time}").format(time=wording.seconds_words(wrote))]
-    )
-
-
-def _reading(figures: Figures) -> str:
-    read, seconds = figures.prompt_read, figures.read_seconds
-    if read is None or seconds is None:
-        return DASH
-    known_before = figures.prompt_tokens - read
-    before = _("; {known:,} were known already").format(known=known_before) if known_before > 1 else ""
-    pace = _(" at {speed} tok/s").format(speed=wording.number(read / seconds)) if read and seconds else ""
-    return _("{read:,} of {prompt_tokens:,} tokens read{pace}{before}").format(
-        read=read, prompt_tokens=figures.prompt_tokens, pace=pace, before=before
-    )
-
-
-def _sources(figures: Figures) -> list[_Row]:
-    accepted = known(figures.acceptance_rate, wording.percent)
-    rows: list[_Row] = [(_("Drafts accepted"), accepted, _("of all that were proposed"))]
-    for s in wording.in_order(figures.shares):
-        said, label = wording.percent(figures.shares[s]), style_of(s).label
-        if s in figures.acceptance:
-            said += _(", {share} of its drafts accepted").format(share=wording.percent(figures.acceptance[s]))
-        rows.append((label[:1].upper() + label[1:], said, ""))
-    return rows
-
-
-def _settings(figures: Figures) -> list[_Row]:
-    written, models, ended = figures.written, DASH, _ENDS.get(figures.finish or "")
-    if figures.plan is not None:
-        ahead = _("{name} ({length} tokens ahead)")
-        named = (ahead.format(name=wording.model_words(name), length=length) for name, length in figures.plan)
-        models = ", ".join(named) or _("none")
-    seed = known(figures.seed, str)
-    stop = _(ended).format(text=escaped(figures.stop_string or "")) if ended else DASH
-    rows: list[_Row] = [
-        (_("Draft models"), models, ""),
-        (_("Seed"), seed, _("with it, the same words come again")),
-    ]
-    if written is not None:
-        drafts = _("on") if written.drafted else _("off")
-        rows = [(_("Drafts"), drafts, ""), *rows, (_("Sampling"), _sampling(written.settings), "")]
-    return [(_("Stop reason"), stop, ""), *rows]
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:
@@ -250,4 +138,13 @@ def plan_picture(view: PlanView | None) -> Markup:
     return _drawn.plan(view, names + [wording.model_words(level.name) for level in view.levels])
 
 
+def _label(source: str) -> str:
+    return style_of(source).label
+
+
 _drawn = Macros("figures.html", DASH=DASH, model_words=wording.model_words, rate=wording.number)
+details = Macros(
+    "details.html", against_plain=wording.against_plain, escaped=escaped, in_order=wording.in_order, label_of=_label,
+    percent=wording.percent, rate_of=wording.rate, sampling=_sampling, seconds_words=wording.seconds_words,
+    time_words=wording.time_words,
+).details  # fmt: skip
