@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -13,11 +12,10 @@ from markupsafe import Markup
 
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
-from hierchat.language import _, later, plural
+from hierchat.language import _, plural
 from hierchat.page.buttons import KEY
 from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown import GrowingMarkdown, render, render_marked
-from hierchat.page.sidebar import UNTITLED
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
 
@@ -115,84 +113,10 @@ def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, k
     return _drawn.marked(inside, legend(run.source for run in runs))
 
 
-def _facts(run: SourceRun, *, first: bool) -> str:
-    """Return what the first piece of a run carries: what is said of it, and where a click leads."""
-    values = {"tabindex": "0" if first else "-1", "data-said": said(run)}
-    if run.there is not None:
-        message = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
-        values |= {"data-act": "hc_origin", "data-key": KEY, "data-id": str(run.there.conversation_id)}
-        values |= {"data-text": message, "role": "link"}
-    else:
-        values["role"] = "mark"
-    return "".join(f' {name}="{html.escape(value)}"' for name, value in values.items())
+def _facts(run: SourceRun, *, first: bool) -> Markup:
+    text = json.dumps({"message": str(run.origin.origin_id), "phrase": run.phrase})
+    return _origin.facts(run, first, text)
 
 
-def said(run: SourceRun) -> str:
-    """Say where a run came from, what it was found by, and how sure that was, in plain words."""
-    origin = run.origin
-    parts = [f"{_where(run)}."]
-    if origin.matched and origin.slot != "successors":
-        more = _(" or more") if origin.matched >= MAX_MATCH else ""
-        matched = plural(
-            "The token before it is the same there.", "The {n} tokens{more} before it are the same there.",
-            origin.matched, more=more,
-        )  # fmt: skip
-        parts.append(matched)
-    if origin.chance is not None:
-        share = f"{origin.chance * 100:.0f} %"  # never certain, and never impossible
-        chance = _("over 99 %") if origin.chance > 0.99 else _("under 1 %") if origin.chance < 0.01 else share
-        each = plural(
-            "Expected to be right with a chance of {chance}.",
-            "Each token was expected to be right with a chance of {chance}.",
-            run.tokens, chance=chance,
-        )  # fmt: skip
-        parts.append(each)
-    if run.there is not None:
-        parts.append(_("Click to go there."))
-    return " ".join(parts)
-
-
-def _where(run: SourceRun) -> str:
-    origin = run.origin
-    match origin.slot:
-        case "context":
-            if origin.place is None:
-                return _("From this chat")
-            earlier = _("From this chat, earlier in this reply")
-            return earlier if origin.place >= 0 else _("From this chat, earlier in the conversation")
-        case "history" | "prompts" if run.gone:
-            return _(_GONE[origin.slot])
-        case "history" | "prompts" if run.there is None:
-            return _("From your earlier chats")
-        case "history" | "prompts":
-            return _(_THERE[origin.slot]).format(title=(run.there and run.there.title) or _(UNTITLED))
-        case "successors":
-            return _(_LIKELY[run.source == "context", origin.matched > 1])
-        case "self":
-            return _("From texts generated in idle time")
-        case "seed":
-            return _("From the phrases that come with hierchat")
-        case "corpus" if origin.corpus:
-            return _("From your files: {corpus}").format(corpus=origin.corpus)
-        case "corpus":
-            return _("From your files")
-    if run.source == TARGET:
-        return _("Written by the model itself: no draft had it")
-    return _("From {label}").format(label=style_of(run.source).label)
-
-
-_GONE = {
-    "history": later("From an earlier reply in a chat that was deleted meanwhile"),
-    "prompts": later("From an earlier message of yours in a chat that was deleted meanwhile"),
-}
-_THERE = {
-    "history": later("From an earlier reply in “{title}”"),
-    "prompts": later("From an earlier message of yours in “{title}”"),
-}
-_LIKELY = {
-    (True, True): later("What this model finds likely after the same two tokens, which stand in this chat"),
-    (True, False): later("What this model finds likely after the same token, which stands in this chat"),
-    (False, True): later("From your earlier chats: what this model found likely there after the same two tokens"),
-    (False, False): later("From your earlier chats: what this model found likely there after the same token"),
-}  # fmt: skip
-"""By whether the tokens stand in this chat, and whether they are two."""
+_origin = Macros("origin.html", KEY=KEY, MAX_MATCH=MAX_MATCH, TARGET=TARGET)
+said = _origin.said
