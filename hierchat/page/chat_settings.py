@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,14 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from hierchat.chat.conversations import USUAL, own_sampling
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
-from hierchat.page.buttons import button
 from hierchat.page.event_data import Foreign, whole
 from hierchat.page.panels.panel import still
+from hierchat.page.templates import Macros
 from hierchat.store import ChatSettings, Preset
 
 if TYPE_CHECKING:
@@ -164,11 +164,8 @@ class ChatSettingsComponents:
     """The components of the drawer of chat settings, made inside the Blocks context that is open."""
 
     def __init__(self) -> None:
-        label, title = _("Close the settings"), _("Close")
-        close = button("hc_settings_close", title, css="hc-icon", aria_label=label, title=title)
         with gr.Column(elem_id="hc-drawer"):
-            head = f'<div class="hc-drawer-head"><h2>{_("Chat settings")}</h2>{close}</div>'
-            gr.HTML(head, elem_id="hc-drawer-head")
+            gr.HTML(_drawn.drawer(), elem_id="hc-drawer-head")
             self.preset = gr.Dropdown(
                 choices([]), value=NO_PRESET, label=_("Preset"), elem_id="hc-preset", filterable=False
             )
@@ -199,12 +196,8 @@ class ChatSettingsComponents:
         """What a chat sets; `read` takes their values."""
 
 
-def opener() -> str:
-    """Draw the button in the head of the chat."""
-    return button(
-        "hc_settings", _("Chat settings"), css="hc-settings-button", aria_expanded="false", aria_controls="hc-drawer",
-        aria_label=_("Chat settings"), title=_("System prompt, sampling, presets"),
-    )  # fmt: skip
+_drawn = Macros("page.html")
+opener = _drawn.opener
 
 
 def keep(service: ChatService, session: Session, conversation: int, settings: ChatSettings) -> None:
@@ -249,10 +242,10 @@ def drawn(
 ) -> dict[Any, Any]:
     """Draw the panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
+    changed = chosen is not None and chosen.settings != replace(settings, notes=True)
     update: dict[Any, Any] = {
         panel.preset: gr.update(choices=choices(presets), value=chosen.id if chosen else NO_PRESET),
-        panel.tools: tools(chosen, chosen is not None and chosen.settings != replace(settings, notes=True))
-        + ("" if stored else note(settings)),
+        panel.tools: _drawn.preset_tools(chosen, changed) + ("" if stored else note(settings)),
     }
     if fields:
         update |= {panel.system: settings.system_prompt, panel.notes: settings.notes}
@@ -260,26 +253,10 @@ def drawn(
     return update
 
 
-def tools(preset: Preset | None, changed: bool) -> str:
-    """Draw what can be done with the preset that the chat has, if any; `changed`: the chat differs from it by now."""
-    if preset is None:
-        return f'<div class="hc-tools-row">{button("hc_preset_new", _("Save as a preset…"))}</div>'
-    save: dict[str, Any] = {"title": _("Into the preset")} if changed else {"disabled": ""}
-    pressed = "true" if preset.is_default else "false"
-    parts = [
-        button("hc_preset_save", _("Save changes"), **save),
-        button("hc_preset_new", _("Save as…")),
-        button("hc_preset_rename", _("Rename…"), text=preset.name),
-        button("hc_preset_delete", _("Delete…"), text=preset.name),
-        button("hc_preset_default", _("Use for new chats"), aria_pressed=pressed),
-    ]
-    return f'<div class="hc-tools-row" role="group" aria-label="{html.escape(preset.name)}">{"".join(parts)}</div>'
-
-
-def note(settings: ChatSettings) -> str:
+def note(settings: ChatSettings) -> Markup:
     """Settings of a chat that is not stored yet, for the page to bring back when it is loaded again."""
     said = json.dumps([settings.system_prompt, settings.notes, dict(settings.sampling), settings.preset_id])
-    return f'<i hidden data-unsent="{html.escape(said)}"></i>'
+    return _drawn.unsent(said)
 
 
 def noted(text: str) -> ChatSettings | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,15 @@ import gradio as gr
 
 from hierchat.chat.comparison import ARMS, USUAL
 from hierchat.chat.frames import Arm
-from hierchat.language import _, later
+from hierchat.language import _
 from hierchat.page import chat_settings, sidebar
 from hierchat.page.buttons import button, script
 from hierchat.page.panels import comparisons_panel
 from hierchat.page.panels.panel import Panel, still
+from hierchat.page.templates import Macros
 
-EXAMPLES = (
-    later("Write a Python function that reverses a string, and a test for it."),
-    later("Explain in simple words why the sky is blue."),
-    later("Plan a weekend in Oslo for two people who like museums."),
-)
+_drawn = Macros("page.html")
+heading = _drawn.heading
 OFF = "hc-off"
 """Hides a column: Gradio 6.31 draws columns even where visible is "hidden"."""
 MORE = ":more"
@@ -44,7 +41,7 @@ class Components:
         with gr.Column(elem_id="hc-main"):
             self._build_head(names)
             with gr.Column(elem_id="hc-empty") as self.empty:
-                gr.HTML(empty_page("" if login else place))
+                gr.HTML(_drawn.empty("" if login else place))
                 self.tiny = gr.HTML("", elem_id="hc-tiny")
                 """At the end of the empty page, where the model is tiny and a better one would run."""
             with gr.Column(elem_id="hc-chat", elem_classes=[OFF]) as self.chat:
@@ -136,30 +133,9 @@ class Components:
             gr.HTML(queue, elem_id="hc-queue")
 
 
-def empty_page(place: str) -> str:
-    """Draw an empty chat. `place`: where the data lies; empty where it is not the reader's."""
-    cards = "".join(button("hc_example", text, text=text, css="hc-card") for text in map(_, EXAMPLES))
-    said = _("Everything stays on the machine that hierchat runs on. Nobody else sees your chats.")
-    if place:
-        said = (
-            f'{_("Everything stays on this machine, in")} <span class="hc-path">{html.escape(place)}</span>. '
-            f"{button('hc_panel', _('Notes, code and exported chats of yours'), text='settings', css='hc-link')} "
-            f"{_('can make it faster.')}"
-        )
-    return (
-        f'<div class="hc-empty"><h2>{_("What shall we talk about?")}</h2>'
-        f'<div class="hc-cards">{cards}</div><p class="hc-quiet">{said}</p></div>'
-    )
-
-
 def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return the entries of the list of models: those that are here, and the way to all others."""
     return [*((name, name) for name in names), (_("More models…"), MORE)]
-
-
-def heading(title: str) -> str:
-    """The title of the open conversation."""
-    return f'<h1 class="hc-heading" dir="auto" title="{html.escape(title)}">{html.escape(title)}</h1>'
 
 
 def _column_of(panel: Panel) -> Any:

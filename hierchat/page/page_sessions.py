@@ -15,7 +15,7 @@ import gradio as gr
 from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
 from hierchat.language import _, later
-from hierchat.page.buttons import button
+from hierchat.page.templates import Macros
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
@@ -272,22 +272,7 @@ def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
 
 
 # Conversations that leave nothing: the switch on the empty page, and their end when the page leaves them.
-_OFFER = later("Not kept: drafts from no other chat and for none, and is erased when you leave it.")
-_OPEN = later("Incognito. This chat is erased when you leave it, close the page or load it again.")
-
-
-def incognito_line(session: Session) -> str:
-    """Draw the switch where a new chat will begin, a reminder in an incognito one; else nothing."""
-    if session.panel:
-        return ""
-    if session.conversation is None:
-        on = "true" if session.incognito else "false"
-        switch = button("hc_incognito", _("Incognito"), css="hc-switch", role="switch", aria_checked=on)
-        return f'<div class="hc-incognito-line">{switch}<span>{_(_OFFER)}</span></div>'
-    if session.conversation != session.incognito_chat:
-        return ""
-    keep = button("hc_incognito_keep", _("Keep this chat"), id=session.conversation)
-    return f'<div class="hc-incognito-line hc-open-incognito"><span>{_(_OPEN)}</span>{keep}</div>'
+incognito_line = Macros("page.html").incognito
 
 
 def begin_conversation(service: ChatService, session: Session) -> int:
