@@ -19,6 +19,7 @@ import pytest
 
 from hierchat.store import LOCAL_USER, Store
 from tests.testing.openai_server import Script, serving
+from tests.testing.stores import new_store
 
 # Each guess of a password takes 0.1 s of a processor, and so would every login of a test.
 argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=32)  # type: ignore[misc]
@@ -96,7 +97,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     """An empty database of the test's own."""
-    with Store.open(tmp_path / "chat.db") as store:
+    with new_store(tmp_path / "chat.db") as store:
         yield store
 
 

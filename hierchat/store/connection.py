@@ -133,6 +133,7 @@ class Connection:
         self._used = 0
         self._folding: threading.Timer | None = None
         self._closed = False
+        self._opening_id = 0
         self.notice = ""
         """What the user should know of the file."""
         self.ended: set[int] = set()
@@ -171,7 +172,7 @@ class Connection:
                 )
                 log.warning(self.notice)
             opening = [*this_process(), time.time()]
-            self._opening_id: int = db.execute(
+            self._opening_id = db.execute(
                 "INSERT INTO openings (pid, started, opened_at) VALUES (?, ?, ?)", opening
             ).lastrowid
 
@@ -267,7 +268,7 @@ class Connection:
 
     def _fold_later(self) -> None:
         with self._pool:
-            if self._folding is None and not self._closed:
+            if self._folding is None and self._opening_id and not self._closed:  # not where opening it fails
                 self._folding = threading.Timer(FOLD_SECONDS, self._fold_now)
                 self._folding.daemon = True
                 self._folding.start()
@@ -395,7 +396,9 @@ def _is_empty(path: Path) -> bool:
 
 def _check(path: Path, busy_seconds: float) -> None:
     """Refuse a file that is damaged, foreign or newer, through a connection that cannot change it."""
-    with closing(_connect(path, "ro", busy_seconds)) as db:
+    # But that of a program that died within a transaction without a log is undone first, and only who may write can.
+    died = Path(f"{path.resolve()}-journal").exists()
+    with closing(_connect(path, "rw" if died else "ro", busy_seconds)) as db:
         (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise corrupt(path)

@@ -18,6 +18,7 @@ from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Access, Store
 from tests.testing import browser as driving
 from tests.testing.scripted_engine import ScriptedEngine as Script
+from tests.testing.stores import new_store
 from tests.testing.tiny_chat import CONTEXT, SYSTEM, catalogue, served, settle, tokenizer
 
 TOOLS_TEMPLATE = (
@@ -82,7 +83,7 @@ def serving(
     access: Access = "open",
     account: tuple[str, str] | None = None,
 ) -> Iterator[Served]:
-    with Store.open(folder / "chat.db") as store:
+    with new_store(folder / "chat.db") as store:
         store.keys.set_access(access)
         service = ChatService(store, slot)
         log_ins = driving.log_ins_of(store, account) if account else None

@@ -14,7 +14,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import Attachment, Message, Store
-from tests.testing.tiny_chat import END, ready_slot
+from tests.testing.tiny_chat import END, ready_slot, tokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +69,25 @@ class Talk:
         """The last frame."""
         return list(self.sending(text, parent, files, **settings))[-1]
 
-    def again(self, question: int, **settings: Any) -> Frame:
-        return list(self.service.regenerate(self.user, question, self._settings(settings), self.stop))[-1]
+    def again(self, question: int, seed_of: int | None = None, **settings: Any) -> Frame:
+        asked = self._settings(settings)
+        return list(self.service.regenerate(self.user, question, asked, self.stop, seed_of=seed_of))[-1]
+
+    def resume(self, reply: int | None, more: int = 24) -> Frame:
+        return list(self.service.resume(self.user, reply or 0, more, self.stop))[-1]
 
     def comparing(self, text: str, parent: int | None = None, **settings: Any) -> Iterator[CompareFrame]:
         question = Question(self.conversation, parent, text)
         return self.service.compare(self.user, question, self._settings(settings), self.stop)
+
+    def tokens(self, reply: Frame) -> list[int]:
+        """Those of a reply, as they are stored."""
+        return self.store.replies.tokens(self.user, reply.message_id or 0)
+
+    @property
+    def held(self) -> str:
+        """What the model has read and written last."""
+        return str(tokenizer().decode(self.sequence.tokens))
 
     def messages(self) -> list[Message]:
         return self.store.messages.path(self.user, self.conversation)

@@ -79,19 +79,15 @@ FILE = Attachment("harbour.txt", 99, "The old lighthouse keeper counts 37 grey h
 FENCED = f"File: harbour.txt\n```txt\n{FILE.text}```\n\nHow many?<|im_end|>"
 
 
-def read_by(talk: Talk) -> str:
-    return str(tokenizer().decode(talk.sequence.tokens))
-
-
 def test_the_model_reads_the_file_before_the_question_in_every_turn(talk: Talk) -> None:
     first = talk.send("How many?", files=[FILE])
-    assert f"user\n{FENCED}" in read_by(talk)
+    assert f"user\n{FENCED}" in talk.held
     question = talk.messages()[0]
     assert (question.text, [file.name for file in question.attachments]) == ("How many?", ["harbour.txt"])
     talk.send("And after?", first.message_id)
-    assert f"user\n{FENCED}" in read_by(talk)
+    assert f"user\n{FENCED}" in talk.held
     talk.again(question.id)
-    assert f"user\n{FENCED}" in read_by(talk)
+    assert f"user\n{FENCED}" in talk.held
 
 
 def drafted(talk: Talk, parent: int | None, files: list[Attachment]) -> str:
@@ -120,17 +116,6 @@ def test_what_it_says_drafts_in_this_chat_and_in_another_that_holds_it(talk: Tal
         assert FILE.text.startswith(tokenizer().decode(talk.model.prompts.tokens(FILE.text)[:30]) + found)
 
 
-def test_a_file_that_does_not_fit_is_refused_before_anything_is_stored(talk: Talk) -> None:
-    long = Attachment("long.txt", 1, "herons " * (CONTEXT // 3))
-    settings = GenerationSettings(max_new_tokens=24)
-    with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
-        talk.service.require_room(with_files("Why?", [long]), settings)
-    with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
-        talk.send("Why?", files=[long])
-    assert talk.messages() == []
-    talk.service.require_room(with_files("Why?", [FILE]), settings)
-
-
 @pytest.mark.parametrize("prompt", ["", "Answer in rhymes."])
 def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: str) -> None:
     settings, files = (
@@ -145,15 +130,18 @@ def test_the_number_of_tokens_too_many_is_one_and_the_same(talk: Talk, prompt: s
         f"is {tokens[0] - room:,} tokens too long: it has {tokens[0]:,}, and the model has room for {room:,}."
         in str(refused.value)
     )
+    with pytest.raises(MessageTooLong, match=r"is [\d,]+ tokens too long"):
+        talk.send("Why?", files=files)
+    assert talk.messages() == []  # before anything was stored
     short = "a " * room  # a token each
     while talk.service.tokens(short)[0] > room:
         short = short[:-2]
     talk.service.require_room(short, settings, prompt)
 
 
-def prompt(talk: Talk) -> str:
-    """What the model read and wrote last."""
-    return tokenizer().decode(talk.sequence.tokens)
+def begins(talk: Talk, system: str) -> bool:
+    """Whether the last prompt begins with this system prompt and the first question."""
+    return talk.held.startswith(f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\none")
 
 
 def set_prompt(talk: Talk, text: str) -> None:
@@ -163,17 +151,17 @@ def set_prompt(talk: Talk, text: str) -> None:
 def test_the_system_prompt_stands_before_every_reply_and_may_change(talk: Talk) -> None:
     set_prompt(talk, "Obey.")
     first = talk.send("one")
-    assert prompt(talk).startswith("<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Obey.")
     second = talk.send("two", first.message_id)
-    assert prompt(talk).startswith("<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Obey.")
     set_prompt(talk, "Rebel.")
     talk.again(talk.messages()[2].id)
-    assert prompt(talk).startswith("<|im_start|>system\nRebel.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Rebel.")
     list(talk.comparing("three", second.message_id))
-    assert prompt(talk).startswith("<|im_start|>system\nRebel.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Rebel.")
     set_prompt(talk, "")
     talk.again(talk.messages()[2].id)
-    assert prompt(talk).startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, SYSTEM)
 
 
 def test_a_reply_goes_on_under_the_system_prompt_that_it_began_with(talk: Talk) -> None:
@@ -183,15 +171,11 @@ def test_a_reply_goes_on_under_the_system_prompt_that_it_began_with(talk: Talk) 
     cut = talk.again(question, max_new_tokens=12)
     set_prompt(talk, "Rebel.")
     seed = talk.store.replies.turn(talk.user, cut.message_id).begun.seed
-    resumed = list(talk.service.resume(talk.user, cut.message_id, 28, talk.stop))[-1]
-    assert prompt(talk).startswith("<|im_start|>system\nObey.")
+    resumed = talk.resume(cut.message_id, 28)
+    assert begins(talk, "Obey.")
     set_prompt(talk, "Obey.")
     assert seed != 7
-    again = list(
-        talk.service.regenerate(
-            talk.user, question, talk._settings({"max_new_tokens": 40}), talk.stop, seed_of=cut.message_id
-        )
-    )[-1]
+    again = talk.again(question, seed_of=cut.message_id, max_new_tokens=40)
     assert again.text == resumed.text != whole.text
 
 
@@ -206,13 +190,13 @@ def test_an_imported_system_prompt_holds_until_the_chat_sets_one(talk: Talk) -> 
     talk.conversation = next(chat.id for chat in chats if chat.title == "Imported")
     last = talk.messages()[-1].id
     talk.send("two", last)
-    assert prompt(talk).startswith("<|im_start|>system\nImported.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Imported.")
     set_prompt(talk, "Obey.")
     talk.send("two", last)
-    assert prompt(talk).startswith("<|im_start|>system\nObey.<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, "Obey.")
     set_prompt(talk, "")
     talk.send("two", last)
-    assert prompt(talk).startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\none")
+    assert begins(talk, SYSTEM)
 
 
 def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
@@ -220,13 +204,11 @@ def test_the_same_seed_writes_the_same_words_again(talk: Talk) -> None:
     question = talk.messages()[0].id
     other = talk.again(question)
     assert other.text != first.text
+    reply = talk.store.messages.get(talk.user, other.message_id)
+    assert reply.siblings == (first.message_id, other.message_id)
     figures = talk.service.figures(talk.user, other.message_id)
+    assert figures.seed != 7
     assert figures.seed == talk.store.replies.turn(talk.user, other.message_id).begun.seed
     for earlier in (first, other):
-        again = list(
-            talk.service.regenerate(
-                talk.user, question, talk._settings({"seed": 99}), talk.stop, seed_of=earlier.message_id
-            )
-        )[-1]
-        tokens = [talk.store.replies.tokens(talk.user, reply.message_id) for reply in (earlier, again)]
-        assert tokens[0] == tokens[1]
+        again = talk.again(question, seed_of=earlier.message_id, seed=99)
+        assert talk.tokens(again) == talk.tokens(earlier)

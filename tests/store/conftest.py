@@ -7,6 +7,13 @@ from pathlib import Path
 import pytest
 
 from hierchat.store import Store
+from tests.testing.stores import new_store
+
+
+@pytest.fixture(autouse=True)
+def _no_folding_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests look at the connections that are there: on a slow machine the thread that folds would hold one."""
+    monkeypatch.setattr("hierchat.store.connection.FOLD_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -16,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    with Store.open(path, busy_seconds=0.05) as store:
+    with new_store(path, busy_seconds=0.05) as store:
         yield store
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from hierchat.store import (
     FOUND_BEGINS,
     FOUND_ENDS,
-    Mark,
     NewMessage,
     NewTurn,
     NotFound,
@@ -21,6 +21,7 @@ from hierchat.store import (
     TurnFigures,
 )
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import chat_of, drafting, replied
 
 
 def titles(store: Store, user: int, *query: str, archived: bool = False) -> list[str]:
@@ -46,20 +47,13 @@ def test_archived_ones_leave_the_list_and_are_found(store: Store, user: int, ids
     assert titles(store, user) == ["chat B", "chat A"]
     assert titles(store, user, archived=True) == ["chat C"]
     assert store.chats.count_archived(user) == 1
+    reply = replied(store, user, ids["chat C"])
+    assert drafting(store, user) == [reply]
     assert titles(store, user, "chat") == ["chat B", "chat A", "chat C"]  # last, and no longer pinned
     store.chats.archive(user, ids["chat C"], False)
     assert titles(store, user) == ["chat C", "chat B", "chat A"]
     assert not store.chats.get(user, ids["chat C"]).pinned
     assert store.chats.count_archived(user) == 0
-
-
-def test_archived_ones_draft(store: Store, user: int, ids: dict[str, int]) -> None:
-    question = store.messages.add(user, ids["chat A"], NewMessage(None, "?"))
-    reply = store.replies.begin(user, ids["chat A"], question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, "text", [1], ["target"])
-    store.replies.finish(reply, "text", "complete", TurnFigures())
-    store.chats.archive(user, ids["chat A"], True)
-    assert [id for id, _ in store.history.texts(user, "k", "written", Mark())[0]] == [reply]
 
 
 def test_a_search_finds_by_tags_and_words(store: Store, user: int, ids: dict[str, int]) -> None:
@@ -80,9 +74,11 @@ def test_a_search_finds_by_tags_and_words(store: Store, user: int, ids: dict[str
     assert store.chats.tags(user) == ["work"]
 
 
-def test_a_tag_is_one_short_line(store: Store, user: int, ids: dict[str, int]) -> None:
+def test_a_tag_is_one_short_line_and_goes_with_a_fork(store: Store, user: int, ids: dict[str, int]) -> None:
     store.chats.set_tags(user, ids["chat A"], [' #a\n"b" ', "", "  ", "x" * 99, "X" * 99, "\0"])
     assert store.chats.get(user, ids["chat A"]).tags == ("a b", "x" * 40)
+    message = store.messages.add(user, ids["chat A"], NewMessage(None, "?"))
+    assert store.chats.get(user, store.chats.fork(user, message)).tags == ("a b", "x" * 40)
 
 
 def test_tags_are_ones_own_and_go_with_the_chat(store: Store, user: int, ids: dict[str, int]) -> None:
@@ -99,23 +95,11 @@ def test_tags_are_ones_own_and_go_with_the_chat(store: Store, user: int, ids: di
     assert store.chats.tags(user) == []
 
 
-def test_a_fork_has_the_tags_of_its_chat(store: Store, user: int, ids: dict[str, int]) -> None:
-    store.chats.set_tags(user, ids["chat A"], ["work"])
-    message = store.messages.add(user, ids["chat A"], NewMessage(None, "?"))
-    assert store.chats.get(user, store.chats.fork(user, message)).tags == ("work",)
-
-
 LONG_AGO = 0.0
 
 
-def chatted(store: Store, user: int, text: str, state: str = "complete") -> int:
-    chat = store.chats.create(user)
-    question = store.messages.add(user, chat, NewMessage(None, text))
-    reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, "text", [1], ["target"])
-    if state != "writing":
-        store.replies.finish(reply, "text", state, TurnFigures())  # type: ignore[arg-type]
-    return chat
+def chatted(store: Store, user: int, text: str, **how: Any) -> int:
+    return chat_of(store, user, replied(store, user, asked=text, **how))
 
 
 def waiting(store: Store, model: str = "k", since: float = LONG_AGO) -> list[int]:
@@ -128,7 +112,7 @@ def title(store: Store, user: int, chat: int) -> str:
 
 def test_new_chats_with_a_reply_wait_each_once_for_each_model(store: Store, user: int) -> None:
     one, two = chatted(store, user, "What is a suffix array?"), chatted(store, user, "And a trie?")
-    chatted(store, user, "Being answered", "writing")
+    chatted(store, user, "Being answered", state="writing")
     store.messages.add(user, store.chats.create(user), NewMessage(None, "Not answered"))
     assert waiting(store) == [one, two]
     assert waiting(store, since=store.chats.get(user, one).created_at) == [two]
@@ -229,9 +213,7 @@ def test_a_hit_comes_with_the_text_around_it(library: Store, user: int) -> None:
 
 def test_the_index_follows_every_change(store: Store, user: int) -> None:
     conversation = store.chats.create(user, "before")
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, "draft", [], [])
+    reply = replied(store, user, conversation, "draft", state="writing")
     assert found(store, user, "draft") == []
     store.replies.finish(reply, "final", "complete", TurnFigures())
     assert (found(store, user, "draft"), found(store, user, "final")) == ([], ["before"])
@@ -267,16 +249,12 @@ FIGURES = TurnFigures(prompt_tokens=4, seconds=2.0, forwards=2, proposed=3, acce
                       sources={"history": SourceCount(3, 1)})  # fmt: skip
 
 
-def answered(store: Store, user: int, conversation: int, parent: int | None, text: str) -> int:
-    question = store.messages.add(user, conversation, NewMessage(parent, f"{text}?"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("Big model", "k", {"seed": 3}, 3, True))
-    store.replies.append(reply, text, [1, 2, 3], ["target", "history", "history"])
-    store.replies.finish(reply, text, "complete", FIGURES)
-    return reply
-
-
-def drafting(store: Store, user: int) -> list[int]:
-    return [id for id, _ in store.history.texts(user, "k", "written", Mark())[0]]
+def answered(store: Store, user: int, chat: int, parent: int | None, text: str) -> int:
+    sources, turn = ["target", "history", "history"], NewTurn("Big model", "k", {"seed": 3}, 3, True)
+    return replied(
+        store, user, chat, text, asked=f"{text}?", parent=parent, tokens=[1, 2, 3], sources=sources, turn=turn,
+        figures=FIGURES,
+    )  # fmt: skip
 
 
 def test_the_path_is_copied_with_all_that_is_known_of_its_replies(store: Store, user: int) -> None:
@@ -330,23 +308,22 @@ def test_a_copy_that_is_continued_is_one_no_more(store: Store, user: int) -> Non
 
 
 def test_a_reply_that_is_being_written_is_copied_as_far_as_it_is(store: Store, user: int) -> None:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "?"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, "so far", [1], ["target"])
+    reply = replied(store, user, text="so far", state="writing")
     copy = store.messages.path(user, store.chats.fork(user, reply))[-1]
     assert (copy.text, copy.state) == ("so far", "interrupted")
 
 
-def chat(store: Store, user: int, word: str) -> tuple[int, int, int]:
+def chat(store: Store, user: int, word: str, incognito: bool = False) -> tuple[int, int, int]:
     """A conversation about `word`; its id, and those of its question and its reply."""
-    conversation = store.chats.create(user, f"About {word}")
-    question = store.messages.add(user, conversation, NewMessage(None, f"What is {word}?"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, f"{word} it is", [1, 2, 3], ["target"] * 3)
-    store.replies.finish(reply, f"{word} it is", "complete", TurnFigures(forwards=3))
-    store.history.keep_tokens("k", [(question, [7, 8])])
-    return conversation, question, reply
+    conversation = (
+        store.chats.begin_incognito(user) if incognito else store.chats.create(user, f"About {word}")
+    )
+    asked, figures = f"What is {word}?", TurnFigures(forwards=3)
+    reply = replied(
+        store, user, conversation, f"{word} it is", asked=asked, tokens=[1, 2, 3], figures=figures
+    )
+    store.history.keep_tokens("k", [(reply - 1, [7, 8])])
+    return conversation, reply - 1, reply
 
 
 def seen(store: Store, user: int, conversation: int, question: int, reply: int) -> list[bool]:
@@ -370,7 +347,7 @@ def seen(store: Store, user: int, conversation: int, question: int, reply: int) 
         there(store.messages.select_branch, question),
         there(store.chats.fork, reply),
         reply in store.history.ids(user, "k", "written"),
-        reply in [id for id, _ in store.history.texts(user, "k", "written", Mark())[0]],
+        reply in drafting(store, user),
         question in store.history.ids(user, "k", "asked"),
         question in [id for id, _ in store.history.without_tokens(user, "another", 0, None, 9)],
         reply in store.replies.last(user, "k", 9),
@@ -414,16 +391,17 @@ def test_it_goes_for_good_and_what_was_restored_stays(store: Store, user: int, p
     assert b"malt" in data
 
 
-def rows(path: Path) -> int:
-    with Store.open(path) as store, store.connection.read() as db:
-        return db.table("conversations").count
-
-
-def test_closing_deletes_it(path: Path) -> None:
+@pytest.mark.parametrize("incognito", [False, True])
+def test_closing_deletes_what_is_hidden_or_incognito(path: Path, incognito: bool) -> None:
     with Store.open(path) as store:
         user = store.users.ensure("ann")
-        store.chats.hide(user, chat(store, user, "hops")[0])
-    assert rows(path) == 0
+        made, *_ = chat(store, user, WORD, incognito)
+        assert WORD.encode() in on_disk(path)
+        if not incognito:
+            store.chats.hide(user, made)
+    assert WORD.encode() not in on_disk(path)
+    with Store.open(path) as store, store.connection.read() as db:
+        assert db.table("conversations").count == 0
 
 
 def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user: int, path: Path) -> None:
@@ -432,7 +410,8 @@ def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user
         store.chats.hide(user, conversation)
     with store.connection.write() as db:  # no process began at that time
         db.execute("UPDATE conversations SET hider_started = 5 WHERE id = ?", [theirs])
-    assert rows(path) == 1
+    with Store.open(path) as again, again.connection.read() as db:
+        assert db.table("conversations").count == 1
     store.chats.restore(user, mine)  # another process that starts leaves alone what can be undone here
     with pytest.raises(NotFound):
         store.chats.restore(user, theirs)
@@ -441,25 +420,14 @@ def test_the_next_start_deletes_what_a_process_left_that_died(store: Store, user
 WORD = "quincunx"
 
 
-def talk(store: Store, user: int) -> tuple[int, int, int]:
-    """An incognito conversation with one reply: its id, and those of question and reply."""
-    conversation = store.chats.begin_incognito(user)
-    question = store.messages.add(user, conversation, NewMessage(None, f"What is a {WORD}?"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, f"A {WORD} it is", [1, 2, 3], ["target"] * 3)
-    store.replies.finish(reply, f"A {WORD} it is", "complete", TurnFigures(forwards=3))
-    store.history.keep_tokens("k", [(question, [7, 8])])
-    return conversation, question, reply
-
-
 def test_it_can_be_talked_in_and_stands_nowhere(store: Store, user: int) -> None:
-    conversation, question, reply = talk(store, user)
+    conversation, question, reply = chat(store, user, WORD, incognito=True)
     assert [m.id for m in store.messages.path(user, conversation)] == [question, reply]
     assert store.users.drafts_from(user, conversation) == "chat"
     assert store.chats.find(user) == []
     assert store.chats.find(user, WORD) == []
     assert store.history.ids(user, "k", "written") == set()
-    assert store.history.texts(user, "k", "asked", Mark())[0] == []
+    assert drafting(store, user, "asked") == []
     assert store.history.without_tokens(user, "another", 0, None, 9) == []
     assert store.figures.totals(user).replies == 0
     assert store.figures.over_time(user).days == {}
@@ -470,7 +438,7 @@ def test_it_can_be_talked_in_and_stands_nowhere(store: Store, user: int) -> None
 
 def test_it_goes_to_the_byte(store: Store, user: int, path: Path) -> None:
     kept = store.chats.create(user, "kept")
-    conversation, *_ = talk(store, user)
+    conversation, *_ = chat(store, user, WORD, incognito=True)
     assert WORD.encode() in on_disk(path)  # or the test below could not fail
     store.chats.end_incognito(store.users.ensure("bob"), conversation)
     assert store.messages.path(user, conversation)  # another user ends nothing
@@ -483,16 +451,10 @@ def test_it_goes_to_the_byte(store: Store, user: int, path: Path) -> None:
     assert WORD.encode() not in on_disk(path)
 
 
-def test_closing_ends_it(path: Path) -> None:
-    with Store.open(path) as store:
-        talk(store, store.users.ensure("ann"))
-    assert WORD.encode() not in on_disk(path)
-
-
 def test_what_a_killed_process_left_goes_at_the_next_start(path: Path) -> None:
     if not (child := os.fork()):
         store = Store.open(path)
-        talk(store, store.users.ensure("ann"))
+        chat(store, store.users.ensure("ann"), WORD, incognito=True)
         os._exit(9)
     os.waitpid(child, 0)
     assert WORD.encode() in on_disk(path)
@@ -502,7 +464,7 @@ def test_what_a_killed_process_left_goes_at_the_next_start(path: Path) -> None:
 
 
 def test_it_can_be_kept_after_all(store: Store, user: int) -> None:
-    conversation, _, reply = talk(store, user)
+    conversation, _, reply = chat(store, user, WORD, incognito=True)
     store.chats.restore(user, conversation)
     assert store.users.drafts_from(user, conversation) == "all"
     assert [c.id for c in store.chats.find(user, WORD)] == [conversation]

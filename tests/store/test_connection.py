@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import resource
 import shutil
 import sqlite3
@@ -24,7 +25,6 @@ from hierchat.store import (
     DatabaseNewer,
     DatabaseUnwritable,
     NewMessage,
-    NewTurn,
     Store,
     StoreError,
     TurnFigures,
@@ -32,6 +32,7 @@ from hierchat.store import (
 )
 from hierchat.store.connection import IDLE, translated
 from hierchat.store.migrations import migrations
+from tests.testing.stores import replied
 
 
 @contextmanager
@@ -169,6 +170,8 @@ def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.Fix
     request.getfixturevalue("powerless")
     with refused(path, DatabaseUnwritable, "folder writable"):
         Store.open(path)
+    # Nobody tries for ever to write the log of what was never opened.
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -183,9 +186,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureReq
 
 def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-    store.replies.append(reply, "short", [1], ["target"])
+    reply = replied(store, user, conversation, "short", state="writing")
     db = store.connection._idle[-1]
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count = {pages}")
@@ -255,18 +256,13 @@ def test_a_backup_is_a_whole_database(store: Store, user: int, tmp_path: Path) -
 
 
 def test_a_backup_while_a_reply_is_written(store: Store, user: int, path: Path, tmp_path: Path) -> None:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
     with Store.open(path) as other:
-        reply = other.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
-        other.replies.append(reply, "so far", [1], ["target"])
+        reply = replied(other, user, text="so far", state="writing")
         store.connection.backup(tmp_path / "copy.db")
         other.replies.append(reply, "so far, so good", [2], ["target"])
     with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
-        assert copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone() == (
-            "so far",
-            "writing",
-        )
+        found = copy.execute("SELECT text, state FROM messages WHERE id = ?", [reply]).fetchone()
+        assert found == ("so far", "writing")
         assert copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert copy.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
@@ -513,6 +509,27 @@ def test_after_kills_the_file_has_all_but_the_last_run(path: Path) -> None:
     assert titles(copy_of(path)) == ["question 0", "question 1"]
     assert titles(path) == ["question 0", "question 1", "question 2"]
     assert titles(copy_of(path)) == ["question 0", "question 1", "question 2"]
+
+
+def test_what_a_program_changed_that_died_in_a_database_without_a_log_is_undone(
+    path: Path, tmp_path: Path
+) -> None:
+    """As at the first start with a backup, while its schema is brought up to date."""
+    fill(path)
+    with Store.open(path) as store:
+        store.connection.backup(copy := tmp_path / "copy.db")
+    before = copy.read_bytes()
+    if not (child := os.fork()):
+        db = sqlite3.connect(copy, isolation_level=None)
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN")
+        db.execute("UPDATE messages SET text = text || ' half a step'")
+        os._exit(9)
+    os.waitpid(child, 0)
+    assert copy.with_name("copy.db-journal").exists()
+    assert copy.read_bytes() != before
+    assert titles(copy) == titles(path)
+    assert b"half a step" not in copy.read_bytes()
 
 
 def test_a_copy_without_its_log_is_told(path: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hierchat.store import NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
+from hierchat.store import NotFound, Store, StoreError, TurnFigures
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import replied
 
 
 def write(store: Store, user: int, conversation: int, words: list[str]) -> None:
     text = " ".join(words)
-    question = store.messages.add(user, conversation, NewMessage(None, text))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    reply = replied(store, user, conversation, "", asked=text, tokens=[], state="writing")
     for end in range(0, len(words), 7):
         store.replies.append(reply, " ".join(words[:end]), [end], ["history" if end % 2 else "target"])
     store.replies.finish(reply, text[::-1], "complete", TurnFigures())

@@ -10,7 +10,6 @@ import pytest
 
 from hierchat.store import (
     DraftingFigures,
-    NewMessage,
     NewTurn,
     NotFound,
     SourceCount,
@@ -19,6 +18,7 @@ from hierchat.store import (
     figures,
 )
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import chat_of, replied
 
 
 def write(
@@ -30,11 +30,8 @@ def write(
     tokens: int = 20,
     model_key: str = "k",
 ) -> int:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    reply = store.replies.begin(user, conversation, question, NewTurn("m", model_key, {}, 0, True))
-    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
-    store.replies.finish(reply, "answer", "complete", figures)
+    turn = NewTurn("m", model_key, {}, 0, True)
+    reply = replied(store, user, tokens=range(tokens), turn=turn, figures=figures)
     at = datetime.now() - timedelta(days=days_ago)
     with store.connection.write() as db:
         db.execute("UPDATE messages SET created_at = ? WHERE id = ?", [at.timestamp(), reply])
@@ -109,10 +106,10 @@ def test_the_last_days_of_one_user_and_model(store: Store, user: int) -> None:
 
 
 def test_what_was_not_measured_does_not_count(store: Store, user: int) -> None:
+    """Nor does what repeated itself."""
     write(store, user, 0, TurnFigures())
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    store.replies.begin(user, conversation, question, NewTurn("m", "k", {}, 0, True))
+    write(store, user, 0, measured(9.0, finish="loop"))
+    replied(store, user, state="writing")
     assert store.figures.over_time(user).days == {}
 
 
@@ -176,23 +173,15 @@ def test_many_replies_are_read_through_indices_alone(store: Store, user: int) ->
             ], plan
 
 
-def test_what_repeated_itself_counts_in_no_average(store: Store, user: int) -> None:
-    write(store, user, 0, measured(2.0))
-    write(store, user, 0, measured(9.0, finish="loop"))
-    found = store.figures.over_time(user).whole
-    assert (found.replies, found.speedup) == (1, 2.0)
-
-
 def write_with(store: Store, user: int, model: str, tokens: int, seconds: float) -> int:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    reply = store.replies.begin(user, conversation, question, NewTurn(model, "key", {}, 0, True))
-    store.replies.append(reply, "answer", list(range(tokens)), ["target"] * tokens)
-    store.replies.finish(reply, "answer", "complete", TurnFigures(seconds=seconds, forwards=tokens))
-    return conversation
+    turn, figures = NewTurn(model, "key", {}, 0, True), TurnFigures(seconds=seconds, forwards=tokens)
+    return chat_of(store, user, replied(store, user, tokens=range(tokens), turn=turn, figures=figures))
 
 
 def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -> None:
+    assert store.figures.speeds(user) == {}
+    write_with(store, store.users.ensure("another"), "model", 40, 1.0)
+    delete_for_good(store, user, write_with(store, user, "model", 40, 1.0))
     assert store.figures.speeds(user) == {}
     write_with(store, user, "old", 1000, 1.0)
     for _ in range(20):
@@ -201,12 +190,6 @@ def test_tokens_a_second_of_the_last_replies_by_model(store: Store, user: int) -
     write_with(store, user, "new", 50, 3.0)
     write_with(store, user, "short", 4, 0.1)
     assert store.figures.speeds(user) == {"old": (10.0, 20), "new": (20.0, 2)}
-
-
-def test_replies_of_others_and_deleted_ones_do_not_count(store: Store, user: int) -> None:
-    write_with(store, store.users.ensure("another"), "model", 40, 1.0)
-    delete_for_good(store, user, write_with(store, user, "model", 40, 1.0))
-    assert store.figures.speeds(user) == {}
 
 
 def kept(store: Store, user: int, question: str = "why?", result: str = "{}") -> tuple[int, int]:

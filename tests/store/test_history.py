@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierchat.store import Mark, NewMessage, NewTurn, Store, SuffixRun, TurnFigures
+from hierchat.store import Mark, NewMessage, Store, SuffixRun, TurnFigures
 from hierchat.store.replies import TOKEN
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import replied
 
 KEY = "k"
 
@@ -38,11 +39,7 @@ def same(one: SuffixRun, other: SuffixRun) -> bool:
 
 
 def reply(store: Store, user: int, conversation: int, tokens: Sequence[int]) -> int:
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    id = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
-    store.replies.append(id, "reply", tokens, ["target"] * len(tokens))
-    store.replies.finish(id, "reply", "complete", TurnFigures())
-    return id
+    return replied(store, user, conversation, tokens=tokens)
 
 
 def kept(store: Store, user: int) -> list[SuffixRun]:
@@ -200,9 +197,7 @@ def test_texts_come_once_their_tokens_are_known(store: Store, user: int) -> None
 
 def test_a_reply_that_is_overtaken_comes_when_it_is_finished(store: Store, user: int) -> None:
     conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "?"))
-    slow = store.replies.begin(user, conversation, question, NewTurn("m", KEY, {}, 0, True))
-    store.replies.append(slow, "s", [1], ["target"])
+    slow = replied(store, user, conversation, "s", state="writing")
     reply(store, user, conversation, [2])
     _, mark = store.history.texts(user, KEY, "written", Mark())
     store.replies.finish(slow, "s", "complete", TurnFigures())

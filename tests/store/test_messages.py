@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import Attachment, Mark, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
+from hierchat.store import Attachment, NewMessage, NewTurn, NotFound, Store, StoreError, TurnFigures
 from hierchat.store.connection import title_of
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import drafting, replied
 
 TURN = NewTurn(model="tiny", model_key="k", settings={}, seed=0, drafted=True)
 
@@ -112,16 +113,10 @@ def test_a_conversation_deeper_than_any_limit_can_be_deleted(store: Store, user:
 
 @pytest.fixture
 def reply(store: Store, user: int) -> int:
-    chat = store.chats.create(user)
-    question = store.messages.add(user, chat, NewMessage(None, "?"))
-    reply = store.replies.begin(user, chat, question, NewTurn("tiny", "k", {}, 0, True))
-    store.replies.append(reply, "text", [1, 2], ["target", "context"])
-    store.replies.finish(reply, "text", "complete", TurnFigures(forwards=1, proposed=1, accepted=1))
-    return reply
-
-
-def drafting(store: Store, user: int, kind: str) -> dict[int, bytes]:
-    return dict(store.history.texts(user, "k", kind, Mark())[0])  # type: ignore[arg-type]
+    figures, turn = TurnFigures(forwards=1, proposed=1, accepted=1), NewTurn("tiny", "k", {}, 0, True)
+    return replied(
+        store, user, text="text", tokens=[1, 2], sources=["target", "context"], turn=turn, figures=figures
+    )
 
 
 def test_it_is_a_version_beside_the_reply(store: Store, user: int, reply: int) -> None:
@@ -178,17 +173,13 @@ def asked(store: Store, user: int, text: str = "What is it?") -> tuple[int, int]
 
 
 def test_they_come_back_in_order_and_their_texts_apart(store: Store, user: int) -> None:
-    chat, message = asked(store, user)
+    chat, message = asked(store, user, "")
+    assert store.chats.get(user, chat).title == "report.pdf"  # of files alone: called after the first
     (read,) = store.messages.path(user, chat)
     assert [(head.name, head.size) for head in read.attachments] == [("report.pdf", 12_345), ("code.py", 20)]
     assert store.messages.get(user, message).attachments == read.attachments
     assert store.messages.attachments(user, message) == [REPORT, CODE]
     assert store.messages.attachment(user, read.attachments[1].id) == CODE
-
-
-def test_a_message_of_files_alone_is_called_after_the_first(store: Store, user: int) -> None:
-    chat, _ = asked(store, user, "")
-    assert store.chats.get(user, chat).title == "report.pdf"
 
 
 def test_the_search_finds_their_words_and_names(store: Store, user: int) -> None:
@@ -308,14 +299,6 @@ def test_it_becomes_a_message_once(store: Store, user: int) -> None:
         assert [message.text for message in again.messages.path(user, conversation)] == ["question"]
 
 
-def test_a_chat_in_which_one_waits_is_not_empty(store: Store, user: int) -> None:
-    conversation = store.chats.create(user)
-    held = store.messages.enqueue(user, conversation, NewMessage(None, "question"), at_end=True)
-    assert not store.chats.discard(user, conversation)
-    store.messages.dequeue(held)
-    assert store.chats.discard(user, conversation)
-
-
 def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) -> None:
     conversation = store.chats.create(user)
     file = Attachment("long.txt", 1, "quagga " * 5_000)
@@ -323,8 +306,9 @@ def test_what_was_taken_back_is_in_no_file(store: Store, user: int, path: Path) 
         user, conversation, NewMessage(None, "about an okapi", files=[file]), at_end=True
     )
     assert b"okapi" in on_disk(path)
+    assert not store.chats.discard(user, conversation)  # one waits in it
     store.messages.dequeue(held)
-    store.chats.discard(user, conversation)
+    assert store.chats.discard(user, conversation)
     assert b"okapi" not in on_disk(path)
     assert b"quagga" not in on_disk(path)
 

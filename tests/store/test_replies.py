@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from hierchat.store import (
     DatabaseUnwritable,
-    NewMessage,
     NewTurn,
     NotFound,
     Origin,
@@ -31,6 +30,7 @@ from hierchat.store import (
 )
 from hierchat.store.connection import interrupt
 from tests.testing.deleting import delete_for_good
+from tests.testing.stores import chat_of, replied
 
 TURN = NewTurn("tiny", "k1", MappingProxyType({"temperature": 0.7, "stop": ["\n"]}), 2**63 - 1, True)
 
@@ -58,27 +58,20 @@ FIGURES = TurnFigures(
 
 
 def reply(store: Store, user: int, turn: NewTurn = TURN) -> int:
-    conversation = store.chats.create(user)
-    return store.replies.begin(
-        user, conversation, store.messages.add(user, conversation, NewMessage(None, "q")), turn
-    )
+    return replied(store, user, text="", asked="q", tokens=[], turn=turn, state="writing")
 
 
 def test_a_reply_from_first_to_last(store: Store, user: int) -> None:
     message = reply(store, user)
-    assert (store.messages.get(user, message).text, store.messages.get(user, message).state) == (
-        "",
-        "writing",
-    )
+    begun = store.messages.get(user, message)
+    assert (begun.text, begun.state) == ("", "writing")
     store.replies.append(message, "one two", [5, -1], ["target", "history"])
     turn = store.replies.turn(user, message)
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 2, None)
     store.replies.append(message, "one two three four", [2**31 - 1, 0], ["history", "target"])
     store.replies.finish(message, "one two three", "stopped", FIGURES)
-    assert (store.messages.get(user, message).text, store.messages.get(user, message).state) == (
-        "one two three",
-        "stopped",
-    )
+    ended = store.messages.get(user, message)
+    assert (ended.text, ended.state) == ("one two three", "stopped")
     turn = store.replies.turn(user, message)
     assert (turn.begun, turn.reply_tokens, turn.figures) == (TURN, 4, FIGURES)
     assert store.replies.tokens(user, message) == [5, -1, 2**31 - 1, 0]
@@ -132,7 +125,7 @@ def test_the_chance_of_a_span_is_the_mean_of_its_tokens(store: Store, user: int)
 
 def test_where_messages_stand(store: Store, user: int) -> None:
     mine, theirs = reply(store, user), reply(store, store.users.ensure("bob"))
-    place = store.messages.get(user, mine).conversation_id
+    place = chat_of(store, user, mine)
     assert store.messages.whereabouts(user, [mine, theirs, 999]) == {
         mine: Whereabouts(place, "q", "assistant")
     }
@@ -255,7 +248,7 @@ def test_a_crash_in_a_reply_that_was_taken_up_leaves_no_figures_of_a_part(path: 
 
 def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Store, user: int) -> None:
     message = reply(store, user)
-    conversation = store.messages.get(user, message).conversation_id
+    conversation = chat_of(store, user, message)
     store.connection._idle[-1].execute("PRAGMA query_only = ON")
     with pytest.raises(DatabaseUnwritable):
         store.replies.finish(message, "ab", "complete", FIGURES)
@@ -271,7 +264,7 @@ def test_a_reply_whose_end_could_not_be_written_counts_as_interrupted(store: Sto
 
 def test_only_a_conversation_without_messages_is_discarded(store: Store, user: int) -> None:
     empty, other = store.chats.create(user), store.chats.create(store.users.ensure("bob"))
-    held = store.messages.get(user, reply(store, user)).conversation_id
+    held = chat_of(store, user, reply(store, user))
     assert store.chats.get(user, empty).id == empty
     assert store.chats.discard(user, empty)
     assert not store.chats.discard(user, held)
@@ -368,12 +361,8 @@ def test_a_running_writer_keeps_its_reply(path: Path) -> None:
 
 
 def test_closing_interrupts_what_this_store_was_writing(store: Store, user: int, path: Path) -> None:
-    conversation = store.chats.create(user)
-    question = store.messages.add(user, conversation, NewMessage(None, "question"))
-    mine = store.replies.begin(user, conversation, question, TURN)
+    mine = reply(store, user)
     with Store.open(path) as other:
-        theirs = other.replies.begin(user, conversation, question, TURN)
-        done = other.replies.begin(user, conversation, question, TURN)
-        other.replies.finish(done, "done", "complete", TurnFigures())
+        theirs, done = reply(other, user), replied(other, user)
     states = [store.messages.get(user, id).state for id in (mine, theirs, done)]
     assert states == ["writing", "interrupted", "complete"]

@@ -29,6 +29,7 @@ from hierchat.store.projects import Projects
 from tests.testing.fake_idle_generation import FakeIdleGeneration
 from tests.testing.fake_shelf import FakeModelManager
 from tests.testing.fake_user_documents import FakeTexts
+from tests.testing.stores import new_store
 
 REPLY = """Here is a Python function that reverses a string:
 
@@ -434,4 +435,4 @@ def _runs(text: str, origin: int | None) -> list[SourceRun]:
 
 def make(folder: Path) -> FakeService:
     """A fake over a fresh store in `folder`."""
-    return FakeService(Store.open(folder / "fake.db"))
+    return FakeService(new_store(folder / "fake.db"))
