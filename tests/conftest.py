@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import argon2
@@ -153,3 +154,22 @@ def tiny_in_the_catalogue(places: Path, proofs: Path) -> None:
     model().save_pretrained(config / "tiny")
     tokenizer().save_pretrained(config / "tiny")
     (config / "models.yaml").write_text("models:\n  tiny:\n    source: {folder: {path: tiny}}\n")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may look into. Not below pytest's own: each start of pytest closes that to others."""
+    with TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def powerless(open_folder: Path) -> Iterator[None]:
+    """Permissions mean nothing to root: be nobody for the rest of the test."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)

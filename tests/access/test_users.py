@@ -17,11 +17,9 @@ from hierchat.store import LOCAL_USER, Store
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(places: Path) -> Path:
     """The database of a hierchat of the test's own."""
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
-    return tmp_path / "DATA" / "hierchat.db"
+    return places / "DATA" / "hierchat.db"
 
 
 @pytest.fixture

@@ -36,4 +36,5 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Script, 
 @pytest.fixture
 def script(written: tuple[Script, Served]) -> Script:
     written[0].__init__()  # type: ignore[misc]
+    written[1].store.keys.set_access("open")
     return written[0]

@@ -11,7 +11,7 @@ from typing import Any
 from hierchat.api.endpoint import Endpoint
 from hierchat.chat.service import ChatService
 from hierchat.models.progress import Report
-from hierchat.page.page_app import build_app, serve
+from hierchat.page.page_app import Page, serve
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptBuilder
 from hierchat.runtime.served_model import ServedModel
@@ -87,7 +87,8 @@ def serving(
         store.keys.set_access(access)
         service = ChatService(store, slot)
         log_ins = driving.log_ins_of(store, account) if account else None
-        app = build_app(service, "here", log_ins)
+        with Page(title="bare", analytics_enabled=False) as app:  # a whole one takes a second
+            pass
         address, _ = serve(app, log_ins, before=lambda page, local: Endpoint(page, service, local))
         try:
             yield Served(service, address)

@@ -11,9 +11,7 @@ from hierchat.store import NewMessage, Store
 
 
 @pytest.fixture
-def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    for name in ("CACHE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"HIERCHAT_{name}", str(tmp_path / name))
+def keys(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments: str) -> tuple[int, str, str]:

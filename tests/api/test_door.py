@@ -16,8 +16,9 @@ import pytest
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.source import Successors
 from hierchat.store import Access, Key, NewMessage, Store
-from tests.api.raw import ask, bearer
-from tests.api.scripted import Script, Served, make_slot, scripted, serving
+from tests.api.scripted import Script, Served, make_slot, serving
+from tests.testing.raw import ask_endpoint as ask
+from tests.testing.raw import bearer
 
 CHAT = "/v1/chat/completions"
 SECRET = "the longest river"
@@ -46,6 +47,23 @@ def test_nothing_is_answered_without_a_key(keyed: Served, method: str, path: str
         assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
+def test_the_switch_in_the_store_counts(keyed: Served) -> None:
+    key = keyed.store.keys.add("switch")
+    expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("open", 200, 200), ("keys", 401, 200)]
+    for access, without, having in expected:
+        keyed.store.keys.set_access(access)
+        assert ask(keyed.address, "GET", "/v1/models").status == without
+        assert ask(keyed.address, "GET", "/v1/models", headers=bearer(key)).status == having
+
+
+def test_off_loopback_nothing_is_answered_without_a_key(
+    tiny_served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hierchat.access.hosts.LOOPBACK", ())  # as if asked under an address of the network
+    for method, path in (*ADDRESSES, ("GET", "/health")):
+        assert ask(tiny_served.address, method, path, ASKED).status == 401
+
+
 def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
     key = keyed.store.keys.add("editor")
     for headers in (bearer(key), {"X-Api-Key": key}):
@@ -58,21 +76,25 @@ def test_a_key_opens_until_it_is_removed(keyed: Served) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
 def test_what_is_being_written_ends_with_its_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, stream: bool, path: str
+    written: tuple[Script, Served],
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+    stream: bool,
+    path: str,
 ) -> None:
     monkeypatch.setattr("hierchat.api.endpoint.LOOK_SECONDS", 0.05)
-    script = Script("one two three")
-    script.holds_at = 3
-    with serving(tmp_path, make_slot(scripted(script)), "keys") as served, ThreadPoolExecutor(1) as asking:
-        key = served.store.keys.add("editor")
-        got = asking.submit(
-            ask, served.address, "POST", path, {**ASKED, "max_tokens": 50, "stream": stream}, bearer(key)
-        )
+    script.text, script.holds_at, served = "one two three", 3, written[1]
+    key = served.store.keys.add(name := f"{end} {stream} {path}")
+    served.store.keys.set_access("keys")
+    asked = {**ASKED, "max_tokens": 50, "stream": stream}
+    with ThreadPoolExecutor(1) as asking:
+        got = asking.submit(ask, served.address, "POST", path, asked, bearer(key))
         assert script.began.wait(60)
         if end == "switched off":
             served.store.keys.set_access("off")
         else:
-            served.store.keys.remove("editor")
+            served.store.keys.remove(name)
         assert script.stopped.wait(60)
         answer = got.result(60)
     assert "three" not in answer.text
@@ -90,16 +112,6 @@ def test_a_key_is_nowhere_in_the_file(tmp_path: Path) -> None:
     for file in tmp_path.iterdir():
         assert key.encode() not in file.read_bytes()
         assert key[3:].encode() not in file.read_bytes()
-
-
-def test_the_switch_in_the_store_counts(tmp_path: Path) -> None:
-    with serving(tmp_path, make_slot(), "off") as served:
-        key = served.store.keys.add("editor")
-        expected: list[tuple[Access, int, int]] = [("off", 404, 404), ("keys", 401, 200), ("open", 200, 200)]
-        for access, without, having in expected:
-            served.store.keys.set_access(access)
-            assert ask(served.address, "GET", "/v1/models").status == without
-            assert ask(served.address, "GET", "/v1/models", headers=bearer(key)).status == having
 
 
 def test_the_login_of_the_page_is_no_way_in_and_no_hindrance(tmp_path: Path) -> None:
@@ -138,17 +150,6 @@ def test_what_is_handed_on_from_elsewhere_needs_a_key(tiny_served: Served, name:
         ask(tiny_served.address, "GET", "/v1/models", headers={name: "127.0.0.1", **bearer(key)}).status
         == 200
     )
-
-
-def test_off_loopback_nothing_is_answered_without_a_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(tmp_path, make_slot()) as served:
-        monkeypatch.setattr(
-            "hierchat.access.hosts.LOOPBACK", ()
-        )  # as if asked under an address of the network
-        for method, path in (*ADDRESSES, ("GET", "/health")):
-            assert ask(served.address, method, path, ASKED).status == 401
 
 
 @contextmanager

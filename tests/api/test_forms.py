@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hierchat.reasoning import join_reasoning
-from tests.api.raw import ask
 from tests.api.scripted import Script, Served, make_slot, scripted, serving
+from tests.testing.raw import ask_endpoint as ask
 from tests.testing.thinkers import QWEN3
 from tests.testing.tiny_chat import tokenizer
 

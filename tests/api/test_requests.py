@@ -7,8 +7,8 @@ import pytest
 from hierchat.engine.scheduler import QueueFull
 from hierchat.models.progress import Report
 from hierchat.runtime.served_model import ServedModel
-from tests.api.raw import ask
 from tests.api.scripted import Script, Served, make_slot, serving, tiny
+from tests.testing.raw import ask_endpoint as ask
 from tests.testing.tiny_chat import CONTEXT
 
 CHAT = "/v1/chat/completions"

@@ -140,7 +140,10 @@ def test_it_is_edited_and_taken_back(talk: Talk) -> None:
     chats.set_summary(*place, " Of lakes. ")
     talk.again(talk.messages()[-2].id, max_new_tokens=40)
     assert "so far:\n\nOf lakes.<|im_end|>" in talk.model.engine.prompts[-1]
+    assert b"Of lakes" in on_disk(talk.store.path)
     chats.set_summary(*place, "")
+    assert b"Of lakes" not in on_disk(talk.store.path)
+    assert SUMMARY.encode() not in on_disk(talk.store.path)
     talk.again(talk.messages()[-2].id, max_new_tokens=40)
     assert "Of lakes." not in talk.model.engine.prompts[-1]
     assert all(held(talk, asked))
@@ -239,13 +242,3 @@ def test_it_is_copied_exported_and_deleted_with_its_chat(talk: Talk, tmp_path: P
     assert b"zymurgist" in on_disk(store.path)
     delete_for_good(store, talk.user, talk.conversation)
     assert b"zymurgist" not in on_disk(store.path)
-
-
-def test_what_was_taken_back_is_in_no_file(talk: Talk) -> None:
-    talk.model.engine.summary = "About a zymurgist."
-    filled(talk)
-    summarise(talk)
-    (summed,) = [message for message in talk.messages() if message.summary]
-    assert b"zymurgist" in on_disk(talk.store.path)
-    talk.store.messages.set_summary(talk.user, summed.id, "")
-    assert b"zymurgist" not in on_disk(talk.store.path)

@@ -33,7 +33,8 @@ ORDERS: list[tuple[Arm, Arm]] = [("first", "second"), ("second", "first")]
 
 @pytest.fixture(params=ORDERS, ids=lambda order: f"{order[0]} first")
 def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Arm, Arm]:
-    set_order(request.param, monkeypatch)
+    reverse = int(request.param[0] == "second")
+    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: reverse)
     return request.param
 
 
@@ -48,11 +49,6 @@ def test_a_pace_from_one_run_each_on_a_busy_machine_says_so(
     told = r"Word for word the same\. (“With drafts” is \d+\.\d\u00d7 (faster|slower)|Both are as fast)\."
     assert re.match(told, last.verdict.sentence)
     assert Comparison.from_json(1, "hello", 0.0, last.result.to_json()).verdict.others == share
-
-
-def set_order(order: tuple[Arm, Arm], monkeypatch: pytest.MonkeyPatch) -> None:
-    reverse = int(order[0] == "second")
-    monkeypatch.setattr("hierchat.chat.comparing.secrets.randbelow", lambda below: reverse)
 
 
 def bend(talk: Talk, at: int) -> None:
@@ -88,7 +84,9 @@ def test_identical(talk: Talk, order: tuple[Arm, Arm]) -> None:
 
 
 @pytest.mark.usefixtures("every_frame")
-def test_both_arms_are_streamed_one_after_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
+def test_both_arms_are_streamed_and_kept_and_the_second_reply_is_stored(
+    talk: Talk, order: tuple[Arm, Arm]
+) -> None:
     frames = list(talk.comparing("hello"))
     running = [frame.running for frame in frames if frame.running]
     assert running == sorted(running, key=order.index)
@@ -97,16 +95,27 @@ def test_both_arms_are_streamed_one_after_the_other(talk: Talk, order: tuple[Arm
     assert all(frame.arms[order[1]].phase == "waiting" for frame in first)
     assert [frame.verdict for frame in frames[:-1]] == [None] * (len(frames) - 1)
     assert {arm.phase for arm in frames[-1].arms.values()} == {"done"}
-
-
-def test_the_second_reply_is_stored(talk: Talk, order: tuple[Arm, Arm]) -> None:
-    last = list(talk.comparing("hello"))[-1]
+    last = frames[-1]
     question, reply = talk.messages()
     assert (question.text, reply.text, reply.state) == ("hello", last.arms["second"].text, "complete")
-    assert last.arms["second"].message_id == reply.id
-    assert last.arms["first"].message_id is None
+    assert (last.arms["first"].message_id, last.arms["second"].message_id) == (None, reply.id)
     assert len(reply.siblings) == 1
     assert talk.store.replies.turn(talk.user, reply.id).begun.drafted
+    plain, drafted = last.arms["first"].figures, last.arms["second"].figures
+    assert plain.baseline == drafted.baseline == "measured"
+    assert plain.speedup == pytest.approx(1)
+    assert drafted.speedup == pytest.approx(last.verdict.speedup)
+    assert drafted.baseline_tokens_per_second == pytest.approx(plain.tokens_per_second)
+    (stored,) = talk.store.comparisons.all(talk.user, 10)
+    read = Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
+    assert (read.id, read.question, read.alone, read.verdict) == (last.result.id, "hello", True, last.verdict)
+    for arm in ("first", "second"):
+        side, shown = read.sides[arm], last.arms[arm]
+        assert (side.text, side.model, side.revision) == (shown.text, "tiny", "key of tiny")
+        assert side.figures.shares == shown.figures.shares
+        assert side.moments[-1][1:] == (24, len(side.text))
+        assert side.moments == sorted(side.moments)
+    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "With drafts"]
 
 
 def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -117,15 +126,6 @@ def test_the_first_difference_and_its_gap(talk: Talk, order: tuple[Arm, Arm]) ->
     assert verdict.logit_gap > 0
     assert verdict.precise == f"First difference at token 6 (logit gap {verdict.logit_gap:.4f})."
     assert verdict.sentence.startswith("The words differ from word ")
-
-
-def test_the_plain_side_is_the_baseline(talk: Talk, order: tuple[Arm, Arm]) -> None:
-    last = list(talk.comparing("hello"))[-1]
-    plain, drafted = last.arms["first"].figures, last.arms["second"].figures
-    assert plain.baseline == drafted.baseline == "measured"
-    assert plain.speedup == pytest.approx(1)
-    assert drafted.speedup == pytest.approx(last.verdict.speedup)
-    assert drafted.baseline_tokens_per_second == pytest.approx(plain.tokens_per_second)
 
 
 def test_neither_arm_profits_from_the_other(talk: Talk, order: tuple[Arm, Arm]) -> None:
@@ -198,20 +198,6 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[Arm, Configurati
 def compared(talk: Talk, pair: dict[Arm, Configuration], **settings: Any) -> list[CompareFrame]:
     question = Question(talk.conversation, None, "hello")
     return list(talk.service.compare(talk.user, question, talk._settings(settings), talk.stop, pair))
-
-
-def test_the_result_is_kept_and_reads_back_as_it_was(talk: Talk, order: tuple[Arm, Arm]) -> None:
-    last = list(talk.comparing("hello"))[-1]
-    (stored,) = talk.store.comparisons.all(talk.user, 10)
-    read = Comparison.from_json(stored.id, stored.question, stored.created_at, stored.result)
-    assert (read.id, read.question, read.alone, read.verdict) == (last.result.id, "hello", True, last.verdict)
-    for arm in ("first", "second"):
-        side, shown = read.sides[arm], last.arms[arm]
-        assert (side.text, side.model, side.revision) == (shown.text, "tiny", "key of tiny")
-        assert side.figures.shares == shown.figures.shares
-        assert side.moments[-1][1:] == (24, len(side.text))
-        assert side.moments == sorted(side.moments)
-    assert [read.sides[arm].name for arm in ("first", "second")] == ["Without drafts", "With drafts"]
 
 
 def test_each_side_drafts_from_what_was_chosen(talk: Talk, order: tuple[Arm, Arm]) -> None:

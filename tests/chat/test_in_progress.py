@@ -17,7 +17,7 @@ from hierchat.store import Attachment, NewMessage, Store, StoreError
 from hierchat.store.messages import Messages
 from tests.testing.tiny_chat import END, ready_slot
 
-from .conftest import Talk
+from .conftest import talk_on
 
 PATIENCE = 20.0
 
@@ -124,16 +124,6 @@ def test_a_question_that_was_not_asked_goes_back_to_its_page(
     assert store.chats.find(asked.user_id) == []
 
 
-def test_a_question_whose_page_is_gone_stays_in_its_chat(
-    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
-) -> None:
-    replies.begin(asked, script.start)
-    end(asked, script)
-    (message,) = store.messages.path(asked.user_id, asked.conversation_id)
-    assert (message.role, message.text) == ("user", "Question")
-    assert not asked.withdrawn
-
-
 @pytest.mark.parametrize("open_", [True, False])
 def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
     replies: InProgress, asked: ReplyInProgress, script: Script, store: Store, open_: bool
@@ -148,6 +138,10 @@ def test_a_reply_that_came_while_its_chat_was_not_open_is_marked(
     conversation = store.chats.get(asked.user_id, asked.conversation_id)
     assert conversation.unread is not open_
     assert [c.unread for c in store.chats.find(asked.user_id)] == [not open_]
+
+
+def texts(store: Store, asked: ReplyInProgress) -> list[str]:
+    return [message.text for message in store.messages.path(asked.user_id, asked.conversation_id)]
 
 
 def writes(reply: ReplyInProgress, script: Script) -> None:
@@ -227,9 +221,21 @@ def test_all_stopped_nothing_that_waits_goes_out(
     replies.stop(asked.user_id)
     end(asked, script)
     assert replies.all_of(asked.user_id) == []
-    assert [message.text for message in store.messages.path(asked.user_id, asked.conversation_id)] == [
-        "Second"
-    ]
+    assert texts(store, asked) == ["Second"]
+
+
+def test_what_nobody_answered_stays_in_its_chat_once(
+    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
+) -> None:
+    """Where its page is gone."""
+    replies.begin(asked, script.start)
+    replies.begin(follows(asked, "Second"), script.start, waits=True)
+    end(asked, script)
+    assert not asked.withdrawn
+    assert held(store) == []
+    store.close()
+    with Store.open(store.path) as again:
+        assert texts(again, asked) == ["Question\n\nSecond"]
 
 
 def test_what_waits_in_a_conversation_that_ends_is_dropped(
@@ -263,15 +269,11 @@ def test_news_are_told_when_it_begins_gets_its_turn_and_ends(
 
 
 def test_a_real_reply_comes_to_its_end_without_a_page(store: Store) -> None:
-    service = ChatService(store, ready_slot())
-    user = store.users.ensure("ann")
-    talk = Talk(service, user, store.chats.create(user))
+    talk = talk_on(store, ready_slot())
+    service, user = talk.service, talk.user
     reply = ReplyInProgress(user, talk.conversation, "Go on")
     settings = USUAL.model_copy(update={"max_new_tokens": 24})
-    service.in_progress.begin(
-        reply,
-        lambda stop: service.send(user, reply.question, settings, stop),
-    )
+    service.in_progress.begin(reply, lambda stop: service.send(user, reply.question, settings, stop))
     assert reply.wait(PATIENCE)
     assert not reply.trouble
     question, answer = talk.messages()
@@ -329,22 +331,7 @@ def test_a_question_is_stored_from_when_it_is_sent_until_its_turn(
     replies.stop(asked.user_id)
     end(asked, script)
     assert held(store) == []  # it went back to its page
-    assert [message.text for message in store.messages.path(asked.user_id, asked.conversation_id)] == [
-        "Question"
-    ]
-
-
-def test_what_stays_without_a_reply_is_there_once(
-    replies: InProgress, asked: ReplyInProgress, script: Script, store: Store
-) -> None:
-    replies.begin(asked, script.start)
-    replies.begin(follows(asked, "Second"), script.start, waits=True)
-    end(asked, script)
-    assert held(store) == []
-    store.close()
-    with Store.open(store.path) as again:
-        (message,) = again.messages.path(asked.user_id, asked.conversation_id)
-        assert message.text == "Question\n\nSecond"
+    assert texts(store, asked) == ["Question"]
 
 
 def test_a_question_that_cannot_be_stored_goes_back(
@@ -370,22 +357,30 @@ def counting(stop: threading.Event, seen: list[int], last: int = 10**9) -> Gener
             return
 
 
-def test_the_last_value_always_arrives_in_order() -> None:
-    stop = threading.Event()
-    values = list(in_reply_thread(lambda: counting(stop, [], 500), stop))
-    assert values[-1] == 500
-    assert values == sorted(set(values))
-
-
-def test_a_slow_reader_gets_the_latest() -> None:
-    stop, seen = threading.Event(), list[int]()
-    values = []
-    for value in in_reply_thread(lambda: counting(stop, seen, 2000), stop):
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_reader_gets_the_latest_in_order_and_always_the_last(slow: bool) -> None:
+    stop, seen, values = threading.Event(), list[int](), list[int]()
+    for value in in_reply_thread(lambda: counting(stop, seen, 500), stop):
         values.append(value)
-        time.sleep(0.02)
-    assert seen == list(range(2001))
-    assert values[-1] == 2000
-    assert len(values) < 2001
+        while slow and value < 500 and seen[-1] < min(value + 100, 500):  # it writes on meanwhile
+            time.sleep(0.001)
+    assert seen == list(range(501))
+    assert (values[-1], values) == (500, sorted(set(values)))
+    assert len(values) < 501 or not slow
+
+
+def test_it_runs_in_one_other_thread_and_exceptions_pass_through() -> None:
+    names: list[str] = []
+
+    def failing() -> Generator[int, None, None]:
+        for number in range(3):
+            names.append(threading.current_thread().name)
+            yield number
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        list(in_reply_thread(failing, threading.Event()))
+    assert names == ["reply"] * 3
 
 
 def test_a_reader_that_leaves_stops_the_work() -> None:
@@ -395,20 +390,3 @@ def test_a_reader_that_leaves_stops_the_work() -> None:
     values.close()
     assert stop.is_set()
     assert not [thread for thread in threading.enumerate() if thread.name == "reply"]
-
-
-def test_exceptions_pass_through() -> None:
-    def failing() -> Generator[int, None, None]:
-        yield 1
-        raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        list(in_reply_thread(failing, threading.Event()))
-
-
-def test_it_all_runs_in_one_other_thread() -> None:
-    def naming() -> Generator[str, None, None]:
-        for _ in range(3):
-            yield threading.current_thread().name
-
-    assert set(in_reply_thread(naming, threading.Event())) == {"reply"}

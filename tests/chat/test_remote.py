@@ -8,7 +8,7 @@ from hierchat.chat.comparing import CannotCompare
 from hierchat.chat.service import NotBegun
 from hierchat.engine.engine import TARGET, Compares
 from hierchat.store import Store
-from tests.testing.scripted_engine import WORDS, ScriptedEngine, load
+from tests.testing.scripted_engine import WORDS, load
 from tests.testing.tiny_chat import ready_slot
 
 from .conftest import Talk, talk_on
@@ -19,18 +19,13 @@ def talk(store: Store) -> Talk:
     return talk_on(store, ready_slot(load))
 
 
-def test_it_has_none_of_the_optional_abilities() -> None:
-    assert not isinstance(ScriptedEngine(), Compares)
-
-
 def test_a_reply_is_written_stored_and_nothing_is_claimed_of_its_speed_up(talk: Talk) -> None:
+    assert not isinstance(talk.model.engine, Compares)
     last = talk.send("hello", max_new_tokens=80)
     assert last.finish == "length"
     assert last.figures.tokens == 80
     assert last.figures.tokens_per_second is not None
-    assert (last.figures.speedup, last.figures.baseline, last.figures.baseline_tokens_per_second) == (
-        None,
-    ) * 3
+    assert last.figures.speedup is last.figures.baseline is last.figures.baseline_tokens_per_second is None
     assert last.figures.shares == {TARGET: 1.0}
     question, reply = talk.messages()
     assert (question.text, reply.text) == ("hello", last.text)
@@ -46,7 +41,7 @@ def test_it_is_stopped_and_goes_on(talk: Talk) -> None:
     assert (last.finish, last.figures.tokens) == ("stopped", 22)
     talk.stop.clear()
     talk.model.engine.stops_at = None
-    *_, more = talk.service.resume(talk.user, last.message_id, 100, talk.stop)
+    more = talk.resume(last.message_id, 100)
     assert more.text.startswith(last.text)
     assert WORDS.startswith(more.text)
     assert talk.messages()[-1].text == more.text
@@ -64,4 +59,4 @@ def test_a_reply_of_another_model_is_not_continued(talk: Talk, store: Store) -> 
     assert reply is not None
     mine = Talk(talk_on(store, ready_slot()).service, talk.user, talk.conversation)
     with pytest.raises(NotBegun, match="tiny wrote this reply"):
-        list(mine.service.resume(mine.user, reply, 8, mine.stop))
+        mine.resume(reply, 8)

@@ -159,24 +159,14 @@ def test_where_earlier_chats_may_not_draft_nobody_is_named(talk: Talk, script: S
     assert told.get("hierchat_drafts") == (0 if allowed == "none" else None)
 
 
-def test_an_incognito_chat_is_not_named(talk: Talk, script: Script) -> None:
-    hidden = Talk(talk.service, talk.user, talk.store.chats.begin_incognito(talk.user))
-    hidden.send("secret")
-    assert named(script)[0] == ""
-
-
-def test_what_is_not_stored_is_not_named(talk: Talk, script: Script) -> None:
-    list(
-        talk.service.completions.complete(
-            [PromptMessage("user", "hello")], GenerationSettings(), talk.user, talk.stop
-        )
-    )
-    assert named(script)[0] == ""
+def test_neither_incognito_chats_nor_what_is_not_stored_are_named(talk: Talk, script: Script) -> None:
+    Talk(talk.service, talk.user, talk.store.chats.begin_incognito(talk.user)).send("secret")
+    said = [PromptMessage("user", "hello")]
+    list(talk.service.completions.complete(said, GenerationSettings(), talk.user, talk.stop))
+    assert [named(script, at)[0] for at in (0, 1)] == ["", ""]
 
 
 IDS = [11, 12, 13, 14, 15, 16]
-
-
 TEMPERATURES: Pair = {"first": Configuration(temperature=0.5), "second": Configuration(temperature=1.0)}
 
 
@@ -207,12 +197,17 @@ def test_the_plain_side_asks_for_no_drafts_and_is_nobodys(talk: Talk, script: Sc
     assert last.arms["second"].figures.tokens_per_forward == 2.0
 
 
-def test_greedy_replies_are_compared_token_by_token(talk: Talk) -> None:
+def test_greedy_replies_are_compared_token_by_token_or_else_by_their_texts(
+    talk: Talk, drafter: Drafter
+) -> None:
     last = compared(talk, temperature=0)
     assert (last.verdict.identical, last.verdict.precise) == (True, "Identical, 6 of 6 tokens.")
     assert last.verdict.speedup is not None
     assert last.result.id > 0
     assert repeated(last.result) is None  # no command measures a server
+    drafter.hangs_up = True
+    verdict = compared(talk.other(), temperature=0).verdict
+    assert verdict.precise == "Both texts have the same characters."
 
 
 def test_sampled_replies_may_have_other_words(talk: Talk, script: Script, drafter: Drafter) -> None:
@@ -243,12 +238,6 @@ def test_a_side_that_drafts_and_does_not_stay_is_not_learned(
     assert last.verdict.identical
 
 
-def test_without_the_drafters_tokens_texts_are_compared(talk: Talk, drafter: Drafter) -> None:
-    drafter.hangs_up = True
-    verdict = compared(talk, temperature=0).verdict
-    assert verdict.precise == "Both texts have the same characters."
-
-
 @pytest.mark.parametrize("databases", ["chat", "replies"])
 def test_what_its_drafter_cannot_leave_out_is_said(talk: Talk, databases: Any) -> None:
     pair: Pair = {"first": Configuration(drafting=Drafting(databases)), "second": Configuration()}
@@ -259,15 +248,12 @@ def test_what_its_drafter_cannot_leave_out_is_said(talk: Talk, databases: Any) -
     assert talk.messages() == []
 
 
-def test_without_our_drafter_drafts_cannot_be_compared(undrafted: Talk) -> None:
-    with pytest.raises(CannotCompare, match="The server of far drafts by itself or not at all"):
-        compared(undrafted)
-    assert undrafted.messages() == []
-
-
 def test_without_our_drafter_temperatures_can_be_and_speeds_tell_nothing(
     undrafted: Talk, script: Script
 ) -> None:
+    with pytest.raises(CannotCompare, match="The server of far drafts by itself or not at all"):
+        compared(undrafted)
+    assert undrafted.messages() == []
     script.usage = {"prompt_tokens": 7, "completion_tokens": 200}
     last = compared(undrafted, TEMPERATURES)
     assert sorted(asked["temperature"] for asked in script.asked) == [0.5, 1.0]
@@ -291,7 +277,7 @@ def cut(undrafted: Talk, script: Script) -> int:
 
 
 def resumed(undrafted: Talk, id: int) -> Frame:
-    return list(undrafted.service.resume(undrafted.user, id, 20, undrafted.stop))[-1]
+    return undrafted.resume(id, 20)
 
 
 def test_vllm_is_sent_the_reply_so_far(undrafted: Talk, script: Script) -> None:
@@ -307,14 +293,9 @@ def test_vllm_is_sent_the_reply_so_far(undrafted: Talk, script: Script) -> None:
     reply = undrafted.messages()[-1]
     assert (reply.text, reply.state) == (last.text, "complete")
     assert len(undrafted.store.replies.tokens(undrafted.user, id)) == 12
-
-
-def test_of_a_reply_that_came_to_its_end_nothing_is_asked(undrafted: Talk, script: Script) -> None:
-    script.finish = "stop"
-    id = undrafted.send("hello").message_id or 0
     with pytest.raises(NotBegun, match="has come to its end"):
         resumed(undrafted, id)
-    assert len(script.asked) == 1
+    assert len(script.asked) == 2
 
 
 def test_llamacpp_goes_on_by_itself(store: Store, script: Script) -> None:
@@ -336,11 +317,7 @@ def test_a_server_that_refuses_is_said_and_the_reply_stays(undrafted: Talk, scri
     assert (reply.text, reply.state) == ("Hello there.", "interrupted")
     script.refuses = None
     assert resumed(undrafted, id).text == "Hello there.Hello there."
-
-
-def test_a_server_that_is_full_is_not_said_to_refuse_it(undrafted: Talk, script: Script) -> None:
-    id = cut(undrafted, script)
-    script.refuses = (503, "Overloaded")
+    script.refuses = (503, "Overloaded")  # full, which is no refusal
     assert "does not go on with this reply" not in (resumed(undrafted, id).notice or "")
 
 
@@ -378,27 +355,22 @@ def test_words_are_marked_by_what_drafted_them(sourced: Talk, script: Script) ->
     assert len(script.texts_asked) == 2  # drawn twice, asked once
 
 
-def test_a_server_that_tells_no_texts_is_asked_again(sourced: Talk, script: Script) -> None:
-    script.vocabulary = None
+@pytest.mark.parametrize("how", ["no texts", "other words", "a mark in the reply", "only counted"])
+def test_words_that_are_not_known_are_not_coloured(
+    sourced: Talk, script: Script, drafter: Drafter, how: str
+) -> None:
+    drafter.hangs_up = how == "only counted"
+    said = {
+        "no texts": None,
+        "other words": WORDS | {12: " when"},
+        "a mark in the reply": WORDS | {12: _MARK},
+    }
+    script.vocabulary = said.get(how, WORDS)
     id = sourced.send("hello").message_id or 0
     assert runs(sourced, id) == []
-    script.vocabulary = dict(WORDS)
-    assert "".join(text for text, _ in runs(sourced, id)) == "Hello there."
-
-
-def test_other_words_than_those_of_the_reply_are_not_shown(sourced: Talk, script: Script) -> None:
-    script.vocabulary = dict(WORDS) | {12: " when"}
-    assert runs(sourced, sourced.send("hello").message_id or 0) == []
-
-
-def test_a_mark_in_the_reply_is_no_mark(sourced: Talk, script: Script) -> None:
-    script.vocabulary = dict(WORDS) | {12: _MARK}
-    assert runs(sourced, sourced.send("hello").message_id or 0) == []
-
-
-def test_tokens_that_were_only_counted_are_not_coloured(sourced: Talk, drafter: Drafter) -> None:
-    drafter.hangs_up = True
-    assert runs(sourced, sourced.send("hello").message_id or 0) == []
+    if how == "no texts":  # it is asked again
+        script.vocabulary = dict(WORDS)
+        assert "".join(text for text, _ in runs(sourced, id)) == "Hello there."
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hierchat.chat.service import ChatService, NotBegun
+from hierchat.chat.service import NotBegun
 from hierchat.chat.titles import _written
 from hierchat.models.catalogue import OpenAI
 from hierchat.runtime.prompt import PromptMessage
@@ -14,7 +14,7 @@ from hierchat.store import Store
 from tests.engine.remote.drafter import Drafter
 from tests.testing.openai_server import Script, serving
 
-from .conftest import Talk
+from .conftest import Talk, talk_on
 from .servers import slot_over, talking
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 6}
@@ -26,20 +26,14 @@ def script() -> Script:
 
 
 @pytest.fixture
-def url(script: Script) -> Iterator[str]:
-    with serving(script) as url:
-        yield url
+def talk(store: Store, script: Script) -> Iterator[Talk]:
+    with talking(store, script, model="scripted") as talk:
+        yield talk
 
 
-@pytest.fixture
-def talk(store: Store, url: str) -> Iterator[Talk]:
-    user = store.users.ensure("ann")
-    service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
-    yield Talk(service, user, store.chats.create(user))
-    service.close()
-
-
-def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(talk: Talk) -> None:
+def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(
+    talk: Talk, script: Script
+) -> None:
     last = talk.send("hello")
     assert (last.text, last.finish, last.notice) == ("One two three.", "end", None)
     assert last.prompt_tokens == 40
@@ -54,11 +48,7 @@ def test_a_reply_is_written_and_stored_and_only_what_was_measured_is_shown(talk:
     assert (stored.tokens, stored.tokens_per_forward, stored.shares) == (6, None, {})
     assert talk.service.runs(talk.user, reply.id) == []
     assert talk.service.tokens("hello") is None
-
-
-def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None:
-    first = talk.send("hello")
-    talk.send("and now?", first.message_id)
+    talk.send("and now?", last.message_id)
     assert script.asked[-1]["messages"] == [
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "One two three."},
@@ -66,15 +56,13 @@ def test_the_chat_so_far_is_sent_as_messages(talk: Talk, script: Script) -> None
     ]
 
 
-def test_old_turns_are_left_out_where_the_context_is_known(store: Store, url: str, script: Script) -> None:
-    user = store.users.ensure("ann")
-    service = ChatService(store, slot_over(OpenAI(url=url, model="scripted"), context_length=200))
-    talk = Talk(service, user, store.chats.create(user))
-    first = talk.send("word " * 60)
-    second = talk.send("another " * 30, first.message_id)
+def test_old_turns_are_left_out_where_the_context_is_known(talk: Talk, url: str, script: Script) -> None:
+    known = talk_on(talk.store, slot_over(OpenAI(url=url, model="scripted"), context_length=200))
+    first = known.send("word " * 60)
+    second = known.send("another " * 30, first.message_id)
     assert second.notice == "The oldest turn no longer fits the context window and was left out."
     assert len(script.asked[-1]["messages"]) == 1
-    service.close()
+    known.service.close()
 
 
 def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: Talk, script: Script) -> None:
@@ -88,36 +76,22 @@ def test_what_came_before_it_broke_off_is_kept_and_the_next_reply_goes_on(talk: 
 
 
 def test_a_server_that_is_gone_is_said_and_it_answers_when_it_is_there_again(store: Store) -> None:
-    user = store.users.ensure("ann")
     script = Script()
     with serving(script) as url:
-        service = ChatService(store, slot_over(OpenAI(url=url, model="scripted")))
-    talk = Talk(service, user, store.chats.create(user))
+        talk = talk_on(store, slot_over(OpenAI(url=url, model="scripted")))
     last = talk.send("hello")
     assert last.finish == "error"
     assert f"Nothing answers at {url}" in (last.notice or "")
+    status = slot_over(OpenAI(url=url, model="scripted")).status
+    gone = f"Nothing answers at {url}. Start the server there, then try again."
+    assert (status.phase, status.message) == ("failed", gone)
     with serving(script, int(url.rsplit(":", 1)[1])):
         assert talk.again(talk.messages()[0].id).text == "Hello there."
-    service.close()
-
-
-def test_a_server_of_which_nobody_knows_continues_no_reply(talk: Talk, script: Script) -> None:
-    script.finish = "length"
-    last = talk.send("hello")
-    with pytest.raises(
-        NotBegun, match=r"The server of far begins replies only\. Ask for the rest in a message"
-    ):
-        list(talk.service.resume(talk.user, last.message_id, 100, talk.stop))
-
-
-def test_a_server_that_is_not_there_is_said_when_it_is_chosen(script: Script) -> None:
-    with serving(script) as url:
-        pass
-    status = slot_over(OpenAI(url=url, model="scripted")).status
-    assert (status.phase, status.message) == (
-        "failed",
-        f"Nothing answers at {url}. Start the server there, then try again.",
-    )
+        with pytest.raises(
+            NotBegun, match=r"The server of far begins replies only\. Ask for the rest in a message"
+        ):
+            talk.resume(talk.messages()[-1].id)
+    talk.service.close()
 
 
 def test_chats_get_titles(talk: Talk, script: Script) -> None:
@@ -134,11 +108,9 @@ def test_what_vllm_refuses_beside_drafts_is_left_out_and_said(store: Store, scri
         )
         assert talk.send("more", last.message_id, logit_bias={}).notice is None
     assert not {"min_p", "logit_bias"} & script.asked[0].keys()
-
-
-def test_to_any_other_server_they_are_sent(talk: Talk, script: Script) -> None:
-    assert talk.send("hello", min_p=0.1, logit_bias={5: 1.0}).notice is None
-    assert (script.asked[0]["min_p"], script.asked[0]["logit_bias"]) == (0.1, {"5": 1.0})
+    with talking(store, script, model="scripted") as talk:  # to any other server they are sent
+        assert talk.send("hello", min_p=0.1, logit_bias={5: 1.0}).notice is None
+    assert (script.asked[-1]["min_p"], script.asked[-1]["logit_bias"]) == (0.1, {"5": 1.0})
 
 
 def test_how_much_it_thinks_is_the_chats_setting(talk: Talk, script: Script) -> None:

@@ -1,4 +1,4 @@
-"""`hierchat chat` in a process of its own: on a terminal that the test types into, or between pipes."""
+"""`hierchat chat` in a process of its own, on a terminal that the test types into."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hierchat.config import cache_dir
-
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hierchat", "chat"]
 SECONDS = 300
@@ -30,24 +28,6 @@ def places(folder: Path) -> dict[str, str]:
     """The environment of a process with folders of its own."""
     mine = {f"HIERCHAT_{name}": str(folder / name) for name in ("CACHE", "CONFIG", "DATA")}
     return {**os.environ, **mine, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
-
-
-def with_kernels(folder: Path) -> None:
-    """Kernels that this machine has compiled are there, so that no test waits for them."""
-    (folder / "CACHE").mkdir()
-    (folder / "CACHE" / "kernels").symlink_to(cache_dir() / "kernels", target_is_directory=True)
-
-
-def piped(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Run to its end between pipes."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=places(folder),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
 
 
 class Terminal:

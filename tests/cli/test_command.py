@@ -87,6 +87,35 @@ def test_continue_goes_on_with_the_last_chat(run: Run, script: Script) -> None:
     assert [len(asked["messages"]) for asked in script.asked] == [1, 3]
 
 
+@pytest.mark.usefixtures("tiny_in_the_catalogue")
+def test_alone_its_answers_stand_with_the_chats_of_the_page(
+    places: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        code = main(["chat", "--alone", "--model", "tiny", "--max-new-tokens", "8", *arguments])
+        out, notes = capsys.readouterr()
+        assert code == 0, notes
+        return out
+
+    told = json.loads(answer("--json", "hello"))
+    assert (told["model"], told["finish"], told["figures"]["tokens"]) == ("tiny", "length", 8)
+    with Store.open(
+        places / "DATA" / "hierchat.db"
+    ) as store:  # another program holds the same database meanwhile
+        user = store.users.ids()[LOCAL_USER]
+        empty = store.chats.create(user)
+        second = answer("--continue", "--system", "Be brief.", "more")
+        store.chats.discard(user, empty)
+    chat, path = stored(places)
+    assert [message.text for message in path] == ["hello", told["text"], "more", second.removesuffix("\n")]
+    assert (chat, [message.state for message in path]) == (told["chat"], ["complete"] * 4)
+    with Store.open(places / "DATA" / "hierchat.db") as store:
+        settings = store.chats.settings(user, chat)
+    assert settings
+    assert (settings.system_prompt, settings.sampling["max_new_tokens"]) == ("Be brief.", 8)
+
+
 @pytest.mark.parametrize("how", ["nobody reads", "interrupt"])
 def test_what_ends_the_one_reply(url: str, script: Script, tmp_path: Path, how: str) -> None:
     script.pieces, script.endless = ("a line\n",), True

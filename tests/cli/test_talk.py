@@ -69,7 +69,11 @@ def texts(store: Store, user: int, number: int) -> list[str]:
 
 
 def test_each_question_brings_what_was_said(echo: Echo) -> None:
-    talk = passing(echo)
+    talk, stop = passing(echo), threading.Event()
+    stop.set()
+    list(talk.ask("never begun", (), stop))
+    assert talk.chat() is None
+    echo.given.clear()
     ask(talk, "one")
     ask(talk, "two")
     talk.new()
@@ -77,13 +81,6 @@ def test_each_question_brings_what_was_said(echo: Echo) -> None:
     roles = [[(one.role, one.text) for one in said] for said, _ in echo.given]
     assert roles[1] == [("user", "one"), ("assistant", "You said one"), ("user", "two")]
     assert roles[2] == [("user", "three")]
-
-
-def test_what_was_stopped_before_it_began_was_not_said(echo: Echo) -> None:
-    talk, stop = passing(echo), threading.Event()
-    stop.set()
-    list(talk.ask("one", (), stop))
-    assert talk.chat() is None
 
 
 def test_a_reader_that_leaves_keeps_what_came(echo: Echo, store: Store, user: int) -> None:

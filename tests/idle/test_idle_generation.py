@@ -468,9 +468,6 @@ def test_killed_in_the_middle_and_taken_up(tmp_path: Path, writing: Writing) -> 
         assert made.tokens == again.store.generated.size(again.user).tokens - before
 
 
-DONE = {one.key: len(one.turns) for one in ASKED if one.key != "k3"}
-
-
 @pytest.fixture
 def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the command over a tiny model; its exit code."""

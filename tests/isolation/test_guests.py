@@ -49,6 +49,13 @@ def guest(place: Place) -> Visitor:
     return Visitor(place.address, GUEST_LOGIN, PASSWORD)
 
 
+def accounts(place: Place, *names: str) -> list[Visitor]:
+    """Make accounts, each with a page of theirs that is logged in; the first is the owner."""
+    for name in names:
+        place.store.accounts.add(name, hashed(f"the password of {name}"))
+    return [Visitor(place.address, name, f"the password of {name}") for name in names]
+
+
 def names(place: Place) -> list[str]:
     return [one.name for one in place.log_ins.connected()]
 
@@ -93,14 +100,17 @@ def test_each_guest_has_a_namespace_of_their_own(place: Place) -> None:
     assert not any(place.store.users.is_owner(user) for user in place.store.users.ids().values())
 
 
-def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place) -> None:
+@pytest.mark.parametrize("how", ["log out", "end of the program"])
+def test_when_a_guest_logs_out_all_goes_to_the_byte(place: Place, how: str) -> None:
+    """Or the program ends."""
     visitor, name = written(place)
-    assert ask(place.address, "POST", "/logout", visitor.headers).status == 303
-    until(lambda: name not in place.store.users.ids() and not left(place))
-    assert names(place) == []
+    if how == "log out":
+        assert ask(place.address, "POST", "/logout", visitor.headers).status == 303
+        until(lambda: name not in place.store.users.ids() and not left(place))
+        assert names(place) == []
     place.log_ins.close()
     place.store.close()
-    assert left(place) == []
+    assert left(place, WORD if how == "log out" else f"The {WORD}") == []
 
 
 def test_and_when_their_time_is_over(place: Place, clock: Clock) -> None:
@@ -125,13 +135,6 @@ def test_and_once_more_where_the_file_was_busy(place: Place, monkeypatch: pytest
     until(lambda: not left(place))
 
 
-def test_and_when_the_program_ends(place: Place) -> None:
-    written(place)
-    place.log_ins.close()
-    place.store.close()
-    assert left(place, f"The {WORD}") == []
-
-
 def test_what_a_guest_attached_is_held_no_longer(place: Place) -> None:
     """Not in memory either: a page that knows its key does not get it back."""
     _, name = written(place)
@@ -150,8 +153,7 @@ def test_with_an_account_the_guest_password_opens_nothing(place: Place) -> None:
 
 
 def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
-    place.store.accounts.add("ann", hashed("the password of ann"))
-    ann = Visitor(place.address, "ann", "the password of ann")
+    (ann,) = accounts(place, "ann")
     ann.open()
     ann.act("hc_example", {"text": WORD})
     ask(place.address, "POST", "/logout", ann.headers)
@@ -163,9 +165,7 @@ def test_what_an_account_wrote_stays_when_it_logs_out(place: Place) -> None:
 @pytest.mark.parametrize("how", ["passwd", "remove"])
 def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
     """By `hierchat users` in another process."""
-    for name in ("ann", "ben"):
-        place.store.accounts.add(name, hashed(f"the password of {name}"))
-    ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
+    ann, ben = accounts(place, "ann", "ben")
     if how == "passwd":
         place.store.accounts.set_password("ben", hashed("another password"))
     else:
@@ -177,11 +177,7 @@ def test_a_login_ends_when_its_account_changes(place: Place, how: str) -> None:
 
 
 def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) -> None:
-    for name in ("ann", "ben", "cid"):
-        place.store.accounts.add(name, hashed(f"the password of {name}"))
-    ann, ben, cid = (
-        Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben", "cid")
-    )
+    ann, ben, cid = accounts(place, "ann", "ben", "cid")
     ann.open()
     ben.open()
     shown = ann.act("hc_panel", {"text": "settings"})
@@ -199,9 +195,7 @@ def test_only_the_owner_sees_who_is_connected_and_ends_sessions(place: Place) ->
 
 
 def test_only_the_owner_changes_models_and_backs_up(place: Place) -> None:
-    for name in ("ann", "ben"):
-        place.store.accounts.add(name, hashed(f"the password of {name}"))
-    ann, ben = (Visitor(place.address, name, f"the password of {name}") for name in ("ann", "ben"))
+    ann, ben = accounts(place, "ann", "ben")
     ann.open()
     ben.open()
     for act in ("fetch", "stop", "eject", "remove", "removed", "keep", "add"):

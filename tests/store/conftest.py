@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,22 +36,3 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One store for all examples of a property, each in its own conversation or of its own user."""
     with Store.open(tmp_path_factory.mktemp("shared") / "history.db") as store:
         yield store
-
-
-@pytest.fixture
-def powerless(tmp_path: Path) -> Iterator[None]:
-    """Permissions mean nothing to root: be nobody for the length of the test."""
-    if os.geteuid() != 0:
-        yield
-        return
-    opened = [folder for folder in (tmp_path, *tmp_path.parents) if folder.stat().st_uid == 0]
-    modes = {folder: folder.stat().st_mode for folder in opened if not folder.stat().st_mode & 0o001}
-    for folder, mode in modes.items():
-        folder.chmod(mode | 0o011)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        for folder, mode in modes.items():
-            folder.chmod(mode)

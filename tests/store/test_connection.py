@@ -163,7 +163,8 @@ def test_a_locked_database(path: Path, mode: str) -> None:
 
 
 @pytest.mark.parametrize("closed", ["file", "folder", "both"])
-def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.FixtureRequest) -> None:
+def test_a_read_only_file_or_folder(open_folder: Path, closed: str, request: pytest.FixtureRequest) -> None:
+    path = open_folder / "history.db"
     fill(path)
     path.chmod(0o444 if closed != "folder" else 0o666)
     path.parent.chmod(0o555 if closed != "file" else 0o777)
@@ -174,14 +175,14 @@ def test_a_read_only_file_or_folder(path: Path, closed: str, request: pytest.Fix
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    (tmp_path / "file").write_text("in the way")
+def test_a_folder_that_cannot_be_made(open_folder: Path, request: pytest.FixtureRequest) -> None:
+    (open_folder / "file").write_text("in the way")
     with pytest.raises(DatabaseUnwritable, match="choose another place"):
-        Store.open(tmp_path / "file" / "history.db")
-    tmp_path.chmod(0o555)
+        Store.open(open_folder / "file" / "history.db")
+    open_folder.chmod(0o555)
     request.getfixturevalue("powerless")
     with pytest.raises(DatabaseUnwritable, match="choose another place"):
-        Store.open(tmp_path / "folder" / "history.db")
+        Store.open(open_folder / "folder" / "history.db")
 
 
 def test_a_full_disk_undoes_the_write_and_no_more(store: Store, user: int) -> None:
@@ -341,7 +342,8 @@ def in_threads(*actions: Callable[[], object]) -> None:
 CLOSING = """
 import sys, threading, time
 from pathlib import Path
-from hierchat.store import Store, StoreError
+from hierchat.store import StoreError
+from tests.testing.stores import new_store
 
 def once(store):
     try:
@@ -362,7 +364,7 @@ def in_new_threads(store):
         thread.join()
 
 for number in range(20):
-    store = Store.open(Path(sys.argv[1]) / f"{number}.db")
+    store = new_store(Path(sys.argv[1]) / f"{number}.db")
     threads = [threading.Thread(target=work, args=(store,)) for work in (go_on, in_new_threads) * 3]
     for thread in threads:
         thread.start()

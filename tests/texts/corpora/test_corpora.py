@@ -28,7 +28,7 @@ from hierchat.texts.corpora import add, corpora_dir, listed, require_readable, s
 from hierchat.texts.previews import preview, sample
 from hierchat.texts.text_files import CorpusError, Reader
 from tests.testing.fake_hub import REPO, FakeHub
-from tests.testing.pdfs import encrypted, pdf
+from tests.testing.pdfs import pdf
 
 REPLIES = ["The lamp is on.", "The lamp is off.", "Zwölf Boxkämpfer"]
 
@@ -87,7 +87,9 @@ def test_files_and_folders_become_one_corpus(
     assert (corpus.tokens == BREAK).sum() == 1 + len(REPLIES)
 
 
-def test_list_says_for_which_models(said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_says_for_which_models_and_they_are_removed(
+    said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     assert "There are none yet" in said("list")[1]
     said("add", replies)
@@ -104,6 +106,13 @@ def test_list_says_for_which_models(said: Any, replies: Path, monkeypatch: pytes
     ]
     assert "tiny, twin" in text
     assert str(replies) in text
+    code, text = said("remove", "replys")
+    assert (code, text) == (1, "hierchat: No corpus is called 'replys'. Did you mean replies?\n")
+    assert "There are again, replies." in said("remove", "zzz")[1]
+    for name in ("replies", "again"):
+        assert said("remove", name)[0] == 0
+    assert left() == []
+    assert "There are none yet." in said("remove", "replies")[1]
 
 
 def test_replace_builds_anew(said: Any, replies: Path, tokenizer: Any) -> None:
@@ -118,17 +127,6 @@ def test_replace_builds_anew(said: Any, replies: Path, tokenizer: Any) -> None:
     assert left() == before
     (corpus,), _ = stored_for(tokens_sha256(tokenizer))
     assert tokenizer.decode(corpus.tokens[:-1]) == "other"
-
-
-def test_remove(said: Any, replies: Path) -> None:
-    assert "There are none yet." in said("remove", "replies")[1]
-    said("add", replies)
-    said("add", replies, "--model", "other")
-    code, text = said("remove", "replys")
-    assert (code, text) == (1, "hierchat: No corpus is called 'replys'. Did you mean replies?\n")
-    assert "There are replies." in said("remove", "zzz")[1]
-    assert said("remove", "replies")[0] == 0
-    assert left() == []
 
 
 @pytest.mark.parametrize(
@@ -262,16 +260,6 @@ def test_a_damaged_corpus_is_shown_and_can_be_replaced(
     assert len(stored_for(tokens_sha256(tokenizer))[0]) == 2
 
 
-def test_the_program_writes_nothing_where_it_may_not(
-    said: Any, replies: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "file"))
-    code, text = said("add", replies)
-    assert code == 1
-    assert "HIERCHAT_DATA" in text
-
-
 LINE = b'{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "an answer"}]}\n'
 
 
@@ -301,31 +289,30 @@ def test_a_dataset_is_fetched_and_added(hub: FakeHub, capsys: pytest.CaptureFixt
     [
         ("hub:org/other", "There is no public dataset org/other on the hub. Check its name at http"),
         ("hub:org", "'hub:org' is no dataset: write hub:owner/name."),
+        ("parquet alone", "Datasets in Parquet need `pip install pyarrow`."),
+        ("no network", "The hub cannot be reached, so org/tiny cannot be fetched."),
     ],
 )
-def test_no_such_dataset(hub: FakeHub, capsys: pytest.CaptureFixture[str], source: str, reason: str) -> None:
-    assert main(["corpus", "add", source]) == 1
-    assert f"hierchat: {reason}" in capsys.readouterr().err
-    assert listed() == []
-
-
-def test_a_dataset_in_parquet_alone_says_what_to_install(
-    hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_dataset_that_cannot_be_had(
+    hub: FakeHub,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    reason: str,
 ) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        "hierchat.texts.build.importlib.util.find_spec",
-        lambda name, *rest: None if name == "pyarrow" else found(name, *rest),
-    )
-    hub.files = {"data/train.parquet": b"PAR1"}
-    assert main(["corpus", "add", f"hub:{REPO}"]) == 1
-    assert "Datasets in Parquet need `pip install pyarrow`." in capsys.readouterr().err
-
-
-def test_without_a_network(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert main(["corpus", "add", f"hub:{REPO}"]) == 1
-    assert "The hub cannot be reached, so org/tiny cannot be fetched." in capsys.readouterr().err
+    if source == "parquet alone":
+        hub.files = {"data/train.parquet": b"PAR1"}
+        there = importlib.util.find_spec
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: there(name) if name != "pyarrow" else None
+        )
+    elif source == "no network":
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main(["corpus", "add", source if source.startswith("hub:") else f"hub:{REPO}"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("hierchat: ")
+    assert reason in said
+    assert listed() == []
 
 
 @pytest.fixture
@@ -382,16 +369,6 @@ def test_a_sample_is_of_all_files_and_of_no_closed_one(tmp_path: Path, notes: Pa
     assert read == ["00", "05", "10", "15", "20"]
 
 
-def test_a_pdf_is_read_and_one_that_cannot_be_says_why(tmp_path: Path) -> None:
-    (tmp_path / "open.pdf").write_bytes(pdf("First page", "Second page"))
-    (tmp_path / "closed.pdf").write_bytes(encrypted(pdf("secret"), "password"))
-    reader = Reader([tmp_path / "open.pdf", tmp_path / "closed.pdf"])
-    (text,) = reader
-    assert text.split() == ["First", "page", "Second", "page"]
-    (reason,) = reader.passed_over
-    assert "closed.pdf: it is protected by a password" in reason
-
-
 @pytest.fixture(autouse=True)
 def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the texts lie that ship."""
@@ -427,6 +404,8 @@ def test_seed_stored_and_extra_in_this_order(tmp_path: Path, seeds: Path, tokeni
     assert [one.name for one in found] == ["seed", "mine", "extra"]
     assert [texts_of(tokenizer, one) for one in found] == [["seed one", "seed two"], ["my text"], ["extra"]]
     assert all(isinstance(one.order, np.memmap) for one in found)
+    assert statistics(entry("other"), load_tokenizer(entry("other")))[0].name == "seed"  # tokens of its own
+    assert [one.name for one in statistics(entry("twin"), tokenizer)] == ["seed", "mine"]
     without = statistics(entry(), tokenizer, tmp_path / "extra.jsonl", stored=False)
     assert [one.name for one in without] == ["seed", "extra"]
 
@@ -442,13 +421,8 @@ def test_texts_that_ship_draft_for_every_model_its_own_ones_last(seeds: Path, to
         texts = texts_of(tokens, found)
         assert [text for text in texts if not text.startswith("much")] == own
         assert len(texts) == 99 + 3
-
-
-def test_who_wrote_more_than_all_others_has_that_alone(seeds: Path, tokenizer: Any) -> None:
-    pack(seeds, "twin", ["by twin"])
-    pack(seeds, "tiny", [f"much {number**9}" for number in range(99)])
-    assert len(texts_of(tokenizer, statistics(entry(), tokenizer)[0])) == 99
-    assert len(texts_of(tokenizer, statistics(entry("twin"), tokenizer)[0])) == 99 + 1
+    pack(seeds, "tiny", [f"much {number**9}" for number in range(999)])  # more than all others: that alone
+    assert len(texts_of(tokenizer, statistics(entry(), tokenizer)[0])) == 999
 
 
 def test_texts_that_ship_are_read_once_for_their_content(
@@ -513,12 +487,6 @@ def test_a_damaged_corpus_is_said_once_and_the_others_draft(
             "The corpus bad is not used: order.npy is altered. Add it again with --replace, or remove it.",
         )
     ]
-
-
-def test_a_corpus_of_another_tokenizer_does_not_draft(tmp_path: Path, tokenizer: Any) -> None:
-    store(tmp_path, tokenizer, "mine", "my text")
-    assert statistics(entry("other"), load_tokenizer(entry("other"))) == []
-    assert len(statistics(entry("twin"), load_tokenizer(entry("twin")))) == 1
 
 
 def test_an_extra_file_is_built_once_for_its_content(

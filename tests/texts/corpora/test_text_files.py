@@ -9,8 +9,7 @@ import os
 import random
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,33 +207,19 @@ def test_what_is_not_there_and_what_is_no_file(tmp_path: Path) -> None:
         find([tmp_path / "pipe"], [])
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that everybody may look into, and a user who may not read everything."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        root = os.geteuid() == 0
-        if root:
-            os.chown(name, 65534, -1)
-            os.seteuid(65534)
-        yield Path(name)
-        if root:
-            os.seteuid(0)
-
-
-def test_permission_denied_is_named(open_folder: Path) -> None:
+def test_permission_denied_is_named(open_folder: Path, request: pytest.FixtureRequest) -> None:
     (open_folder / "shut").mkdir()
     (open_folder / "shut" / "b.txt").write_text("x")
     (open_folder / "a.txt").write_text("x")
     for path in (open_folder / "a.txt", open_folder / "shut"):
         path.chmod(0)
+    request.getfixturevalue("powerless")
     passed_over: list[str] = []
     reader = Reader(find([open_folder], passed_over), passed_over)
     assert list(reader) == []
     assert [line.rsplit(": ")[1] for line in reader.passed_over] == ["Permission denied"] * 2
     with pytest.raises(CorpusError, match="Permission denied"):
         find([open_folder / "shut" / "b.txt"], [])
-    (open_folder / "shut").chmod(0o700)
 
 
 LONG = "a string of forty characters and some more"

@@ -21,6 +21,7 @@ from hierchat.store import (
     TurnFigures,
 )
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
+from tests.testing.stores import replied
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -114,10 +115,7 @@ def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: P
 def test_a_reply_that_is_being_written_is_exported_as_far_as_it_is(
     store: Store, user: int, tmp_path: Path
 ) -> None:
-    chat = store.chats.create(user)
-    question = store.messages.add(user, chat, NewMessage(None, "q"))
-    reply = store.replies.begin(user, chat, question, NewTurn("tiny", "key", {}, 0, True))
-    store.replies.append(reply, "so far", [1], ["target"])
+    replied(store, user, text="so far", asked="q", state="writing")
     (value,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
     assert [(one["text"], one["state"]) for one in value["messages"]] == [
         ("q", "complete"),
@@ -256,11 +254,8 @@ def test_settings_that_are_none_cost_only_themselves(
 
 
 def test_a_thought_is_folded_in_markdown(store: Store, user: int, tmp_path: Path) -> None:
-    chat = store.chats.create(user)
-    question = store.messages.add(user, chat, NewMessage(None, "<think> is a mark"))
-    reply = store.replies.begin(user, chat, question, NewTurn("m", "k", {}, 0, False))
-    text = join_reasoning("It asks.", "Yes.")
-    store.replies.finish(reply, text, "complete", TurnFigures())
+    chat, text = store.chats.create(user), join_reasoning("It asks.", "Yes.")
+    replied(store, user, chat, text, asked="<think> is a mark")
     list(export_markdown(store, user, [chat], tmp_path / "out"))
     (file,) = (tmp_path / "out").iterdir()
     written = file.read_text(encoding="utf-8")

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hierchat.store import NewMessage, NewTurn, Store, TurnFigures
-from hierchat.texts import importing as cutting
-from hierchat.texts import importing as giving
+from hierchat.store import NewMessage, Store
+from hierchat.texts import importing
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import NAMED, Import
 from tests.testing.deleting import delete_for_good, on_disk
+from tests.testing.stores import replied
 
 from .files import (
     BEGAN,
@@ -228,24 +228,18 @@ def test_versions_that_lm_studio_adds(store: Store, user: int, tmp_path: Path) -
     assert ("Tell a joke", "Later") in branches(store, user, chat.id)
 
 
-def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_deleted_one_comes_back(store: Store, user: int, tmp_path: Path, undone: bool) -> None:
+    """Also where its deletion could be undone."""
     file = saved(tmp_path / "c.json", [gpt_sums()])
     imported(store, user, file)
     (chat,) = store.chats.find(user)
     before = branches(store, user, chat.id)
-    delete_for_good(store, user, chat.id)
-    assert imported(store, user, file).outcomes == {"new": 1}
-    (again,) = store.chats.find(user)
-    assert branches(store, user, again.id) == before
-
-
-def test_one_whose_deletion_can_be_undone_comes_back(store: Store, user: int, tmp_path: Path) -> None:
-    file = saved(tmp_path / "c.json", [gpt_sums()])
-    imported(store, user, file)
-    (chat,) = store.chats.find(user)
-    before = branches(store, user, chat.id)
-    store.chats.hide(user, chat.id)
-    assert imported(store, user, file).outcomes == {"same": 1}
+    if undone:
+        store.chats.hide(user, chat.id)
+    else:
+        delete_for_good(store, user, chat.id)
+    assert imported(store, user, file).outcomes == ({"same": 1} if undone else {"new": 1})
     store.chats.delete_hidden()
     (again,) = store.chats.find(user)
     assert branches(store, user, again.id) == before
@@ -275,12 +269,7 @@ def test_a_deleted_one_leaves_nothing_in_the_file(
 def test_it_can_be_continued_here(store: Store, user: int, tmp_path: Path) -> None:
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
     (chat,) = store.chats.find(user)
-    question = store.messages.add(
-        user, chat.id, NewMessage(store.messages.path(user, chat.id)[-1].id, "go on")
-    )
-    reply = store.replies.begin(user, chat.id, question, NewTurn("tiny", "k", {}, 7, True))
-    store.replies.append(reply, "gladly", [1], ["target"])
-    store.replies.finish(reply, "gladly", "complete", TurnFigures())
+    replied(store, user, chat.id, "gladly", asked="go on", parent=store.messages.path(user, chat.id)[-1].id)
     assert [text for _, text in open_branch(store, user, chat.id)][-3:] == ["4", "go on", "gladly"]
     assert imported(store, user, saved(tmp_path / "c.json", [gpt_sums()])).outcomes == {"same": 1}
 
@@ -404,8 +393,8 @@ def test_a_long_row_and_a_huge_text(store: Store, user: int, tmp_path: Path) -> 
 def test_one_that_is_too_large_is_passed_over(
     store: Store, user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutting, "LARGEST", 1 << 20)
-    monkeypatch.setattr(cutting, "PIECE", 1 << 16)
+    monkeypatch.setattr(importing, "LARGEST", 1 << 20)
+    monkeypatch.setattr(importing, "PIECE", 1 << 16)
     large = json.dumps(gpt_chat(gpt_node("q", None, "user", ['"}]\\' * 500_000]), current="q"))
     done = imported(store, user, raw(tmp_path / "c.json", "[", sums("1"), ",", large, ",", sums("2"), "]"))
     assert (done.outcomes, done.reasons) == ({"new": 2}, ["c.json, number 2: it has more than 1 MB."])
@@ -423,15 +412,15 @@ def test_a_large_file_is_never_held_whole(store: Store, user: int, tmp_path: Pat
     assert file.stat().st_size > 5_000_000
     tracemalloc.start()
     try:
-        importing = Import(store, user, [file])
-        steps = [importing.done for _ in importing]
+        done = Import(store, user, [file])
+        steps = [done.done for _ in done]
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert len(store.chats.find(user, limit=-1)) == 300
     assert len(steps) >= 300
     assert steps == sorted(steps)
-    assert most < 8 * cutting.PIECE
+    assert most < 8 * importing.PIECE
 
 
 def test_many_bad_ones_are_counted_and_the_first_are_named(store: Store, user: int, tmp_path: Path) -> None:
@@ -492,20 +481,20 @@ def test_a_zip_of_many_files_is_opened_once_and_shows_how_far_it_is(
 
     packed = zip_of(tmp_path / "c.zip", 500)
     monkeypatch.setattr(zipfile.ZipFile, "__init__", counting)
-    importing = Import(store, user, [packed])
-    steps = [importing.done for _ in importing]
+    done = Import(store, user, [packed])
+    steps = [done.done for _ in done]
     assert len(steps) == 500
-    assert steps[-1] == importing.total
+    assert steps[-1] == done.total
     assert len(opened) <= 3  # is_zipfile, the list, and what is in it
 
 
 def test_an_import_can_be_cancelled_and_goes_on_later(store: Store, user: int, tmp_path: Path) -> None:
     file = saved(tmp_path / "c.json", [gpt_sums(conversation_id=f"{number}") for number in range(50)])
-    importing = Import(store, user, [file])
-    for number, _ in enumerate(importing, 1):
+    done = Import(store, user, [file])
+    for number, _ in enumerate(done, 1):
         if number == 10:
-            importing.stop.set()
-    assert importing.outcomes == {"new": 10}
+            done.stop.set()
+    assert done.outcomes == {"new": 10}
     assert imported(store, user, file).outcomes == {"same": 10, "new": 40}
 
 
@@ -513,12 +502,12 @@ def test_too_many_files_are_refused_before_they_are_listed(
     store: Store, user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = zip_of(tmp_path / "c.zip", 50)
-    monkeypatch.setattr(giving, "MOST_FILES", 49)
+    monkeypatch.setattr(importing, "MOST_FILES", 49)
     with pytest.raises(
         TransferError, match=r"c\.zip holds more than 49 files\. Unpack it, and import the files"
     ):
         Import(store, user, [packed])
-    monkeypatch.setattr(giving, "_MOST_DIRECTORY", 1_000)
+    monkeypatch.setattr(importing, "_MOST_DIRECTORY", 1_000)
     monkeypatch.setattr(zipfile, "ZipFile", None)
     with pytest.raises(TransferError, match="holds more than 49 files"):
         Import(store, user, [packed])
@@ -529,9 +518,9 @@ def test_a_zip_that_unpacks_to_more_than_any_disk_holds_is_refused(
 ) -> None:
     packed = zip_of(tmp_path / "c.zip", 3, " " * (1 << 20))
     assert packed.stat().st_size < 10_000
-    monkeypatch.setattr(giving, "MOST_UNPACKED", 3 << 20)
+    monkeypatch.setattr(importing, "MOST_UNPACKED", 3 << 20)
     assert imported(store, user, packed).bad == 0
-    monkeypatch.setattr(giving, "MOST_UNPACKED", (3 << 20) - 1)
+    monkeypatch.setattr(importing, "MOST_UNPACKED", (3 << 20) - 1)
     with pytest.raises(TransferError, match=r"holds 0 GB of JSON, and 0 GB are read at most\. Unpack it"):
         Import(store, user, [packed])
 
@@ -540,7 +529,7 @@ def test_a_zip_that_unpacks_to_more_than_any_disk_holds_is_refused(
 def test_many_small_parts_are_not_made_into_objects(
     store: Store, user: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
 ) -> None:
-    monkeypatch.setattr(cutting, "MOST_COMMAS", 1_000)
+    monkeypatch.setattr(importing, "MOST_COMMAS", 1_000)
     parsed: list[str] = []
     before = json.loads
     monkeypatch.setattr(json, "loads", lambda text: parsed.append(text) or before(text))
@@ -551,10 +540,10 @@ def test_many_small_parts_are_not_made_into_objects(
 
 
 def test_nothing_but_brackets_is_given_up(store: Store, user: int, tmp_path: Path) -> None:
-    file = raw(tmp_path / "c.json", "[" * (cutting.DEEPEST + 10), sums("1"))
-    importing = Import(store, user, [file])
-    assert sum(1 for _ in importing) >= cutting.DEEPEST // cutting.MANY
-    assert importing.reasons == [
+    file = raw(tmp_path / "c.json", "[" * (importing.DEEPEST + 10), sums("1"))
+    done = Import(store, user, [file])
+    assert sum(1 for _ in done) >= importing.DEEPEST // importing.MANY
+    assert done.reasons == [
         "c.json, number 1: it is nested too deep, and what stands behind it was not read."
     ]
 
@@ -563,13 +552,13 @@ def test_nothing_but_brackets_is_given_up(store: Store, user: int, tmp_path: Pat
 def test_a_large_object_can_be_cancelled_in_the_middle(
     store: Store, user: int, tmp_path: Path, inside: str
 ) -> None:
-    file = raw(tmp_path / "c.json", "[[", inside * (4 * cutting.MANY), "[]]]")
-    importing = Import(store, user, [file])
-    steps = iter(importing)
+    file = raw(tmp_path / "c.json", "[[", inside * (4 * importing.MANY), "[]]]")
+    done = Import(store, user, [file])
+    steps = iter(done)
     next(steps)
-    importing.stop.set()
+    done.stop.set()
     assert list(steps) == []
-    assert not importing.others
+    assert not done.others
 
 
 @pytest.fixture(scope="module")
@@ -603,8 +592,8 @@ def test_each_object_of_an_array_is_cut_out_whole(shared: tuple[Store, Path], va
         for piece in (3, 1 << 18):
             cutting_at = pytest.MonkeyPatch()
             with cutting_at.context() as patch, raw(file, content).open("rb") as stream:
-                patch.setattr(cutting, "PIECE", piece)
-                assert [one for one in cutting.elements(stream) if one is not None] == expected
+                patch.setattr(importing, "PIECE", piece)
+                assert [one for one in importing.elements(stream) if one is not None] == expected
 
 
 WRONG = st.sampled_from(
