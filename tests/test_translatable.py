@@ -8,12 +8,15 @@ import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from babel.messages.pofile import read_po
+from jinja2 import Environment, nodes
 
 from benchmarks.makers.catalogues import formed_below, template, text_of
 from hierchat import language
 from hierchat.config import shipped
 from hierchat.page.buttons import said, script
+from hierchat.page.templates import TEMPLATES
 from tests.testing.parsing import parse
 
 ROOT = Path(language.__file__).parent
@@ -56,6 +59,26 @@ def test_what_is_wrapped_is_whole() -> None:
             elif isinstance(given, ast.Constant) and "{}" in str(given.value):
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: a value without a name")
     assert not wrong, "name the values in the sentence, and put them in with format afterwards"
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
+def test_what_is_wrapped_in_a_template_is_whole_and_inside_of_a_macro(path: Path) -> None:
+    """What stands outside of macros is drawn once, in the language of whoever comes first."""
+    tree = Environment().parse(path.read_text(encoding="utf-8"))
+    assert all(
+        isinstance(node, nodes.Macro | nodes.FromImport | nodes.Assign | nodes.Output) for node in tree.body
+    )
+    inside = {id(call) for macro in tree.find_all(nodes.Macro) for call in macro.find_all(nodes.Call)}
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name in FUNCTIONS:
+            assert id(call) in inside, f"{path.name}:{call.lineno}"
+            for given in call.args[: FUNCTIONS[call.node.name]]:
+                assert not isinstance(given, nodes.Concat | nodes.Add | nodes.Call), (
+                    f"{path.name}:{call.lineno}"
+                )
+                assert not isinstance(given, nodes.Const) or "{}" not in given.value, (
+                    f"{path.name}:{call.lineno}"
+                )
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -24,15 +24,16 @@ class Sentence(Markup):
 
     def format(self, *args: Any, **values: Any) -> Sentence:
         """Put values in, numbers as the language of now writes them."""
-        return Sentence(Said(self).format(*args, **_safe(values)))
+        safe = {name: _safe(value) for name, value in values.items()}
+        return Sentence(Said(self).format(*map(_safe, args), **safe))
 
 
 def _plural(one: str, several: str, n: int, **values: Any) -> Markup:
-    return Markup(plural(one, several, n, **_safe(values)))
+    return Markup(plural(one, several, n, **{name: _safe(value) for name, value in values.items()}))
 
 
-def _safe(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: escape(value) if isinstance(value, str) else value for name, value in values.items()}
+def _safe(value: Any) -> Any:
+    return value if isinstance(value, int | float) else escape(value)
 
 
 class _Folded(Extension):
@@ -48,16 +49,16 @@ class _Folded(Extension):
                 yield token
 
 
-_environment = Environment(
+environment = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False,
     extensions=[_Folded],
 )  # fmt: skip
-_environment.globals |= {
+environment.globals |= {
     "_": lambda text: Sentence(_(text)),
     "plural": _plural,
     "button": button,
 }
-_environment.filters["error_words"] = lambda text: text if isinstance(text, Markup) else error_words(text)
+environment.filters["error_words"] = lambda text: text if isinstance(text, Markup) else error_words(text)
 
 
 class Macros:
@@ -69,11 +70,11 @@ class Macros:
     def __init__(self, name: str, **known: Any) -> None:
         """`known`: functions and values that templates know by these names."""
         self._name = name
-        _environment.globals |= known
+        environment.globals |= known
 
     def __getattr__(self, name: str) -> Callable[..., Markup]:
         def drawn(*args: Any, **values: Any) -> Markup:
-            macro: Callable[..., Markup] = getattr(_environment.get_template(self._name).module, name)
+            macro: Callable[..., Markup] = getattr(environment.get_template(self._name).module, name)
             return macro(*args, **values)
 
         return drawn

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from hierchat.chat.comparison import Verdict
 from hierchat.chat.conversations import ConversationList, own_sampling, reply_settings
@@ -19,6 +20,7 @@ from hierchat.chat.frames import Figures, Frame, Written
 from hierchat.chat.origins import SourceRun
 from hierchat.chat.statistics import LevelView, PlanView
 from hierchat.config import GenerationSettings, Reasoning
+from hierchat.language import spoken
 from hierchat.page import buttons, chat_settings, reply_text, sidebar, status
 from hierchat.page.conversation import ShownMessage, thread, user_message
 from hierchat.page.figures import details, figures_line, plan_picture
@@ -26,6 +28,7 @@ from hierchat.page.markdown import render
 from hierchat.page.panels.comparisons_panel import verdict_line
 from hierchat.page.reply_text import GrowingReply, below_message, marked, said, with_calls
 from hierchat.page.sidebar import moment
+from hierchat.page.templates import Sentence, environment
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.drafters import LeftOut
 from hierchat.store import UNKNOWN, Conversation, Message, Origin, Totals, Whereabouts
@@ -228,6 +231,20 @@ def test_buttons_carry_the_key_and_escape_their_text() -> None:
     assert "__KEY__" not in buttons.script()
     assert 'data-text="a&#13;\nb"' in buttons.button("hc_copy", "Copy", text="a\r\nb")
     assert "**x** &lt;b&gt;" in user_message("**x** <b>")
+
+
+def test_a_sentence_of_a_template_escapes_its_values_and_writes_numbers_in_its_language() -> None:
+    with spoken("de"):
+        said = Sentence("<b>{n:,}</b> {name} {end}").format(n=1234, name="<i>'", end=Markup("<hr>"))
+    assert said == "<b>1.234</b> &lt;i&gt;&#39; <hr>"
+
+
+def test_line_breaks_of_a_template_are_left_out_beside_tags_and_one_blank_stays_in_text() -> None:
+    source = (
+        "{% macro m() %}\n  <p>\n    one\n    two {{ 1 }}\n    <b>x</b> <i>\n  </p>\n{% endmacro %}{{ m() }}"
+    )
+    drawn = environment.from_string(source).render()
+    assert drawn == "<p>one two 1<b>x</b> <i></p>"
 
 
 def test_the_thread_shows_siblings_and_state() -> None:
