@@ -10,11 +10,13 @@ from pathlib import Path
 
 from hierchat import logs
 from hierchat.chat.in_progress import Question
-from hierchat.store import Attachment, Connection, Document, Message, Passage
+from hierchat.store import Attachment, Connection, Document, Message, Passage, StoreError
 from hierchat.store.documents import Documents
 from hierchat.texts.passages import MOST, cut, fitting
 from hierchat.texts.text_files import CorpusError, Reader, find, kind, size_of
 
+CLOSE_SECONDS = 5.0
+"""How long the end of a reading is waited for."""
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
@@ -32,14 +34,20 @@ class DocumentReading:
     name: str = ""
     """Names the file that is read."""
     stop: threading.Event = field(default_factory=threading.Event)
+    closing: bool = False
+    """Whether hierchat ends: what is read of a document stays then."""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def passages(self, path: Path, files: Sequence[Path]) -> Iterator[Passage]:
-        """Read the files that a path names. Raises InterruptedError once it shall stop."""
+        """Read the files that a path names. Raises InterruptedError once it shall stop, StoreError at the end."""
         for file in files:
             self.name, before = path.name if file == path else str(file.relative_to(path)), self.done
             reader = Reader([file], pages_as_text=True)
             for passage in cut(self.name, kind(file), reader):
+                if self.closing:
+                    raise StoreError(
+                        "hierchat ended before this document was read to its end. Read it again."
+                    )
                 if self.stop.is_set():
                     raise InterruptedError
                 yield passage
@@ -88,6 +96,12 @@ class ChatDocuments(Documents):
             self._changed(user_id)
 
         threading.Thread(target=work, name="documents", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop what is being read, before the store closes. A document that is half read stays, and says so."""
+        for reading in self.readings.values():
+            reading.closing = True
+            reading.ended.wait(CLOSE_SECONDS)
 
     def quotes(
         self, user_id: int, asked: Question, path: Sequence[Message], budget: Callable[[], int], count: Count

@@ -118,6 +118,7 @@ class ChatService:
     def close(self) -> None:
         """Keep what was learned; before the store is closed."""
         self.tools.close()
+        self.documents.close()
         self.idle.close()
         self.titles.close()
         self._forgetting.close()

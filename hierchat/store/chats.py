@@ -29,6 +29,7 @@ from hierchat.store.connection import (
     this_process,
     title_of,
 )
+from hierchat.store.documents import copy_documents
 from hierchat.store.history import forget_learned, forget_texts
 from hierchat.store.messages import PATH
 from hierchat.store.presets import copy_settings, put_settings, settings_of
@@ -294,6 +295,7 @@ class Chats(Repository):
             parent = None
             for (id,) in db.execute(f"SELECT id FROM ({PATH})", [message_id]).fetchall():
                 parent = _copy(db, id, fork, parent)
+            copy_documents(db, source, fork)
             db.execute("UPDATE conversations SET current_leaf_id = ? WHERE id = ?", [parent, fork])
             return fork
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
+from sqlite_utils import Database
+
 from hierchat.store.connection import (
     NotFound,
     Repository,
@@ -30,6 +32,26 @@ _LISTED = """
         project_id IS NOT NULL
     FROM documents WHERE user_id = ? AND (conversation_id = ? OR project_id = ?) ORDER BY documents.id
 """
+_UNFINISHED = """
+    DELETE FROM documents WHERE NOT done AND user_id = ? AND name = ? AND conversation_id IS ? AND project_id IS ?
+"""
+_COPY = """
+    INSERT INTO documents (user_id, conversation_id, name, size, done, created_at)
+    SELECT user_id, ?, name, size, done, created_at FROM documents WHERE id = ?
+"""
+_COPY_PASSAGES = """
+    INSERT INTO passages (document_id, scope, name, place, text, pairs)
+    SELECT ?, 'c' || ?, name, place, text, pairs FROM passages WHERE document_id = ? ORDER BY id
+"""
+# What a message quotes of a document, it quotes of the copy: the passage at the same place.
+_QUOTE_COPY = """
+    UPDATE attachments SET passage_id = (
+        SELECT id FROM passages WHERE document_id = ? ORDER BY id
+        LIMIT 1 OFFSET (SELECT count(*) FROM passages WHERE document_id = ? AND id < attachments.passage_id)
+    )
+    WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)
+        AND passage_id IN (SELECT id FROM passages WHERE document_id = ?)
+"""
 _PUT = """
     INSERT INTO passages (document_id, scope, name, place, text, pairs)
     SELECT id, ifnull('p' || project_id, 'c' || conversation_id), ?, ?, ?, ? FROM documents WHERE id = ?
@@ -47,8 +69,9 @@ class Documents(Repository):
     """The documents of all users. Each belongs to one chat or one project, and goes with it."""
 
     def add(self, user_id: int, document: Document, chat: int, passages: Iterator[Passage]) -> bool:
-        """Store a document of a chat, or of the project that it is in, as its passages come; whether there were any.
-        Where they end by an error, nothing of it stays. Raises NotFound, and that error."""
+        """Store a document of a chat, or of the project that it is in, as its passages come; whether there were any. It
+        takes the place of one of its name that was not read to the end. Where the passages end by an error, nothing of
+        it stays, but by a StoreError. Raises NotFound, and that error."""
         added: int | None = None
         try:
             while batch := list(islice(passages, BATCH)):
@@ -56,6 +79,7 @@ class Documents(Repository):
                     project = owned_conversation(db, user_id, chat)["project_id"]
                     owners = [None, project] if document.in_project and project else [chat, None]
                     if added is None:
+                        db.execute(_UNFINISHED, [user_id, storable(document.name), *owners])
                         added = db.execute(
                             "INSERT INTO documents (user_id, conversation_id, project_id, name, size, created_at)"
                             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -66,8 +90,8 @@ class Documents(Repository):
             with self._connection.write() as db:
                 db.execute("UPDATE documents SET done = 1 WHERE id = ?", [added])
                 db.execute("INSERT INTO passages_fts (passages_fts) VALUES ('optimize')")
-        except BaseException:
-            if added is not None:
+        except BaseException as error:
+            if added is not None and not isinstance(error, StoreError):
                 with suppress(StoreError):
                     self.delete(user_id, added)
             raise
@@ -100,6 +124,16 @@ class Documents(Repository):
                 raise NotFound("This document was removed before.")
             drop_words(db)
         return self._connection.rewrite()
+
+
+def copy_documents(db: Database, conversation_id: int, fork: int) -> None:
+    """Copy a chat's documents for its fork, whose messages quote the copies from then on."""
+    for (document,) in db.execute(
+        "SELECT id FROM documents WHERE conversation_id = ? ORDER BY id", [conversation_id]
+    ).fetchall():
+        copy = db.execute(_COPY, [fork, document]).lastrowid
+        db.execute(_COPY_PASSAGES, [copy, fork, document])
+        db.execute(_QUOTE_COPY, [copy, document, fork, document])
 
 
 def _columns(passage: Passage) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reads the text of an attached file: text in any usual encoding, code, PDF. Its name decides nothing."""
+"""Reads the text of an attached file: text in any usual encoding, code, PDF, Word, EPUB. Its name decides nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from hierchat.store import Attachment, storable
+from hierchat.texts import office
 from hierchat.texts.pdf import PAGE, PdfError, text_of
 
 MOST_BYTES = 20_000_000
@@ -20,12 +21,13 @@ _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 _BINARY = frozenset(range(32)) - {*b"\t\n\r\f\x1b"}
 _KINDS = (
     (b"PK\x03\x04", "an Office document or an archive", "Save what you need of it as PDF or as text."),
-    (b"\xd0\xcf\x11\xe0", "an Office document", "Save it as PDF or as text."),
+    (office.OLE, "an Office document", "Save it as .docx, as PDF or as text."),
     (b"\x89PNG", "a picture", "Only text can be read so far."),
     (b"\xff\xd8\xff", "a picture", "Only text can be read so far."),
     (b"GIF8", "a picture", "Only text can be read so far."),
     (b"\x1f\x8b", "an archive", "Unpack it first."),
 )
+_PACKED = {b"word/document.xml": ".docx", b"META-INF/container.xml": ".epub"}
 
 
 class Unreadable(ValueError):
@@ -38,8 +40,8 @@ def read(name: str, raw: bytes) -> Attachment:
     if len(raw) > MOST_BYTES:
         raise too_big(name, len(raw))
     try:
-        is_pdf = b"%PDF-" in raw[:1024]
-        text = text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS) if is_pdf else _text(name, raw)
+        kind = _kind(raw)
+        text = text_of(raw, MOST_CHARACTERS + 1, _PDF_SECONDS, kind) if kind else _text(name, raw)
     except PdfError as error:
         raise Unreadable(f"{name} {error}") from error
     text = storable(text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""))
@@ -50,7 +52,7 @@ def read(name: str, raw: bytes) -> Attachment:
             f"{name} holds more than {MOST_CHARACTERS:,} characters, which is more than a model can read at once. "
             "Attach the part of it that you need."
         )
-    return Attachment(name, len(raw), text.replace(PAGE, "") if is_pdf else text)
+    return Attachment(name, len(raw), text.replace(PAGE, "") if kind else text)
 
 
 def too_big(name: str, size: int) -> Unreadable:
@@ -70,6 +72,14 @@ def _clean(name: str) -> str:
         kept = f"{dot}{end}" if stem and len(end) < 12 else ""
         line = line[: _NAME - 1 - len(kept)] + "…" + kept
     return line or "File"
+
+
+def _kind(raw: bytes) -> str:
+    """Return the suffix of what pdf.py reads, empty for anything else. An archive tells it by the files it names."""
+    if b"%PDF-" in raw[:1024]:
+        return ".pdf"
+    found = (kind for mark, kind in _PACKED.items() if raw.startswith(b"PK") and mark in raw)
+    return next(found, "")
 
 
 def _text(name: str, raw: bytes) -> str:

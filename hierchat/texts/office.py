@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 KINDS = frozenset((".docx", ".epub", ".html", ".htm"))
 _MOST_UNPACKED = 1 << 28
 """Bytes of all that an archive holds: a small one may unpack to no end."""
-_OLE = b"\xd0\xcf\x11\xe0"
+OLE = b"\xd0\xcf\x11\xe0"
 """How a Word document begins that has a password, and how those of before 2007 do."""
 _UNSEEN = ["script", "style", "template", "noscript", "svg", "head"]
 
@@ -24,7 +24,7 @@ class Protected(Exception):
 def markdown_of(kind: str, raw: bytes) -> Iterator[str]:
     """Yield the Markdown of a file in pieces. Raises Protected, MemoryError, and whatever a broken file leads to."""
     if kind == ".docx":
-        if raw.startswith(_OLE):
+        if raw.startswith(OLE):
             raise Protected
         _opened(raw).close()
         import mammoth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,47 @@ def test_stopped_or_failed_nothing_of_it_stays(
     unread = add(talk, files / "long.txt").unread
     assert unread == [] if stops else unread[0].startswith("Memory ran out")
     assert listed(talk) == []
+
+
+def test_what_is_half_read_when_hierchat_ends_is_read_again_in_its_place(
+    talk: Talk, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "long.txt").write_text("\n\n".join(f"{number} " + "word " * 150 for number in range(1_500)))
+    half, closed = threading.Event(), threading.Event()
+
+    def cutting(*given: Any) -> Iterator[Passage]:
+        for number, passage in enumerate(cut(*given)):
+            yield passage
+            if number == 1_000 and not closed.is_set():
+                half.set()
+                closed.wait(60)
+
+    monkeypatch.setattr("hierchat.chat.chat_documents.cut", cutting)
+    documents = talk.service.documents
+    documents.read(talk.user, talk.conversation, [files / "long.txt"], to_project=False, ours=False)
+    assert half.wait(60)
+    threading.Timer(0.2, closed.set).start()
+    documents.close()
+    assert documents.readings[talk.user].ended.is_set()
+    ((name, passages, done),) = listed(talk)
+    assert (name, 0 < passages < 1_500, done) == ("long.txt", True, False)
+    assert add(talk, files / "long.txt").unread == []
+    assert listed(talk) == [("long.txt", 1_500, True)]
+
+
+def test_a_fork_keeps_its_documents_and_quotes_when_the_other_chat_goes(talk: Talk, files: Path) -> None:
+    rules(talk, files)
+    talk.send("Quiet when?", max_new_tokens=4)
+    before = prompt(talk, talk.messages()[-1].id)
+    first, talk.conversation = talk.conversation, talk.store.chats.fork(talk.user, talk.messages()[-1].id)
+    talk.store.chats.hide(talk.user, first)
+    talk.store.chats.delete_hidden([first])
+    assert listed(talk) == [("rules.md", 2, True)]
+    assert [file.text for file in quoted(talk, 0)] == ["After ten."]
+    assert prompt(talk, talk.messages()[-1].id) == before
+    (document,) = talk.service.documents.listed(talk.user, talk.conversation)
+    talk.service.documents.delete(talk.user, document.id)
+    assert quoted(talk, 0) == []
 
 
 def test_one_is_read_after_the_other_and_each_user_has_their_own(talk: Talk, files: Path) -> None:

@@ -11,6 +11,7 @@ from hierchat.store import Attachment
 from hierchat.texts import attachments
 from hierchat.texts import pdf as reading
 from hierchat.texts.attachments import MOST_BYTES, MOST_CHARACTERS, Unreadable, fenced, read, with_files
+from tests.testing.office_files import docx, epub
 from tests.testing.pdfs import bomb, encrypted, made, page, pdf
 
 
@@ -95,6 +96,15 @@ def test_a_pdf_page_by_page_whatever_it_is_called() -> None:
     found = read("report", b"junk before\n" + pdf("First page\nwith two lines", "Second page"))
     assert found.text.split("\n\n")[:2] == ["First page\nwith two lines", "Second page"]
     assert read("report.pdf", encrypted(pdf("Not for changing"), "")).text.strip() == "Not for changing"
+
+
+def test_word_and_epub_are_read_whatever_they_are_called() -> None:
+    assert read("report", docx("# Title", "Some words.")).text == "# Title\n\nSome words."
+    assert read("book.zip", epub("<h1>One</h1>Two.")).text.strip() == "# One\n\nTwo."
+    with pytest.raises(Unreadable, match=r"^a\.docx is damaged"):
+        read("a.docx", docx("text")[:-40])
+    with pytest.raises(Unreadable, match=r"^old\.doc is an Office document. Save it as \.docx"):
+        read("old.doc", b"\xd0\xcf\x11\xe0" + bytes(600))
 
 
 @pytest.mark.parametrize(
