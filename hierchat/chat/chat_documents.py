@@ -6,15 +6,19 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from hierchat import logs
-from hierchat.chat.in_progress import Question
+from hierchat.drafting.growing.kernel_arrays import PROMPTS
+from hierchat.drafting.source import Source
 from hierchat.store import Attachment, Connection, Document, Message, Passage, StoreError
 from hierchat.store.documents import Documents
-from hierchat.texts.passages import MOST, cut, fitting
+from hierchat.texts.passages import cut, fitting
 from hierchat.texts.text_files import CorpusError, Reader, find, kind, size_of
 
+MOST_DRAFTED = 200
+"""Passages that draft a reply, beside those that its prompt holds."""
 CLOSE_SECONDS = 5.0
 """How long the end of a reading is waited for."""
 Count = Callable[[str], int]
@@ -103,15 +107,22 @@ class ChatDocuments(Documents):
             reading.closing = True
             reading.ended.wait(CLOSE_SECONDS)
 
-    def quotes(
-        self, user_id: int, asked: Question, path: Sequence[Message], budget: Callable[[], int], count: Count
-    ) -> list[Attachment]:
-        """Find the passages that go with a question below `path`, of at most `budget` tokens. Their numbers go on from
-        those of the chat's earlier ones; those of the question before stand in the prompt already, and are left out."""
-        latest = path[-2:]
-        before = [message.text for message in latest]
-        found = self.find(user_id, asked.conversation_id, asked.text, before, 2 * MOST)
-        there = {file.passage_id for message in latest for file in message.attachments}
-        found = [one for one in found if one.id not in there]
-        number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1
-        return fitting(found, number, budget(), count) if found else []
+    def found(self, user_id: int, chat: int, question: str, path: Sequence[Message]) -> list[Passage]:
+        """Find the passages that have most to do with a question below `path`, the best first."""
+        return self.find(user_id, chat, question, [message.text for message in path[-2:]], MOST_DRAFTED)
+
+
+def quotes(
+    found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Count
+) -> list[Attachment]:
+    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers go on from
+    those of the chat's earlier ones; those of the question before stand in the prompt already, and are left out."""
+    there = {file.passage_id for message in path[-2:] for file in message.attachments}
+    found = [one for one in found if one.id not in there]
+    number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1
+    return fitting(found, number, budget(), count) if found else []
+
+
+def draft_source(found: Sequence[Passage], tokens: Callable[[str], list[int]]) -> Source:
+    """Make a database of passages to draft from, which is asked before all corpora. `tokens` tokenises a text."""
+    return Source.of((tokens(one.text) for one in sorted(found, key=attrgetter("id"))), PROMPTS)

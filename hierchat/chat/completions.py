@@ -21,6 +21,7 @@ from hierchat.chat.tools import Tool
 from hierchat.config import GenerationSettings
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.drafting.drafter import in_order
+from hierchat.drafting.source import Source
 from hierchat.engine.engine import LearnsElsewhere
 from hierchat.engine.sampling.grammar import GrammarError, Grammars
 from hierchat.engine.scheduler import POLL_SECONDS
@@ -113,6 +114,8 @@ class ReplyOptions:
     """What it may call, by the names that the model is told,"""
     notices: Sequence[str] = ()
     """and why it may call nothing else."""
+    documents: Sequence[Source] = ()
+    """Databases of passages of its chat's documents."""
 
 
 class Completions:
@@ -259,7 +262,13 @@ class Completions:
         if options.drafts_from == "chat":
             return Memory(acceptance=Acceptance.from_bytes(learned.acceptance.to_bytes()), user=user_id)
         held = self._histories.held(user_id, served.model_key, served.prompts.tokens, before=options.before)
-        return Memory(held.sources, learned.acceptance, learned.successors, learned.levels, user_id)
+        return Memory(
+            [*held.sources, *options.documents],
+            learned.acceptance,
+            learned.successors,
+            learned.levels,
+            user_id,
+        )
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:
         """Write down what was learned, if it is time."""

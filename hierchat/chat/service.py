@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
-from hierchat.chat.chat_documents import ChatDocuments
+from hierchat.chat.chat_documents import ChatDocuments, draft_source, quotes
 from hierchat.chat.compaction import Compaction, NotSummarised, summary_of, unsummarised
 from hierchat.chat.comparing import Comparing, with_id
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Pair
@@ -34,6 +34,7 @@ from hierchat.chat.tool_calls import first_call
 from hierchat.chat.tools import MOST_CALLS, Stopped, ToolServers
 from hierchat.chat.user_data import UserData
 from hierchat.config import MOST_TOKENS, GenerationSettings, Reasoning
+from hierchat.drafting.source import Source
 from hierchat.engine.engine import ContinuesText, LearnsElsewhere
 from hierchat.engine.remote.openai_client import ServerError
 from hierchat.language import _
@@ -46,7 +47,7 @@ from hierchat.runtime.prompt import PromptMessage
 from hierchat.runtime.served_model import Learned, ServedModel
 from hierchat.runtime.template import PromptError
 from hierchat.runtime.user_documents import UserDocuments
-from hierchat.store import Attachment, Message, NewMessage, NotFound, SourceSpan, Store, Turn
+from hierchat.store import Attachment, Message, NewMessage, NotFound, Passage, SourceSpan, Store, Turn
 from hierchat.store.presets import Presets
 from hierchat.store.projects import Projects
 from hierchat.texts.attachments import PASSAGES, fenced, with_files
@@ -353,11 +354,13 @@ class ChatService:
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
         system = self._system_prompt(user_id, chat)
-        files = [*asked.files, *self._quotes(served, asked, path, system or "", options)]
+        found = self.documents.found(user_id, chat, asked.text, path)
+        files = [*asked.files, *self._quotes(served, asked, found, path, system or "", options)]
         question = PromptMessage("user", with_files(asked.text, files))
         messages = [*self._said(served, user_id, path, system), question]
         allowed = self.store.users.drafts_from(user_id, chat)
-        reply = self.completions.reply(served, messages, replace(options, drafts_from=allowed))
+        options = replace(options, drafts_from=allowed, documents=_databases(served, found))
+        reply = self.completions.reply(served, messages, options)
         held = [] if asked.held is None else [asked.held]
         stored = self.store.messages.add(user_id, chat, NewMessage(parent, asked.text, files=files), held)
         return ReplyRecorder(self.store, reply, user_id, chat, stored, system_prompt=system)
@@ -366,11 +369,12 @@ class ChatService:
         self,
         served: ServedModel,
         asked: Question,
+        found: Sequence[Passage],
         path: Sequence[Message],
         system: str,
         options: ReplyOptions,
     ) -> list[Attachment]:
-        """Find passages of the chat's documents for a question: as many as leave room for it and the reply."""
+        """Choose passages of the chat's documents for a question: as many as leave room for it and the reply."""
         prompts, settings = served.prompts, options.settings
 
         def budget() -> int:
@@ -378,7 +382,7 @@ class ChatService:
             beside = prompts.count([PASSAGES, with_files(asked.text, asked.files)], prompts.most_counted)
             return min(self.passage_budget, room - beside)
 
-        return self.documents.quotes(options.user_id, asked, path, budget, lambda text: prompts.count([text]))
+        return quotes(found, path, budget, lambda text: prompts.count([text]))
 
     @property
     def passage_budget(self) -> int:
@@ -434,9 +438,12 @@ class ChatService:
                 )
         user_id, chat = options.user_id, question.conversation_id
         system = self._system_prompt(user_id, chat)
-        messages = self._said(served, user_id, self.store.messages.path(user_id, chat, question.id), system)
+        path = self.store.messages.path(user_id, chat, question.id)
+        messages = self._said(served, user_id, path, system)
         allowed = self.store.users.drafts_from(user_id, chat)
-        options = replace(options, before=question.id, drafts_from=allowed)
+        found = self.documents.found(user_id, chat, question.text, path[:-1])
+        documents = _databases(served, found)
+        options = replace(options, before=question.id, drafts_from=allowed, documents=documents)
         reply = self.completions.reply(served, messages, options)
         return ReplyRecorder(self.store, reply, user_id, chat, question.id, system_prompt=system)
 
@@ -523,3 +530,8 @@ class ChatService:
                         quoted = fenced(Attachment(message.call.tool, 0, result))
                         said[-1] = PromptMessage("assistant", f"{text}\n\n{quoted}")
         return said
+
+
+def _databases(served: ServedModel, found: Sequence[Passage]) -> list[Source]:
+    """Make a database of the passages that have to do with a question, where it can draft."""
+    return [draft_source(found, served.prompts.tokens)] if found and served.is_local else []

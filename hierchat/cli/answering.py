@@ -32,7 +32,7 @@ from hierchat.models.fetch.bring import status
 from hierchat.reasoning import split_reasoning
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.prompt import PromptMessage
-from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Store
+from hierchat.store import LOCAL_USER, ChatSettings, DraftsFrom, Project, Store
 
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # before huggingface_hub is imported, which reads it once
 
@@ -283,7 +283,11 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
     given = {"temperature": flags.temperature, "seed": flags.seed, "max_new_tokens": flags.max_new_tokens}
     sampling = {name: value for name, value in given.items() if value is not None}
     changes = talk.SettingsOverrides(flags.system, sampling)
-    server = find_server(flags)
+    if flags.project and (flags.url or flags.no_history):
+        raise CommandError(
+            "--project needs your chats, and a model in this process. Leave --url and --no-history out."
+        )
+    server = None if flags.project else find_server(flags)
     if server and flags.no_history:
         yield talk.TalkInMemory(server, changes, server.complete, ChatSettings("", {}))
         return
@@ -291,13 +295,15 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
         store = stack.enter_context(Store.open(database_file(flags.db)))
         if store.notice:
             print(store.notice, file=sys.stderr)
-        kept = talk.KeptChats(store, store.users.ensure(LOCAL_USER))
+        user = store.users.ensure(LOCAL_USER)
+        project = _project(store.projects.all(user), flags.project) if flags.project else None
+        kept = talk.KeptChats(store, user, project)
         number = kept.last() if flags.go_on else None
         if server:
             yield talk.CopiedTalk(server, changes, server.complete, kept, number)
             return
         slot = ModelSlot(read_catalogue(), backend=flags.backend, costs=store.learned)
-        name = flags.model or slot.names[0]
+        name = flags.model or (project and project.model) or slot.names[0]
         talk.require(name, slot.names)
         service = stack.enter_context(closing(ChatService(store, slot)))
         model = OwnModel(service, slot)
@@ -307,6 +313,15 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
             yield talk.TalkInMemory(model, changes, answer, service.chats.settings(kept.user, None))
         else:
             yield talk.StoredTalk(model, changes, service, kept, number)
+
+
+def _project(projects: Sequence[Project], name: str) -> Project:
+    """Find a project by its name. Raises CommandError."""
+    for project in projects:
+        if project.name.casefold() == name.casefold():
+            return project
+    there = ", ".join(project.name for project in projects) or "none"
+    raise CommandError(f"There is no project {name!r}. There are: {there}.")
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:

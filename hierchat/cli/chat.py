@@ -43,6 +43,7 @@ class ChatFlags:
     temperature: float | None = None
     seed: int | None = None
     max_new_tokens: int | None = None
+    project: str | None = None
     go_on: bool = False
     no_history: bool = False
     json: bool = False
@@ -66,6 +67,7 @@ class ChatFlags:
 @click.option("--temperature", type=options.temperature, metavar="N", help="0 takes the likeliest token")
 @click.option("--seed", type=options.seed, metavar="N", help="same seed, same words")
 @click.option("--max-new-tokens", type=options.max_tokens, metavar="N", help="the longest reply")
+@click.option("--project", metavar="NAME", help="a chat of this project, with its documents")
 @click.option("--continue", "go_on", is_flag=True, help="go on with your last chat")
 @click.option("--no-history", is_flag=True, help="draft from no other chat of yours, and store nothing")
 @click.option("--json", is_flag=True, help="one JSON object: the text and what was measured")

@@ -27,6 +27,7 @@ from hierchat.store import (
     FinalState,
     NewMessage,
     NotFound,
+    Project,
     Store,
     title_of,
 )
@@ -214,16 +215,18 @@ class KeptChats:
     """A user's chats in the store, and the question of this program that waits there: a crash leaves it in its chat,
     without a reply."""
 
-    def __init__(self, store: Store, user: int) -> None:
+    def __init__(self, store: Store, user: int, project: Project | None = None) -> None:
+        """`project`: that new chats are in, and the last one is of."""
         self.store = store
         self.user = user
+        self.project = project.id if project else None
         self._began: int | None = None
         self.held: int | None = None
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
         """Store a question, and return the chat's number, where that is None of a new one. Raises NotFound."""
         if number is None:
-            number = self._began = self.store.chats.create(self.user)
+            number = self._began = self.store.chats.create(self.user, project_id=self.project)
         message = NewMessage(self.end_of(number), text, files=files)
         self.held = self.store.messages.enqueue(self.user, number, message, at_end=True)
         return number
@@ -242,7 +245,7 @@ class KeptChats:
 
     def last(self) -> int:
         """Return the chat with the last message. Raises CommandError where there is none."""
-        chats = self.store.chats.find(self.user, limit=-1)
+        chats = self.store.chats.find(self.user, limit=-1, project=self.project)
         for chat in sorted(chats, key=lambda chat: chat.updated_at, reverse=True):
             if self.end_of(chat.id) is not None:  # a page may have just opened one
                 return chat.id
@@ -278,7 +281,7 @@ class StoredTalk(Talk):
         self._reply: int | None = None
 
     def _own_settings(self) -> ChatSettings:
-        return self._service.chats.settings(self.kept.user, self.number)
+        return self._service.chats.settings(self.kept.user, self.number, self.kept.project)
 
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
         settings, user = self.settings, self.kept.user

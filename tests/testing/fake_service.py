@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hierchat.chat.chat_documents import ChatDocuments
+from hierchat.chat.chat_documents import ChatDocuments, quotes
 from hierchat.chat.compaction import NotSummarised
 from hierchat.chat.comparison import ARMS, USUAL, CompareFrame, Comparison, Side, Verdict, names
 from hierchat.chat.completions import ModelTurn
@@ -243,8 +243,9 @@ class FakeService:
             else []
         )
         budget, count = self.passage_budget, lambda text: len(text.split())
-        quotes = self.documents.quotes(user_id, asked, path, lambda: budget, count)
-        message = NewMessage(asked.parent_id, asked.text, files=[*asked.files, *quotes])
+        found = self.documents.found(user_id, asked.conversation_id, asked.text, path)
+        files = [*asked.files, *quotes(found, path, lambda: budget, count)]
+        message = NewMessage(asked.parent_id, asked.text, files=files)
         waited = [] if asked.held is None else [asked.held]
         return self.store.messages.add(user_id, asked.conversation_id, message, waited)
 
