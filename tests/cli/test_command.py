@@ -149,6 +149,7 @@ def test_what_ends_the_one_reply(url: str, script: Script, tmp_path: Path, how: 
         (["--model", "nobody", "hello"], "No model is called 'nobody'. There are: other, scripted."),
         (["--continue", "--no-history", "hello"], "--continue needs what --no-history leaves out."),
         (["--alone", "hello"], "--alone and --url are opposites."),
+        (["--project", "House", "hello"], "--project needs your chats, and a model in this process."),
         (["--url", "ftp://x", "hello"], "'ftp://x' is no address."),
         ([], "Nothing was asked"),
         (["--json"], "Nothing was asked"),

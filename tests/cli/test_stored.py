@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from hierchat.cli.options import CommandError
 from hierchat.cli.talk import KeptChats, SettingsOverrides, StoredTalk, Talk, TalkInMemory
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
-from hierchat.store import LOCAL_USER, Store
+from hierchat.store import LOCAL_USER, Project, Store
 from tests.testing.tiny_chat import catalogue, load
 
 
@@ -55,6 +56,21 @@ def short(talk: StoredTalk) -> StoredTalk:
 
 def ask(talk: Talk, text: str) -> Frame:
     return list(talk.ask(text, (), threading.Event()))[-1]
+
+
+def test_a_chat_of_a_project_begins_as_the_project_does(
+    service: ChatService, store: Store, model: OwnModel, user: int
+) -> None:
+    project = Project(0, "House", "Be kind.")
+    project = replace(project, id=store.projects.save(user, project))
+    ask(short(StoredTalk(model, SettingsOverrides(), service, KeptChats(store, user), None)), "Elsewhere?")
+    kept = KeptChats(store, user, project)
+    with pytest.raises(CommandError, match="There is no chat to go on with yet"):
+        kept.last()
+    talk = short(StoredTalk(model, SettingsOverrides(), service, kept, None))
+    assert talk.settings.system_prompt == "Be kind."
+    ask(talk, "Hello?")
+    assert store.chats.get(user, kept.last()).project_id == project.id
 
 
 def test_a_chat_is_stored_as_the_page_stores_it(talk: StoredTalk, store: Store, user: int) -> None:
