@@ -62,6 +62,9 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     index.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
     retrieval = kinds.add_parser("retrieval", help="how often a question finds the passage that answers it")
     retrieval.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the figures go")
+    retrieval.add_argument(
+        "--questions", type=Path, metavar="OUT", help="where questions with their passages go, for `decode`"
+    )
     forward = kinds.add_parser("forward", help="what a forward costs, by width and context")
     forward.add_argument("--contexts", type=numbers, default=[300], metavar="N,N,...", help="tokens (300)")
     forward.add_argument(

@@ -1,4 +1,5 @@
-"""Measure how often BM25 finds the passage that answers a question: 100 questions about docs/*.md."""
+"""Measure how often BM25 finds the passage that answers a question: 100 questions about docs/*.md. With
+--questions, write each with the passages that go with it, for `benchmarks decode`: how fast is a reply that quotes?"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rich.console import Console
 from hierchat.checks.runs import RequestError
 from hierchat.store import Document, Passage, Store
 from hierchat.store.documents import Documents
-from hierchat.texts.passages import cut
+from hierchat.texts.attachments import with_files
+from hierchat.texts.passages import BUDGET, cut, fitting
 from hierchat.texts.text_files import Reader, kind
 
 DOCS = Path("docs")
@@ -23,6 +25,8 @@ WRITTEN = Path(__file__).with_suffix(".tsv")
 """Questions by hand: the question, the file that answers it, and words of the passage that does."""
 QUESTIONS, FOUND = 100, (5, 12)
 """How many are asked, and among how many of the first passages the answer is looked for."""
+CHARACTERS = 4
+"""Of a token, roughly: the passages are chosen without a model."""
 _ROW = re.compile(r"\| `?([^|`]{4,60})`? \| ([^|]{16,}) \|")
 
 
@@ -66,6 +70,12 @@ def measure(args: argparse.Namespace) -> int:
         documents.add(user, Document(0, "docs", 0, 0, False, False), chat, iter(passages))
         asked = [one for one in questions() if answers(one, passages)]
         found = [documents.find(user, chat, one.question, [], max(FOUND)) for one in asked]
+    if args.questions:
+        asking = [
+            {"turns": [_with_passages(*one)], "category": one[0].kind}
+            for one in zip(asked, found, strict=True)
+        ]
+        args.questions.write_text("".join(f"{json.dumps(one)}\n" for one in asking), encoding="utf-8")
     figures: dict[str, object] = {"passages": len(passages)}
     for name in dict.fromkeys(one.kind for one in asked):
         of_kind = [(one, best) for one, best in zip(asked, found, strict=True) if one.kind == name]
@@ -75,3 +85,8 @@ def measure(args: argparse.Namespace) -> int:
         Console().print(f"{name}, {len(of_kind)} questions: {said}")
     args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     return 0
+
+
+def _with_passages(asked: Asked, found: Sequence[Passage]) -> str:
+    """Return a question as a chat with these documents sends it."""
+    return with_files(asked.question, fitting(found, 1, BUDGET, lambda text: len(text) // CHARACTERS))
