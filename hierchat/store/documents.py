@@ -45,12 +45,14 @@ _COPY_PASSAGES = """
 """
 # What a message quotes of a document, it quotes of the copy: the passage at the same place.
 _QUOTE_COPY = """
-    UPDATE attachments SET passage_id = (
-        SELECT id FROM passages WHERE document_id = ? ORDER BY id
-        LIMIT 1 OFFSET (SELECT count(*) FROM passages WHERE document_id = ? AND id < attachments.passage_id)
+    WITH places AS (
+        SELECT document_id, id, row_number() OVER (PARTITION BY document_id ORDER BY id) AS place
+        FROM passages WHERE document_id IN (:document, :copy)
     )
-    WHERE message_id IN (SELECT id FROM messages WHERE conversation_id = ?)
-        AND passage_id IN (SELECT id FROM passages WHERE document_id = ?)
+    UPDATE attachments SET passage_id = copies.id
+    FROM places AS originals JOIN places AS copies USING (place)
+    WHERE originals.document_id = :document AND copies.document_id = :copy AND passage_id = originals.id
+        AND message_id IN (SELECT id FROM messages WHERE conversation_id = :fork)
 """
 _PUT = """
     INSERT INTO passages (document_id, scope, name, place, text, pairs)
@@ -133,7 +135,7 @@ def copy_documents(db: Database, conversation_id: int, fork: int) -> None:
     ).fetchall():
         copy = db.execute(_COPY, [fork, document]).lastrowid
         db.execute(_COPY_PASSAGES, [copy, fork, document])
-        db.execute(_QUOTE_COPY, [copy, document, fork, document])
+        db.execute(_QUOTE_COPY, {"document": document, "copy": copy, "fork": fork})
 
 
 def _columns(passage: Passage) -> list[str]:
