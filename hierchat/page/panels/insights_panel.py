@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from hierchat.runtime.costs import Meter
     from hierchat.store import (
         DraftingFigures,
-        GeneratedDrafts,
-        GeneratedSize,
-        HistorySize,
         OverTimeFigures,
         SourceCount,
     )
@@ -65,26 +62,6 @@ def replies_page(
     if len(found.models) > 1:
         cards.append(models_card(found.models, names))
     return tiles(found.whole) + _drawn.grid(cards)
-
-
-def tiles(whole: DraftingFigures) -> Markup:
-    """The four figures that are asked for first; a dash where there is none yet."""
-    few = _("median of {compared} where both were measured").format(compared=_replies(whole.compared))
-    unknown = _("once a reply is long enough to measure both")
-    replies = plural("{n:,} measured reply", "{n:,} measured replies", whole.replies)
-    accepted = sum(count.accepted for count in whole.sources.values())
-    per_run = _("{tokens:.2f} tokens for each run of the model").format(tokens=whole.tokens_per_forward or 0)
-    over = _("over {compared:,} of {replies}").format(compared=whole.compared, replies=replies)
-    shown = [
-        (_("Speed"), *_against_plain(whole.speedup), few if whole.speedup else unknown),
-        (_("Time"), duration(abs(whole.saved_seconds)) if whole.compared else DASH,
-         _("lost by drafts") if whole.saved_seconds < 0 else _("saved by drafts"),
-         over if whole.compared else unknown),
-        (_("Written"), f"{whole.tokens:,}", _("tokens"), _("in {replies}").format(replies=replies)),
-        (_("Drafts"), percent(accepted / whole.tokens) if whole.tokens else DASH, _("of the tokens came from drafts"),
-         per_run if whole.tokens else _("with the first reply")),
-    ]  # fmt: skip
-    return _drawn.tiles(shown)
 
 
 def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
@@ -179,14 +156,6 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
     return card(_("Speed by model"), charts.bars(rows) + note(_("Each against itself without drafts.")))
 
 
-def _against_plain(speedup: float | None) -> tuple[str, str]:
-    """A tile's figure, and what it says."""
-    if not speedup:
-        return DASH, _("against the same model without drafts")
-    told = pace(speedup)
-    return (told, _("than without drafts")) if told else (_("As fast"), _("as without drafts"))
-
-
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:
     """The days of the range, or from the first to the last that is known; a few of them named."""
     last = max(today, *known) if known else today
@@ -234,10 +203,10 @@ def machine_page(
         calibration_card(found.acceptance.calibration()),
         costs_card(costs),
         card(_("Draft models"), plan_picture(plan) or nothing(_(_PLAN), _("The loaded model has none."))),
-        sizes_card(found.history, index),
+        _drawn.sizes(found.history, index),
     ]
     if found.generated.texts:
-        cards.append(self_card(found.generated, found.generated_drafts))
+        cards.append(_drawn.generated(found.generated, found.generated_drafts))
     return _drawn.grid(cards)
 
 
@@ -321,44 +290,6 @@ def costs_card(costs: ForwardCosts | None) -> Markup:
     return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
 
 
-def sizes_card(kept: HistorySize, index: IndexMemory) -> Markup:
-    """Draw what lies on the disk and in memory."""
-    replies = plural("{n:,} reply", "{n:,} replies", kept.replies)
-    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
-    memory, disk = size(index.history), size(kept.index_bytes)
-    corpora, database = _("{size}, read from files as needed"), _("{size} on disk")
-    rows = [
-        (_("Your history"), f"{replies}, {tokens}"),
-        (_("Its index, to draft from"), _("{memory} in memory, {disk} on disk").format(memory=memory, disk=disk)),
-        (_("Other texts that draft"), corpora.format(size=size(index.corpora))),
-        (_("Database, with all chats"), database.format(size=size(kept.file_bytes))),
-    ]  # fmt: skip
-    return card(_("What is kept"), _drawn.kept(rows))
-
-
-def self_card(kept: GeneratedSize, worth: GeneratedDrafts) -> Markup:
-    """Draw what the model wrote for itself, and what it was worth at most: other texts may have held the same."""
-    tokens = plural("{n:,} token", "{n:,} tokens", kept.tokens)
-    wrote = _("{tokens} for itself, {size}").format(tokens=tokens, size=size(kept.size))
-    rows = [(_("Written so far"), wrote)]
-    said = _("It counts from the next reply on.")
-    if worth.forwards:
-        now, without = worth.tokens / worth.forwards, worth.tokens / (worth.forwards + worth.found)
-        share, gain = (
-            _("{share} of the tokens were drafted from it"),
-            _("{now:.2f}, up to {gain:.2f} of them by it"),
-        )
-        rows += [
-            (_("Of your replies since"), share.format(share=percent(worth.found / worth.tokens))),
-            (_("Tokens a run of the model"), gain.format(now=now, gain=now - without)),
-        ]
-        said = _(
-            "Up to: other texts may hold the same. Without any of these drafts, each of their tokens had taken a run "
-            "of its own at most."
-        )
-    return card(_("Generated in idle time"), _drawn.kept(rows) + note(said))
-
-
 def meters_card(meters: Sequence[Meter]) -> Markup:
     """Memory, as it is now."""
     return _drawn.meters(meters)
@@ -371,7 +302,8 @@ def _group(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
 
 
-_drawn = Macros("insights.html", size_words=size)
+_drawn = Macros("insights.html", DASH=DASH, duration=duration, pace_of=pace, percent=percent, size_words=size)
+tiles = _drawn.tiles
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
 _RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))
 USUAL = "30 days"
