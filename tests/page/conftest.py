@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeServi
 def service(server: tuple[FakeService, str]) -> FakeService:
     """The service behind the page, its script and its data as new."""
     fake = server[0]
-    fake.script, fake.slot.status, fake.slot.started = Script(), FakeSlot().status, []
+    fake.script, fake.slot.status, fake.slot.started, fake.asked = Script(), FakeSlot().status, [], []
     fake.slot.names = FakeSlot().names
     fake.models = FakeModelManager(fake.slot)
     fake.texts.reset()
@@ -55,16 +55,22 @@ def service(server: tuple[FakeService, str]) -> FakeService:
 
 
 @pytest.fixture
-def chat(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
-    """The page, opened wide and light; no test may leave the app's origin."""
+def visitor(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
+    """Somebody who has not opened the page yet, wide and light; no test may leave the app's origin."""
     with driving.visiting(chromium, server[1]) as visitor:
-        visitor.open()
         yield visitor
         assert visitor.foreign == []
 
 
 @pytest.fixture
-def second(chromium: Browser, server: tuple[FakeService, str], chat: Chat) -> Iterator[Chat]:
+def chat(visitor: Chat) -> Chat:
+    """The page, opened."""
+    visitor.open()
+    return visitor
+
+
+@pytest.fixture
+def second(chromium: Browser, server: tuple[FakeService, str], service: FakeService) -> Iterator[Chat]:
     """Another tab of the same user."""
     with driving.visiting(chromium, server[1]) as visitor:
         yield visitor

@@ -43,7 +43,7 @@ def test_in_and_out_and_what_is_unsent_and_unfinished_stays(chromium: Browser, f
         assert fresh.store.chats.find(fresh.user) == []
 
         # Stop and changes of another tab come by routes of their own.
-        fresh.script.seconds = 60
+        fresh.script.hold()
         visitor.begin("A long story.")
         visitor.stop.click()
         visitor.idle()
@@ -58,7 +58,7 @@ def test_in_and_out_and_what_is_unsent_and_unfinished_stays(chromium: Browser, f
         expect(page).to_have_url(re.compile(f"{address}login"))
         (reply,) = fresh.in_progress.all_of(user)
         assert not reply.wait(0)
-        fresh.script.seconds = 0
+        fresh.script.release()
         visitor.log_in(*ANN)
         expect(visitor.box).to_have_value("Not lost", timeout=PATIENCE_MS)
         visitor.box.press("Enter")

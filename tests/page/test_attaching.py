@@ -119,25 +119,25 @@ def attach(page: Visitor, name: str, raw: bytes) -> None:
     page.press("hc_attached", key=secrets.token_hex(16), chat=0, name=name, size=len(raw), **data)
 
 
-def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(fresh: FakeService) -> None:
-    page = Visitor(fresh)
+def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(service: FakeService) -> None:
+    page = Visitor(service)
     page.give("hc-box", "Five more words than that")
     for name, raw, said in REFUSED:
         attach(page, name, raw)
         assert said in page.says("hc-live")
         assert "<li" not in page.html("hc-tray")
-    fresh.script.window = 100
+    service.script.window = 100
     attach(page, "notes.md", b"word " * 120)
     page.give("hc-box", page.value("hc-box"), "submit")
     assert "This message is 29 tokens too long." in page.says("hc-live")
     assert page.value("hc-box") == "Five more words than that"
     assert "notes.md" in page.says("hc-tray")
-    assert fresh.store.chats.find(fresh.user) == []
+    assert service.store.chats.find(service.user) == []
     page.press("hc_count")
     assert "of 100 tokens: 29 too many" in page.says("hc-count")
-    fresh.script.window = 1000
+    service.script.window = 1000
     page.click("hc-send")
-    assert stored(fresh) == [["notes.md"]]
+    assert stored(service) == [["notes.md"]]
 
 
 @pytest.mark.browser

@@ -22,18 +22,18 @@ def shows(page: Visitor, prompt: str, degrees: float, preset: str = "No preset")
     assert shown == (prompt, degrees, preset)
 
 
-def test_settings_belong_to_their_chat_and_follow_a_model_until_they_are_set(fresh: FakeService) -> None:
-    page, chats, user = Visitor(fresh), fresh.store.chats, fresh.user
+def test_settings_belong_to_their_chat_and_follow_a_model_until_they_are_set(service: FakeService) -> None:
+    page, chats, user = Visitor(service), service.store.chats, service.user
     set_to(page, "Be terse.", 0.7)
     page.ask("First chat")
-    assert fresh.asked[-1][1].temperature == 0.7
+    assert service.asked[-1][1].temperature == 0.7
     first = chats.find(user)[0].id
     assert (settings := chats.settings(user, first))
     assert settings.system_prompt == "Be terse."
     page.click("hc-new")
     shows(page, "", 0)
     page.ask("Second chat")
-    assert fresh.asked[-1][1].temperature == 0
+    assert service.asked[-1][1].temperature == 0
     assert chats.settings(user, chats.find(user)[0].id) is None
     page.press("hc_open", id=first)
     shows(page, "Be terse.", 0.7)
@@ -44,8 +44,8 @@ def test_settings_belong_to_their_chat_and_follow_a_model_until_they_are_set(fre
         page.give("Temperature", 0.3)
 
 
-def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(fresh: FakeService) -> None:
-    page, presets, user = Visitor(fresh), fresh.store.presets, fresh.user
+def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(service: FakeService) -> None:
+    page, presets, user = Visitor(service), service.store.presets, service.user
     set_to(page, "Be terse.", 0.7)
     page.press("hc_preset_new", text="Terse")
     shows(page, "Be terse.", 0.7, "Terse")
@@ -54,7 +54,7 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(fresh: FakeService
     page.give("hc-preset", presets.all(user)[0].id, "input")
     shows(page, "Be terse.", 0.7, "Terse")
     page.ask("With a preset")
-    settings = fresh.store.chats.settings(user, fresh.store.chats.find(user)[0].id)
+    settings = service.store.chats.settings(user, service.store.chats.find(user)[0].id)
     assert settings
     assert settings.preset_id == presets.all(user)[0].id
     set_to(page, "Be kind.", 0.7)
@@ -75,10 +75,10 @@ def test_a_preset_is_saved_chosen_changed_renamed_and_deleted(fresh: FakeService
     shows(page, "", 0)
 
 
-def test_what_one_page_does_the_other_one_draws(fresh: FakeService) -> None:
-    chat = stored_chat(fresh.store, "Story", 1)
-    first = Visitor(fresh, c=str(chat))
-    second = Visitor(fresh, first, c=str(chat))
+def test_what_one_page_does_the_other_one_draws(service: FakeService) -> None:
+    chat = stored_chat(service.store, "Story", 1)
+    first = Visitor(service, c=str(chat))
+    second = Visitor(service, c=str(chat))
     for act, said in (("", "No preset"), ("hc_preset_new", "Pirate"), ("hc_preset_rename", "Corsair")):
         if act:
             second.press(act, text=said)
@@ -91,7 +91,7 @@ def test_what_one_page_does_the_other_one_draws(fresh: FakeService) -> None:
     shows(second, "Whisper.", 0.5, "Corsair")
     assert "disabled" not in second.html("hc-preset-tools")
     second.press("hc_rename", id=chat, text="Tale")
-    question = fresh.store.messages.path(fresh.user, chat)[0].id
+    question = service.store.messages.path(service.user, chat)[0].id
     second.press("hc_again", id=question)
     first.press("hc_watch")
     assert first.says("hc-title") == "Tale"
@@ -108,15 +108,15 @@ def test_what_one_page_does_the_other_one_draws(fresh: FakeService) -> None:
 
 @pytest.mark.browser
 def test_what_is_typed_in_the_drawer_is_kept_before_anything_is_sent(
-    chat: Chat, service: FakeService
+    visitor: Chat, service: FakeService
 ) -> None:
-    chat.open(f"?c={stored_chat(service.store, 'Story', 1)}")
-    system = chat.page.get_by_label("System prompt")
-    chat.press("Chat settings")
+    visitor.open(f"?c={stored_chat(service.store, 'Story', 1)}")
+    system = visitor.page.get_by_label("System prompt")
+    visitor.press("Chat settings")
     system.fill("Be very terse.")
     chats, user = service.store.chats, service.user
     first = chats.find(user)[0].id
-    chat.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
-    chat.page.reload()
-    chat.press("Chat settings")
+    visitor.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
+    visitor.page.reload()
+    visitor.press("Chat settings")
     expect(system).to_have_value("Be very terse.")

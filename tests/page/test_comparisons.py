@@ -123,7 +123,7 @@ def saved(page: Page, name: str, folder: Path) -> Path:
 def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeService) -> None:
     page = chat.page
     expect(page.locator("#hc-setup")).to_be_hidden()
-    service.script.seconds = 60
+    service.script.hold()
     chat.compare()
     expect(page.locator("#hc-against")).to_have_text("Without drafts against With drafts")
     chat.send("And in Rust?")
@@ -132,7 +132,7 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     expect(second).to_contain_text("tokens")
     expect(first).to_contain_text("Without drafts")
     expect(first).to_contain_text("Not started yet")
-    service.script.seconds = 2  # of which most have passed
+    service.script.release(2)  # of which most have passed
     expect(first).to_contain_text("tokens")
     verdict = page.locator("#hc-verdict")
     expect(verdict).to_contain_text(
@@ -164,14 +164,14 @@ def test_compare_streams_both_judges_and_replays(chat: Chat, service: FakeServic
     page.locator("#hc-back").click()
     expect(chat.replies).to_have_count(1)
     expect(page.locator("#hc-versus")).to_be_hidden()
-    service.script.seconds = 60
+    service.script.hold()
     chat.send("Both, and stopped")
     expect(second).to_contain_text("tokens")
     chat.stop.click()
     chat.idle()
     expect(page.locator("#hc-back")).to_be_visible()
     chat.compare(False)
-    service.script.seconds = 0
+    service.script.release()
     chat.ask("And plain?")
     expect(chat.replies).to_have_count(3)
 

@@ -28,12 +28,13 @@ def test_a_chat_from_the_question_to_its_reload(
         chat.page.on("pageerror", lambda error: said.append(str(error)))
         chat.open()
         page = chat.page
-        service.script.reply, service.script.seconds = RICH, 60
+        service.script.reply = RICH
+        service.script.hold()
         chat.begin("How is a string reversed?")
         chat.stop.click()
         chat.idle()
         expect(chat.replies.last).to_contain_text("stopped")
-        service.script.seconds = 0
+        service.script.release()
         chat.ask("And now?")
         expect(chat.words.last.locator("pre code")).to_contain_text("return s[::-1]")
         chat.replies.last.locator("summary").click()

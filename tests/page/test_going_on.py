@@ -18,7 +18,7 @@ UNREAD = "#hc-list .hc-unread"
 
 def begin(chat: Chat, service: FakeService, text: str = "Long story") -> None:
     """A reply that grows for a minute, unless a test changes its mind."""
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin(text)
     expect(chat.page).to_have_url(re.compile(r"\?c=\d+"))
 
@@ -50,7 +50,7 @@ def test_a_reply_goes_on_over_reloads_and_while_no_page_is_open(chat: Chat, serv
     expect(chat.page.locator(WRITING)).to_have_count(1)
     expect(chat.live).to_contain_text("Still writing in “Long story”")
     chat.shot("writing-mark")
-    service.script.seconds = 0
+    service.script.release()
     expect(chat.page.locator(UNREAD)).to_have_count(1, timeout=PATIENCE_MS)
     expect(chat.page.locator(WRITING)).to_have_count(0)
     expect(chat.live).not_to_contain_text("Still writing")

@@ -176,7 +176,7 @@ def test_nothing_is_held_of_pages_that_were_closed(
     apps: list[Any] = []
     build = driving.build_app
     monkeypatch.setattr(driving, "build_app", lambda *args: apps.append(build(*args)) or apps[0])
-    fresh.script.seconds = 60
+    fresh.script.hold()
     with driving.serving(fresh) as address:
         held, queue = apps[0].state_holder, apps[0]._queue
         stays, tab = Tab(address), Tab(address)

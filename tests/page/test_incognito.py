@@ -42,44 +42,43 @@ def gone(chat: Chat, service: FakeService, conversation: int) -> None:
 
 
 def test_it_stands_in_no_list_and_no_address_and_goes_when_it_is_left(
-    chat: Chat, service: FakeService
+    visitor: Chat, service: FakeService
 ) -> None:
     stored_chat(service.store, "Other", 1)
-    chat.open()
-    page = chat.page
-    secret = begin(chat, service)
+    visitor.open()
+    page = visitor.page
+    secret = begin(visitor, service)
     assert "c=" not in page.url
-    expect(chat.titles).to_have_text(["Other"])
-    chat.ask("And more of it?")
-    expect(chat.replies).to_have_count(2)
-    chat.go_to("Other")
+    expect(visitor.titles).to_have_text(["Other"])
+    visitor.ask("And more of it?")
+    expect(visitor.replies).to_have_count(2)
+    visitor.go_to("Other")
     expect(page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
-    gone(chat, service, secret)
-    chat.new()
+    gone(visitor, service, secret)
+    visitor.new()
     expect(page.get_by_role("switch", name="Incognito")).not_to_be_checked()
-    service.script.seconds = 60
-    secret = begin(chat, service)
-    chat.new()  # in mid-reply
-    gone(chat, service, secret)
+    service.script.hold()
+    secret = begin(visitor, service)
+    visitor.new()  # in mid-reply
+    gone(visitor, service, secret)
     assert service.in_progress.all_of(service.user) == []
-    service.script.seconds = 0
-    begin(chat, service)
-    chat.idle()
-    chat.press("Keep this chat")
-    expect(chat.titles).to_have_text(["What is a quincunx?", "Other"])
+    service.script.release()
+    begin(visitor, service)
+    visitor.idle()
+    visitor.press("Keep this chat")
+    expect(visitor.titles).to_have_text(["What is a quincunx?", "Other"])
     expect(page.locator("#hc-incognito .hc-incognito-line")).to_have_count(0)
     page.reload()
-    expect(chat.questions).to_contain_text(WORD)
+    expect(visitor.questions).to_contain_text(WORD)
 
 
 def test_it_goes_with_its_page(
     chromium: Browser, server: tuple[FakeService, str], service: FakeService, chat: Chat
 ) -> None:
     with driving.visiting(chromium, server[1]) as visitor:
-        for leave in (
-            lambda: visitor.page.reload(), lambda: visitor.view("Settings"), lambda: visitor.page.close()
-        ):  # fmt: skip
-            visitor.open()
+        visitor.open()
+        for leave in (lambda: visitor.view("Settings"), visitor.page.reload, visitor.page.close):
+            visitor.new()
             secret = begin(visitor, service)
             visitor.idle()
             leave()

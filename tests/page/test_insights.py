@@ -130,13 +130,13 @@ def test_a_longer_range_is_advised_only_where_it_has_something() -> None:
     assert "first reply" in never
 
 
-def test_range_and_model_choose_what_is_drawn(fresh: FakeService) -> None:
-    user = fresh.user
-    measured_reply(fresh.store, fresh.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
-    measured_reply(fresh.store, user, 0, speedup=3.0)
-    measured_reply(fresh.store, user, 20, SMALL, speedup=2.0)
-    measured_reply(fresh.store, user, 90, speedup=1.0)
-    page = Visitor(fresh, view="insights")
+def test_range_and_model_choose_what_is_drawn(service: FakeService) -> None:
+    user = service.user
+    measured_reply(service.store, service.store.users.ensure("other"), 0, speedup=9.0)  # not theirs
+    measured_reply(service.store, user, 0, speedup=3.0)
+    measured_reply(service.store, user, 20, SMALL, speedup=2.0)
+    measured_reply(service.store, user, 90, speedup=1.0)
+    page = Visitor(service, view="insights")
     assert "Speed by model" in page.says("hc-insights-replies")
     for days, said in (("30 days", "2.5"), ("All", "2.0"), ("7 days", "3.0")):
         page.give("hc-range", days, "input")
@@ -144,5 +144,5 @@ def test_range_and_model_choose_what_is_drawn(fresh: FakeService) -> None:
     page.give("hc-writer", SMALL[1], "input")
     assert page.says("hc-insights-replies").startswith("Speed \u2013")
     assert "choose a longer range" in page.says("hc-insights-replies")
-    again = Visitor(fresh, page, view="insights")  # what was chosen stays
+    again = Visitor(service, view="insights")  # what was chosen stays
     assert (again.chosen("hc-writer"), again.value("hc-range")) == (SMALL[0], "7 days")

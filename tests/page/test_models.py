@@ -66,8 +66,8 @@ def test_in_place_of_a_tiny_model_a_better_one_is_offered_with_its_speed_by_one_
     assert "best is here: load it" in tiny_line(("small", replace(best, state="here")))
 
 
-def test_a_press_on_a_head_sorts_and_a_second_one_turns_it_round(fresh: FakeService) -> None:
-    page = Visitor(fresh, view="models")
+def test_a_press_on_a_head_sorts_and_a_second_one_turns_it_round(service: FakeService) -> None:
+    page = Visitor(service, view="models")
     for way, first in (("ascending", "SmolLM2 135M"), ("descending", "Qwen3 32B")):
         page.press("hc_models_sort", text="size")
         drawn = page.html("hc-models-list")
@@ -81,8 +81,8 @@ def model(page: Visitor, name: str) -> str:
     return drawn and visible("<i " + drawn.partition("</tbody>")[0])
 
 
-def test_a_model_says_what_it_is_and_lets_others_draft(fresh: FakeService) -> None:
-    page = Visitor(fresh, view="models")
+def test_a_model_says_what_it_is_and_lets_others_draft(service: FakeService) -> None:
+    page = Visitor(service, view="models")
     for name, *said in (
         ("SmolLM2 135M", "Running", "81 MB", "61.2 tok/s", "135M parameters · Apache-2.0",
          "61 tokens a second in its last 20 replies"),
@@ -101,26 +101,26 @@ def test_a_model_says_what_it_is_and_lets_others_draft(fresh: FakeService) -> No
     assert "Draft models: 1 chosen" in model(page, "Qwen3 1.7B")
     page.press("hc_model_undraft", text=pair)
     assert "no longer drafts" in model(page, "Qwen3 1.7B")
-    assert fresh.models.asked == [("draft", pair), ("undraft", pair)]
+    assert service.models.asked == [("draft", pair), ("undraft", pair)]
 
 
-def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(fresh: FakeService) -> None:
-    page, name = Visitor(fresh, view="models"), "Qwen3 1.7B"
+def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(service: FakeService) -> None:
+    page, name = Visitor(service, view="models"), "Qwen3 1.7B"
     page.press("hc_model_fetch", text=name)
     assert "Downloading: 41 MB of 1.0 GB · 5.2 MB a second" in model(page, name)
     progress = Download(name, "downloading", 82_000_000, 1_032_000_000, 5_200_000.0)
-    fresh.models.change(name, download=progress, state="partly", have=82_000_000)
+    service.models.change(name, download=progress, state="partly", have=82_000_000)
     page.tick()  # the page looks again by itself
     assert "Downloading: 82 MB of 1.0 GB" in model(page, name)
     page.press("hc_model_stop", text=name)
     assert "Stopped. What was downloaded is kept." in model(page, name)
     page.press("hc_model_fetch", text=name)
-    assert [act for act, _ in fresh.models.asked] == ["fetch", "stop", "fetch"]
-    fresh.models.change(name, download=None, state="here")
-    fresh.models.busy = False
+    assert [act for act, _ in service.models.asked] == ["fetch", "stop", "fetch"]
+    service.models.change(name, download=None, state="here")
+    service.models.busy = False
     page.press("hc_model_load", text=name)
     assert "Running" in model(page, name)
-    fresh.models.asked.clear()
+    service.models.asked.clear()
     for answer in ("hc_model_keep", "hc_model_removed"):
         page.press("hc_model_remove", text="Qwen3 0.6B")
         question = "Remove Qwen3 0.6B? This frees 358 MB. It can be downloaded again."
@@ -129,26 +129,28 @@ def test_a_model_is_fetched_stopped_taken_up_loaded_and_removed(fresh: FakeServi
         assert question not in page.says("hc-models-list")
     assert "Qwen3 0.6B is removed from this machine." in page.says("hc-models-said")
     assert model(page, "Qwen3 0.6B") == ""
-    assert fresh.models.asked == [("remove", "Qwen3 0.6B")]
+    assert service.models.asked == [("remove", "Qwen3 0.6B")]
 
 
-def test_what_is_added_is_answered_beside_the_field(fresh: FakeService) -> None:
-    page = Visitor(fresh, view="models")
+def test_what_is_added_is_answered_beside_the_field(service: FakeService) -> None:
+    page = Visitor(service, view="models")
     page.press("hc_model_add", text="org/tiny")
     assert "added is in the list now." in page.says("hc-models-added")
     assert "Added by you" in model(page, "added")
     page.press("hc_model_add", text="org/tiny")
     assert "added is in the list already." in page.says("hc-models-added")
-    fresh.models.fails = "There is no public repository org/other on the hub. <b>"
+    service.models.fails = "There is no public repository org/other on the hub. <b>"
     page.press("hc_model_add", text="org/other")
-    assert page.says("hc-models-added") == fresh.models.fails
+    assert page.says("hc-models-added") == service.models.fails
     assert page.says("hc-models-said") == ""
 
 
 @pytest.mark.browser
-def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(chat: Chat, service: FakeService) -> None:
-    chat.open("?view=models")
-    page, keys = chat.page, chat.page.keyboard
+def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(
+    visitor: Chat, service: FakeService
+) -> None:
+    visitor.open("?view=models")
+    page, keys = visitor.page, visitor.page.keyboard
     names = page.locator("#hc-models-list .hc-model:visible th > span:first-child")
     page.get_by_role("button", name="Name", exact=True).focus()
     keys.press("Enter")
@@ -160,7 +162,7 @@ def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(chat: Chat, s
     expect(facts).to_be_visible()
     page.get_by_label("Filter the list").fill("qwen3 1")
     expect(page.locator("#hc-models-shown")).to_have_text("Shown: 1 of 5 models.")
-    chat.press("Download Qwen3 1.7B")
+    visitor.press("Download Qwen3 1.7B")
     expect(page.locator(".hc-model progress")).to_be_visible()
     expect(names).to_have_text(["Qwen3 1.7B"])
     expect(facts).to_be_visible()
@@ -168,38 +170,38 @@ def test_the_table_by_keyboard_what_is_unfolded_narrowed_and_shown(chat: Chat, s
     field.fill("org/tiny")
     field.press("Enter")
     expect(page.locator("#hc-models-added")).to_be_in_viewport()
-    chat.press("Show added")
+    visitor.press("Show added")
     expect(page.get_by_role("button", name="Load added", exact=True)).to_be_focused()
-    chat.press("Remove added")
+    visitor.press("Remove added")
     expect(page.get_by_role("group", name="Remove added?").get_by_role("button", name="Keep")).to_be_focused()
 
 
 @pytest.mark.browser
 def test_a_dropped_file_goes_into_the_models_folder(
-    chat: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    visitor: Chat, service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path / "data"))
     body = b"GGUF" + bytes(range(256)) * 30_000
     (tmp_path / "my model.gguf").write_bytes(body)
     (tmp_path / "picture.png").write_bytes(b"PNG")
     (tmp_path / "other.gguf").write_bytes(b"a text")
-    chat.open("?view=models")
-    said, chosen = chat.page.locator("#hc-model-copying"), chat.page.locator("#hc-model-file")
+    visitor.open("?view=models")
+    said, chosen = visitor.page.locator("#hc-model-copying"), visitor.page.locator("#hc-model-file")
     chosen.set_input_files(tmp_path / "picture.png")
     expect(said).to_contain_text("picture.png is no GGUF file")
     chosen.set_input_files(tmp_path / "other.gguf")
     expect(said).to_contain_text("This is no GGUF file, whatever its name says.")
     chosen.set_input_files(tmp_path / "my model.gguf")
-    expect(chat.page.locator('[data-model="added"]')).to_be_visible()
+    expect(visitor.page.locator('[data-model="added"]')).to_be_visible()
     expect(said).to_be_empty()
     assert service.models.asked == [("add", "my model.gguf")]
     assert [file.name for file in (tmp_path / "data" / "models").iterdir()] == ["my model.gguf"]
     assert (tmp_path / "data" / "models" / "my model.gguf").read_bytes() == body
     chosen.set_input_files(tmp_path / "my model.gguf")
     expect(said).to_contain_text("There is a file my model.gguf in")
-    chat.drop("#hc-panel-models", ("dropped.gguf", b"GGUF and more"))
+    visitor.drop("#hc-panel-models", ("dropped.gguf", b"GGUF and more"))
     added = tmp_path / "data" / "models" / "dropped.gguf"
-    chat.until(lambda: service.models.asked[-1] == ("add", "dropped.gguf"))
+    visitor.until(lambda: service.models.asked[-1] == ("add", "dropped.gguf"))
     expect(said).to_be_empty()
     assert added.read_bytes() == b"GGUF and more"
 
@@ -252,40 +254,44 @@ def search(chat: Chat, words: str) -> None:
 
 
 @pytest.mark.browser
-def test_a_model_is_searched_for_looked_at_and_taken(chat: Chat, service: FakeService, hub: FakeHub) -> None:
-    chat.open("?view=models")
-    expect(chat.page.locator("#hc-hub-search")).to_contain_text("Nothing is sent before you press a button")
-    said = chat.page.locator("#hc-hub-found")
+def test_a_model_is_searched_for_looked_at_and_taken(
+    visitor: Chat, service: FakeService, hub: FakeHub
+) -> None:
+    visitor.open("?view=models")
+    expect(visitor.page.locator("#hc-hub-search")).to_contain_text(
+        "Nothing is sent before you press a button"
+    )
+    said = visitor.page.locator("#hc-hub-found")
     hub.answering.clear()
-    search(chat, "tiny")
+    search(visitor, "tiny")
     expect(said).to_contain_text("Asking the hub…")
     hub.answering.set()
     expect(said).to_contain_text("3 models for “tiny”")
     assert [asked["search"] for asked in hub.searches] == [["tiny"]]
-    expect(found(chat, REPO)).to_contain_text(
+    expect(found(visitor, REPO)).to_contain_text(
         "596M parameters · 2 GGUF files · apache-2.0 · 12,345 downloads"
     )
-    expect(found(chat, "org/embeddings")).to_contain_text("It is made for feature extraction.")
-    expect(found(chat, "org/embeddings").get_by_role("button")).to_have_count(0)
-    expect(found(chat, "org/gated")).to_contain_text(MARKUP)
-    chat.press(f"Details: {REPO}")
-    expect(found(chat, REPO)).to_contain_text("Fits. Needs 1.4 GB")
-    expect(found(chat, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
-    expect(found(chat, REPO)).to_contain_text("about 48 tokens a second expected")
-    files = found(chat, REPO).get_by_role("group", name="Files of this model")
+    expect(found(visitor, "org/embeddings")).to_contain_text("It is made for feature extraction.")
+    expect(found(visitor, "org/embeddings").get_by_role("button")).to_have_count(0)
+    expect(found(visitor, "org/gated")).to_contain_text(MARKUP)
+    visitor.press(f"Details: {REPO}")
+    expect(found(visitor, REPO)).to_contain_text("Fits. Needs 1.4 GB")
+    expect(found(visitor, REPO)).to_contain_text("Runs on hierchat's own engine, with drafts.")
+    expect(found(visitor, REPO)).to_contain_text("about 48 tokens a second expected")
+    files = found(visitor, REPO).get_by_role("group", name="Files of this model")
     expect(files.get_by_role("button", pressed=True)).to_contain_text("Q4_K_M · ")
     expect(files.get_by_role("button", name=MARKUP)).to_have_count(1)
     files.get_by_role("button", name="t-Q8_0.gguf").click()
     expect(files.get_by_role("button", pressed=True)).to_contain_text("Q8_0 · ")
-    chat.press(f"Add and load {REPO}")
-    expect(found(chat, REPO)).to_contain_text(
+    visitor.press(f"Add and load {REPO}")
+    expect(found(visitor, REPO)).to_contain_text(
         "It is in the list above as tiny. It is being downloaded, then loaded."
     )
     assert service.models.asked == [("take", f"{REPO}|t-Q8_0.gguf"), ("fetch", "tiny")]
-    chat.press(f"Hide details: {REPO}")
-    expect(found(chat, REPO).locator(".hc-hub-look")).to_have_count(0)
+    visitor.press(f"Hide details: {REPO}")
+    expect(found(visitor, REPO).locator(".hc-hub-look")).to_have_count(0)
     hub.status = 429
-    search(chat, "again")
+    search(visitor, "again")
     expect(said.get_by_role("alert")).to_contain_text("The hub has had too many questions from here.")
 
 

@@ -20,7 +20,8 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     page, script = chat.page, service.script
     expect(page.locator("#hc-empty .hc-card")).to_have_count(3)
     expect(page.locator("#hc-empty")).to_contain_text("/home/you/.local/share")
-    script.seconds, script.reading_seconds = 60, 60
+    script.hold()
+    script.reading_seconds = 600
     page.locator("#hc-empty .hc-card").first.click()
     expect(chat.questions).to_contain_text("reverses a string")
     expect(chat.live).to_contain_text("Reading the prompt")
@@ -37,7 +38,7 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     chat.stop.click()
     chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
-    script.seconds = 0
+    script.release()
     chat.ask("Go on.")
     foot = chat.replies.last
     expect(foot).to_contain_text("2.3\N{MULTIPLICATION SIGN} faster than without drafts")
@@ -92,7 +93,7 @@ def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
     chat.idle()
     chat.replies.last.get_by_label("Previous version").click()
     expect(chat.words.last).to_contain_text("Here is")
-    service.script.seconds = 60
+    service.script.hold()
     chat.send("Three")
     expect(chat.words).to_have_count(3)
     field = edit_question(chat)
@@ -105,7 +106,7 @@ def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
     field.fill("One, but better")
     field.evaluate("e => e.setSelectionRange(3, 3)")
     expect(chat.stop).to_be_visible()
-    service.script.seconds = 0
+    service.script.release()
     chat.idle()
     expect(chat.replies).to_have_count(3)
     chat.replies.last.get_by_role("button", name="Sources").click()  # an update of the whole conversation
@@ -121,12 +122,12 @@ def test_again_and_edit_make_versions_and_an_editor_outlives_updates(
 
 
 @pytest.mark.browser
-def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeService) -> None:
+def test_an_edited_reply_is_a_version_of_the_users(visitor: Chat, service: FakeService) -> None:
     chat_id = stored_chat(service.store, "Story", 2)
-    chat.open(f"?c={chat_id}")
+    visitor.open(f"?c={chat_id}")
 
     def edit() -> Locator:
-        turn = chat.page.locator("#hc-thread .hc-reply").first
+        turn = visitor.page.locator("#hc-thread .hc-reply").first
         turn.get_by_role("button", name="Edit").click()
         field = turn.get_by_role("textbox", name="Edit the reply")
         expect(field).to_be_focused()
@@ -137,66 +138,68 @@ def test_an_edited_reply_is_a_version_of_the_users(chat: Chat, service: FakeServ
     field.press("Escape")
     expect(field).to_have_count(0)
     edit().press("Control+Enter")  # as it was: no version
-    expect(chat.replies.first).not_to_contain_text("1/2")
+    expect(visitor.replies.first).not_to_contain_text("1/2")
     edit().fill("My **own** words,\n\n    code = 1\n")
-    chat.press("Save as your version of the reply")
-    expect(chat.replies).to_have_count(1)
-    expect(chat.words).to_contain_text("My own words,")
-    expect(chat.replies).to_contain_text("edited by you")
-    expect(chat.replies).to_contain_text("2/2")
-    expect(chat.replies.get_by_role("button", name="Sources")).to_have_count(0)
-    expect(chat.replies.locator("details")).to_have_count(0)
+    visitor.press("Save as your version of the reply")
+    expect(visitor.replies).to_have_count(1)
+    expect(visitor.words).to_contain_text("My own words,")
+    expect(visitor.replies).to_contain_text("edited by you")
+    expect(visitor.replies).to_contain_text("2/2")
+    expect(visitor.replies.get_by_role("button", name="Sources")).to_have_count(0)
+    expect(visitor.replies.locator("details")).to_have_count(0)
     edited = service.store.messages.path(service.user, chat_id)[-1]
     assert (edited.text, edited.edited) == ("My **own** words,\n\n    code = 1\n", True)
-    chat.ask("Go on")
+    visitor.ask("Go on")
     assert service.store.messages.path(service.user, chat_id)[1].id == edited.id
-    chat.replies.first.get_by_role("button", name="Previous version").click()
-    expect(chat.replies).to_have_count(2)
-    expect(chat.replies.first).not_to_contain_text("edited by you")
+    visitor.replies.first.get_by_role("button", name="Previous version").click()
+    expect(visitor.replies).to_have_count(2)
+    expect(visitor.replies.first).not_to_contain_text("edited by you")
 
 
 @pytest.mark.browser
-def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(chat: Chat, service: FakeService) -> None:
+def test_a_run_leads_to_where_it_came_from_and_asks_for_its_model(
+    visitor: Chat, service: FakeService
+) -> None:
     store, user = service.store, service.user
     earlier = stored_chat(store, "Strings", 6)
     origin = store.messages.path(user, earlier)[3].id  # far from the end
     service.script.origin = origin
-    chat.open()
-    chat.ask("Reverse it")
-    chat.replies.last.get_by_role("button", name="Sources").click()
-    drawn = chat.page.locator(".hc-marked").last
+    visitor.open()
+    visitor.ask("Reverse it")
+    visitor.replies.last.get_by_role("button", name="Sources").click()
+    drawn = visitor.page.locator(".hc-marked").last
     run = drawn.locator(".hc-src-history[data-act]").first
     run.hover()
-    expect(chat.page.locator("#hc-tip")).to_contain_text("From an earlier reply in “Strings”")
-    expect(chat.page.locator("#hc-tip")).to_contain_text("Click to go there.")
+    expect(visitor.page.locator("#hc-tip")).to_contain_text("From an earlier reply in “Strings”")
+    expect(visitor.page.locator("#hc-tip")).to_contain_text("Click to go there.")
     run.click()
-    expect(chat.page.locator("#hc-title")).to_contain_text("Strings")
-    turn = chat.page.locator(f'#hc-thread .hc-turn:has([data-message="{origin}"])')
+    expect(visitor.page.locator("#hc-title")).to_contain_text("Strings")
+    turn = visitor.page.locator(f'#hc-thread .hc-turn:has([data-message="{origin}"])')
     expect(turn).to_be_in_viewport()
-    marked = chat.page.wait_for_function(
+    marked = visitor.page.wait_for_function(
         "() => { const h = CSS.highlights.get('hc-found'); return h && [...h].map(String).join(''); }"
     ).json_value()
     assert "Python" in marked or "function" in marked
     # Back, and once more by keyboard.
-    chat.page.get_by_role("button", name="Reverse it", exact=True).click()
-    expect(chat.page.locator("#hc-title")).to_contain_text("Reverse it")
-    run = chat.page.locator(".hc-marked .hc-src-history[data-act]").first
+    visitor.page.get_by_role("button", name="Reverse it", exact=True).click()
+    expect(visitor.page.locator("#hc-title")).to_contain_text("Reverse it")
+    run = visitor.page.locator(".hc-marked .hc-src-history[data-act]").first
     run.focus()
     run.press("Enter")
-    expect(chat.page.locator("#hc-title")).to_contain_text("Strings")
+    expect(visitor.page.locator("#hc-title")).to_contain_text("Strings")
     # After a change of model they are a button away.
-    chat.go_to("Reverse it")
+    visitor.go_to("Reverse it")
     present, other = service.slot.names
     service.slot.status = SlotStatus(other, "ready")
-    chat.replies.last.get_by_role("button", name="Sources").click()
-    expect(chat.page.locator(".hc-marked")).to_have_count(0)
-    chat.replies.last.get_by_role("button", name="Sources").click()
-    notice = chat.page.locator("#hc-thread .hc-notice")
+    visitor.replies.last.get_by_role("button", name="Sources").click()
+    expect(visitor.page.locator(".hc-marked")).to_have_count(0)
+    visitor.replies.last.get_by_role("button", name="Sources").click()
+    notice = visitor.page.locator("#hc-thread .hc-notice")
     expect(notice).to_contain_text(f"Load {present} to see where its words came from.")
     notice.get_by_role("button", name=f"Load {present}").click()
-    expect(chat.page.locator(".hc-marked")).to_be_visible(timeout=driving.PATIENCE_MS)
+    expect(visitor.page.locator(".hc-marked")).to_be_visible(timeout=driving.PATIENCE_MS)
     expect(notice).to_have_count(0)
-    expect(chat.page.locator("#hc-model input")).to_have_value(present)
+    expect(visitor.page.locator("#hc-model input")).to_have_value(present)
 
 
 @pytest.mark.browser
@@ -230,7 +233,7 @@ def test_keys_send_once_and_stop_and_leave_what_an_input_method_writes(
     )
     stored_chat(service.store, "Other", 1)
     service.changes.notify(service.user)
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin("Endless")
     page.get_by_role("button", name="Other", exact=True).focus()
     page.keyboard.press("F2")
@@ -246,41 +249,41 @@ def test_keys_send_once_and_stop_and_leave_what_an_input_method_writes(
     chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
     expect(chat.box).to_be_focused()
-    assert [text for text, _ in service.asked][-3:] == ["Once", "Twice", "Endless"]
+    assert [text for text, _ in service.asked] == ["Once", "Twice", "Endless"]
 
 
-def test_a_model_that_loads_is_told_and_one_that_is_chosen_brings_its_settings(fresh: FakeService) -> None:
-    fresh.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
-    page = Visitor(fresh)
+def test_a_model_that_loads_is_told_and_one_that_is_chosen_brings_its_settings(service: FakeService) -> None:
+    service.slot.status = SlotStatus("SmolLM2 135M", "downloading", 41_000_000, 93_000_000)
+    page = Visitor(service)
     assert "41 of 93 MB" in page.says("hc-host")
-    fresh.slot.status = SlotStatus("SmolLM2 135M", "ready")
+    service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     page.tick()
     assert page.says("hc-host") == ""
     page.give("hc-model", "Qwen3 0.6B", "select")
-    assert fresh.slot.started == ["Qwen3 0.6B"]
+    assert service.slot.started == ["Qwen3 0.6B"]
     assert page.value("Temperature") == 0.7
     page.ask("Hello")
-    assert fresh.asked[-1][1].temperature == 0.7
-    fresh.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
+    assert service.asked[-1][1].temperature == 0.7
+    service.slot.status = SlotStatus("Qwen3 0.6B", "waiting")
     page.tick()
     waits = "Qwen3 0.6B is loaded as soon as the reply that is being written has ended."
     assert waits in page.says("hc-host")
     page.press("hc_model_cancel")
     assert page.says("hc-host") == ""
     assert page.value("hc-model") == "SmolLM2 135M"
-    assert fresh.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
+    assert service.models.asked == [("load", "Qwen3 0.6B"), ("cancel", "")]
 
 
-def test_errors_are_a_line_and_the_chat_goes_on(fresh: FakeService) -> None:
-    page = Visitor(fresh)
-    fresh.script.fail = "The model ran out of memory. Choose a smaller one."
+def test_errors_are_a_line_and_the_chat_goes_on(service: FakeService) -> None:
+    page = Visitor(service)
+    service.script.fail = "The model ran out of memory. Choose a smaller one."
     page.ask("Boom")
     assert "ran out of memory" in page.says("hc-live")
-    fresh.script.fail, fresh.script.raises = None, RuntimeError("disk <full>")
+    service.script.fail, service.script.raises = None, RuntimeError("disk <full>")
     page.ask("Again")
     assert "Something went wrong that hierchat did not expect" in page.says("hc-live")
     assert page.value("hc-box") == "Again"
-    fresh.script.raises = None
+    service.script.raises = None
     page.ask("Third")
     assert page.says("hc-live") == ""
 
@@ -317,7 +320,8 @@ def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: 
     thought = "The user wants a **short** greeting.\n\n- No name is known."
     # A word a second, for minutes: however slow the machine is, it still thinks when it is looked at.
     service.script.reply = join_reasoning("\n\n".join([thought] * 40), "Good morning!")
-    service.script.seconds, service.script.thought_seconds = 600, 4.2
+    service.script.thought_seconds = 4.2
+    service.script.hold(600)
     chat.send("Hello")
     fold = chat.page.locator("#hc-chat .hc-thought")
     summary = fold.locator("summary")
@@ -329,7 +333,7 @@ def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: 
     before = fold.inner_text()
     expect(fold).not_to_have_text(before)
     expect(fold).to_have_attribute("open", "")
-    service.script.seconds = 0
+    service.script.release()
     chat.idle()
     expect(summary).to_have_text("Thought for 4 seconds")
     expect(fold).to_have_attribute("open", "")

@@ -36,13 +36,13 @@ def project_menu(chat: Chat, item: str) -> None:
     chat.page.get_by_role("menuitem", name=item).click()
 
 
-def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    page, user = chat.page, service.user
+def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeService, tmp_path: Path) -> None:
+    page, user = visitor.page, service.user
     preset = service.presets.create(
         user, "Warm", ChatSettings("Be kind.", {"temperature": 0.5, "seed": None})
     )
-    ids = stored(chat, service, "Roses", "Oaks")
-    chat.press("New project")
+    ids = stored(visitor, service, "Roses", "Oaks")
+    visitor.press("New project")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_be_visible()  # without a name
@@ -57,52 +57,52 @@ def test_a_project_is_made_filled_and_begun_with(chat: Chat, service: FakeServic
     (made,) = service.projects.all(user)
     assert made == Project(made.id, HOSTILE, "Speak of plants.", "Qwen3 0.6B", preset)
 
-    chat.menu("Roses", "Move to a project")
+    visitor.menu("Roses", "Move to a project")
     dialog.get_by_role("button", name=HOSTILE).click()
-    expect(inside(chat)).to_have_text(["Roses"])
+    expect(inside(visitor)).to_have_text(["Roses"])
     page.locator("#hc-list li", has_text="Oaks").drag_to(page.locator(".hc-project"))
-    expect(inside(chat)).to_have_count(2)
+    expect(inside(visitor)).to_have_count(2)
     page.locator("#hc-list li li", has_text="Oaks").drag_to(
         page.locator("#hc-list"), target_position={"x": 40, "y": 250}
     )
-    expect(inside(chat)).to_have_text(["Roses"])
+    expect(inside(visitor)).to_have_text(["Roses"])
     assert service.chats.get(user, ids["Oaks"]).project_id is None
 
     page.locator(".hc-new-inside").click()
     expect(page.locator("#hc-title")).to_have_text(f"New chat in {HOSTILE}")
     expect(page.locator("#hc-model input")).to_have_value("Qwen3 0.6B")
-    chat.ask("When do tulips bloom?")
-    expect(inside(chat)).to_have_count(2)
+    visitor.ask("When do tulips bloom?")
+    expect(inside(visitor)).to_have_count(2)
     begun = next(one for one in service.chats.find(user, "tulips", 5).conversations)
     assert begun.project_id == made.id
     settings = service.chats.settings(user, begun.id)
     assert (settings.system_prompt, settings.sampling["temperature"]) == ("Speak of plants.", 0.5)
 
     with page.expect_download() as fetched:
-        project_menu(chat, "Export as JSON")
+        project_menu(visitor, "Export as JSON")
     fetched.value.save_as(tmp_path / "project.json")
     first, *chats = json.loads((tmp_path / "project.json").read_text())
     assert (first["project"], first["begins_with"], len(chats)) == (HOSTILE, "Warm", 2)
 
-    project_menu(chat, "Delete")
+    project_menu(visitor, "Delete")
     expect(page.locator(".hc-folder")).to_have_count(0)
-    expect(chat.titles).to_have_text(["Oaks"])
+    expect(visitor.titles).to_have_text(["Oaks"])
     expect(page.locator("#hc-title")).to_have_text("New chat")
     page.locator("#hc-undo").get_by_role("button", name="Undo").click()
     expect(page.locator(".hc-folder")).to_have_text(HOSTILE)
     assert service.projects.get(user, made.id).chats == 2
 
 
-def test_a_project_that_another_tab_deletes(chat: Chat, second: Chat, service: FakeService) -> None:
+def test_a_project_that_another_tab_deletes(visitor: Chat, second: Chat, service: FakeService) -> None:
     garden = service.projects.save(service.user, Project(0, "Garden"))
-    chat.open()
-    chat.page.locator(".hc-folder").click()
-    chat.page.locator(".hc-new-inside").click()
-    expect(chat.page.locator("#hc-title")).to_have_text("New chat in Garden")
+    visitor.open()
+    visitor.page.locator(".hc-folder").click()
+    visitor.page.locator(".hc-new-inside").click()
+    expect(visitor.page.locator("#hc-title")).to_have_text("New chat in Garden")
     second.open()
     second.page.locator(".hc-folder").press("Delete")
-    expect(chat.page.locator(".hc-folder")).to_have_count(0)
-    chat.ask("Where are we?")
+    expect(visitor.page.locator(".hc-folder")).to_have_count(0)
+    visitor.ask("Where are we?")
     assert [one.project_id for one in service.chats.find(service.user, "", 5).conversations] == [None]
     with pytest.raises(Exception, match="deleted in another tab"):
         service.projects.get(service.user, garden)

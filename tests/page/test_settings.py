@@ -15,23 +15,23 @@ from tests.testing.visitor import Visitor
 
 
 def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
-    fresh: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HIERCHAT_DATA", str(tmp_path))
-    stored_chat(fresh.store, "Story", 2)
-    page, users, keys = Visitor(fresh, view="settings"), fresh.store.users, fresh.store.keys
+    stored_chat(service.store, "Story", 2)
+    page, users, keys = Visitor(service, view="settings"), service.store.users, service.store.keys
     assert page.value("hc-drafts-from") == "all"
     page.give("hc-drafts-from", "none", "input")
-    assert users.drafts_from(fresh.user) == "none"
-    assert Visitor(fresh, page, view="settings").value("hc-drafts-from") == "none"
+    assert users.drafts_from(service.user) == "none"
+    assert Visitor(service, view="settings").value("hc-drafts-from") == "none"
     page.click("hc-reset")
-    assert (page.value("hc-drafts-from"), users.drafts_from(fresh.user)) == ("all", "all")
+    assert (page.value("hc-drafts-from"), users.drafts_from(service.user)) == ("all", "all")
     assert "All settings were reset" in page.says("hc-settings-told")
     keys.add("editor <b>", history=True)
     for access in ("keys", "off"):
         page.give("hc-programs", access, "input")
         assert keys.access() == access
-        shown = Visitor(fresh, page, view="settings")
+        shown = Visitor(service, view="settings")
         assert shown.value("hc-programs") == access
         for part in ("editor <b>", "/v1 at its end"):
             assert (part in shown.says("hc-program-keys")) is (access == "keys")
@@ -43,21 +43,21 @@ def test_what_is_chosen_is_kept_and_reset_and_a_copy_is_made(
 
 
 @pytest.mark.browser
-def test_forgetting_everything_asks_twice_and_tells_what_went(chat: Chat, service: FakeService) -> None:
+def test_forgetting_everything_asks_twice_and_tells_what_went(visitor: Chat, service: FakeService) -> None:
     stored_chat(service.store, "Secret plans", 2)
     stored_chat(service.store, "Other", 1)
-    chat.open("?view=settings")
-    page = chat.page
+    visitor.open("?view=settings")
+    page = visitor.page
     forget = page.get_by_role("button", name="Forget everything…")
     for answer in (None, "no", "forget"):
         forget.click()
         expect(page.get_by_role("dialog")).to_contain_text("2 chats with 6 messages")
         if answer is None:
-            chat.press("Cancel")
+            visitor.press("Cancel")
             continue
-        chat.press("Go on")
+        visitor.press("Go on")
         page.get_by_role("dialog").get_by_role("textbox").fill(answer)
-        chat.press("Delete")
+        visitor.press("Delete")
         if answer == "no":
             expect(page.get_by_role("dialog")).to_have_count(0)
             assert len(service.store.chats.find(service.user)) == 2
@@ -65,18 +65,18 @@ def test_forgetting_everything_asks_twice_and_tells_what_went(chat: Chat, servic
     expect(page.locator("#hc-list")).to_contain_text("Your chats will appear here.")
     expect(forget).to_have_count(0)
     page.locator("#hc-new").click()
-    chat.ask("A new beginning")
+    visitor.ask("A new beginning")
 
 
 def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_they_go(
-    fresh: FakeService,
+    service: FakeService,
 ) -> None:
-    page = Visitor(fresh, view="settings")
+    page = Visitor(service, view="settings")
     page.press("hc_texts_look", text="~/none")
     assert "There is no file or folder" in page.says("hc-texts-said")
     page.press("hc_texts_look", text="/home/you/diary")
     assert "Checking diary…" in page.says("hc-texts-state")
-    fresh.texts.found()
+    service.texts.found()
     page.press("hc_panel", text="settings")
     for part in (
         "14 files, 5 MB, roughly 1,200,000 tokens; how much text 2 files of them hold",
@@ -88,7 +88,7 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
     page.press("hc_texts_add")
     assert "Reading diary: 2 MB of 5 MB" in page.says("hc-texts-state")
     assert "<progress" in page.html("hc-texts-state")
-    fresh.texts.ended(1_190_000)
+    service.texts.ended(1_190_000)
     page.press("hc_panel", text="settings")
     assert "diary: 1,190,000 tokens. They draft from the next reply on." in page.says("hc-texts-state")
     assert "drafts for SmolLM2 135M" in page.says("hc-texts")
@@ -99,7 +99,7 @@ def test_documents_are_looked_at_before_they_are_added_and_asked_about_before_th
         assert "Remove notes?" not in page.says("hc-texts")
     assert "notes drafts no more." in page.says("hc-texts-said")
     acts = [("look", "~/none"), ("look", "/home/you/diary"), ("add", "diary"), ("remove", "notes")]
-    assert fresh.texts.asked == acts
+    assert service.texts.asked == acts
 
 
 @pytest.mark.browser
@@ -123,12 +123,12 @@ def test_documents_are_dropped_and_chosen_and_who_types_is_noticed(chat: Chat, s
     assert service.texts.dropped == {"a.md": b"# A"}
 
 
-def test_idle_generation_is_allowed_counted_and_deleted(fresh: FakeService) -> None:
-    store, user = fresh.store, fresh.user
+def test_idle_generation_is_allowed_counted_and_deleted(service: FakeService) -> None:
+    store, user = service.store, service.user
     for number in ("0", "1"):
         text = GeneratedText(0, tuple(range(50)), True)
         store.generated.keep(user, "fake", number, text, None, deletions=store.users.deletions(user))
-    page = Visitor(fresh, view="settings")
+    page = Visitor(service, view="settings")
     page.give("hc-learning-on", True, "input")
     waits = "Waiting. It begins when nobody has asked for a reply for 10 minutes. It wrote 100 tokens"
     assert waits in page.says("hc-learning-state")

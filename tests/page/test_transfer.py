@@ -27,9 +27,9 @@ def waiting() -> list[Path]:
 
 
 @pytest.fixture
-def page(fresh: FakeService, tmp_path: Path) -> Iterator[Visitor]:
+def page(service: FakeService, tmp_path: Path) -> Iterator[Visitor]:
     with driving.files_wait_in(tmp_path / "transfer"):
-        yield Visitor(fresh)
+        yield Visitor(service)
 
 
 def test_files_of_several_programs_come_in_once(page: Visitor, fresh: FakeService, tmp_path: Path) -> None:
@@ -64,31 +64,31 @@ def test_an_import_is_cancelled(page: Visitor, fresh: FakeService, monkeypatch: 
 
 @pytest.mark.browser
 def test_chats_go_out_one_by_one_and_all_together_and_come_in_again(
-    chat: Chat, service: FakeService, tmp_path: Path
+    visitor: Chat, service: FakeService, tmp_path: Path
 ) -> None:
     ids = [stored_chat(service.store, title, 2) for title in ("A/B: test", "B", "C")]
     service.store.chats.archive(service.user, ids[1], True)
-    chat.open()
+    visitor.open()
     for kind, name in (("Markdown", r"\d{4}-\d\d-\d\d A B test\.md"), ("JSON", r"A B test\.json")):
-        with chat.page.expect_download() as download:
-            chat.menu("A/B: test", f"Export as {kind}")
+        with visitor.page.expect_download() as download:
+            visitor.menu("A/B: test", f"Export as {kind}")
         assert "A/B: test" in Path(download.value.path()).read_text()
         assert re.fullmatch(name, download.value.suggested_filename)
-        chat.until(lambda: waiting() == [])
-        again = chat.page.request.get(download.value.url)
+        visitor.until(lambda: waiting() == [])
+        again = visitor.page.request.get(download.value.url)
         assert (again.status, again.headers["cache-control"]) == (404, "no-store")
-    chat.view("Settings")
-    with chat.page.expect_download() as download:
-        chat.press("Export all as Markdown")
+    visitor.view("Settings")
+    with visitor.page.expect_download() as download:
+        visitor.press("Export all as Markdown")
     with zipfile.ZipFile(download.value.path()) as packed:
         assert len(packed.namelist()) == 3
-    with chat.page.expect_download() as download:
-        chat.press("Export all as JSON")
-    expect(chat.page.locator("#hc-transfer-state")).to_contain_text("3 chats exported.")
+    with visitor.page.expect_download() as download:
+        visitor.press("Export all as JSON")
+    expect(visitor.page.locator("#hc-transfer-state")).to_contain_text("3 chats exported.")
     out = tmp_path / download.value.suggested_filename
     download.value.save_as(out)
-    with chat.page.expect_file_chooser() as chooser:
-        chat.press("Choose files")
+    with visitor.page.expect_file_chooser() as chooser:
+        visitor.press("Choose files")
     chooser.value.set_files(out)
-    ended = chat.page.locator("#hc-transfer-state .hc-ended")
+    ended = visitor.page.locator("#hc-transfer-state .hc-ended")
     expect(ended).to_contain_text("0 chats imported, 3 were here already.", timeout=driving.PATIENCE_MS)

@@ -46,19 +46,19 @@ def delete_elsewhere(service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("address", ["999999", "abc", "-1", "9" * 5000, "\0"])
-def test_chats_that_never_were(fresh: FakeService, address: str) -> None:
-    page = Visitor(fresh, c=address)
+def test_chats_that_never_were(service: FakeService, address: str) -> None:
+    page = Visitor(service, c=address)
     assert "There is no chat at this address." in page.says("hc-live")
     assert not page.hidden("hc-empty")
 
 
 @pytest.mark.parametrize("act", ["send", "hc_edit", "hc_again", "hc_sources", "hc_open", "hc_delete"])
-def test_every_control_of_a_chat_that_was_deleted_in_another_tab(fresh: FakeService, act: str) -> None:
-    page = Visitor(fresh)
+def test_every_control_of_a_chat_that_was_deleted_in_another_tab(service: FakeService, act: str) -> None:
+    page = Visitor(service)
     page.ask("Question")
-    (chat,) = fresh.store.chats.find(fresh.user)
-    question, reply = fresh.store.messages.path(fresh.user, chat.id)
-    delete_elsewhere(fresh)
+    (chat,) = service.store.chats.find(service.user)
+    question, reply = service.store.messages.path(service.user, chat.id)
+    delete_elsewhere(service)
     told = "" if act == "hc_delete" else GONE
     if act == "send":
         page.give("hc-box", "Typed", "submit")
@@ -76,7 +76,7 @@ def test_every_control_of_a_chat_that_was_deleted_in_another_tab(fresh: FakeServ
 
 @pytest.mark.browser
 def test_chats_that_are_deleted_in_mid_reply_and_in_the_queue(chat: Chat, service: FakeService) -> None:
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin("Long story")
     delete_elsewhere(service)
     chat.idle()
@@ -85,7 +85,7 @@ def test_chats_that_are_deleted_in_mid_reply_and_in_the_queue(chat: Chat, servic
     chat.send("Early")
     said(chat, "Loading SmolLM2 135M")
     delete_elsewhere(service)
-    service.script.seconds = 0
+    service.script.release()
     service.slot.status = SlotStatus("SmolLM2 135M", "ready")
     said(chat, f"{GONE} Your message is still in the box")
     expect(chat.box).to_have_value("Early")
@@ -124,14 +124,14 @@ def test_a_store_that_fails_at_send_and_in_mid_reply(chat: Chat, service: FakeSe
             said(chat, sentence)
             expect(chat.box).to_have_value(f"Kept, though {error}")
             expect(chat.page.locator("#hc-send")).to_be_visible()
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin("Story")
     with failing(sqlite_full()):
         said(chat, "Free some disk space")
         chat.idle()
         expect(chat.replies.last).to_contain_text("interrupted")
         expect(chat.words.last).to_contain_text("Here")
-    service.script.seconds = 0
+    service.script.release()
     chat.page.reload()
     expect(chat.replies.last).to_contain_text("interrupted", timeout=PATIENCE_MS)
     sane(chat)

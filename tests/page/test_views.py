@@ -101,13 +101,14 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     expect(page.locator("dialog[open]")).to_be_visible()
     yield "help"
     page.keyboard.press("Escape")
-    script.reply, script.plan, script.seconds = RICH, PLAN, 60
+    script.reply, script.plan = RICH, PLAN
+    script.hold()
     chat.send("How")
     expect(chat.words.last).to_contain_text("Here is")
     yield "while a reply is written"
     chat.stop.click()
     chat.idle()
-    script.seconds = 0
+    script.release()
     chat.ask("How is a string reversed?")
     foot = chat.replies.last
     foot.locator("summary").click()

@@ -26,7 +26,7 @@ def wait(chat: Chat, text: str, count: int) -> None:
 def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself(
     chat: Chat, service: FakeService
 ) -> None:
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin("First")
     wait(chat, "Secnd", 1)
     expect(waiting(chat)).to_contain_text("Will be sent next:Secnd")
@@ -59,7 +59,7 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
         expect(chat.questions.last).to_have_text(text)
         expect(chat.box).to_have_value("")
 
-    service.script.seconds = 60
+    service.script.hold()
     chat.begin("First")
     chat.new()
     queued("Second")
@@ -86,7 +86,7 @@ def test_chats_wait_for_each_other_and_stop_and_fail_apart(chat: Chat, service: 
     chat.begin("Third")
     chat.go_to("Second")
     queued("Fourth")  # and a new one does not hide what failed
-    service.script.seconds = 0
+    service.script.release()
     expect(chat.questions).to_have_text(["Second", "Fourth"])
     expect(chat.replies).to_have_count(1, timeout=driving.PATIENCE_MS)
     chat.idle()

@@ -45,6 +45,9 @@ It walks the string **backwards** with a slice. Strings in Python are immutable,
 
 A test is short: `assert reverse_string("abc") == "cba"`. Ask if you would like it to handle combined characters too.
 """
+LOOK_SECONDS = 0.25
+"""Between two frames of a reply. At the program's 12 a second a browser that gets a tenth of a core draws for good, and
+no click of a test comes through."""
 SOURCES = ("context", "history", "target", "statistics", "target", "SmolLM2 tiny")
 
 WRITTEN = Written(
@@ -117,6 +120,16 @@ class Script:
     thinks: tuple[str, ...] = ()
     other: tuple[str, str] | None = None
     """What the first side of a comparison writes instead of what."""
+    held: bool = False
+    """Whether a reply goes on, however slow the machine is, until it is stopped or released."""
+
+    def hold(self, seconds: float = 60.0) -> None:
+        """Have replies grow for so long, and then wait before their last word."""
+        self.seconds, self.held = seconds, True
+
+    def release(self, seconds: float = 0.0) -> None:
+        """Have replies end, so long after they began."""
+        self.seconds, self.reading_seconds, self.held = seconds, 0.0, False
 
 
 class FakeTitles:
@@ -128,7 +141,7 @@ class FakeTitles:
         return self.count
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeService:
     """The surface of hierchat.chat.service.ChatService."""
 
@@ -366,7 +379,7 @@ class FakeService:
             yield Frame(
                 "reading", prompt_read=read, prompt_tokens=1200, context_tokens=read, context_limit=8192
             )
-            stop.wait(1 / 12)
+            stop.wait(LOOK_SECONDS)
         words = script.reply.split(" ")
         first = time.monotonic()
         while True:
@@ -375,7 +388,7 @@ class FakeService:
                 if not script.seconds
                 else min((time.monotonic() - first) / (script.seconds * factor), 1.0)
             )
-            count = max(1, int(len(words) * share))
+            count = max(1, int(len(words) * share) - (script.held and share == 1.0))
             text = script.reply if count == len(words) else " ".join(words[:count])
             figures = _figures(count * 2, time.monotonic() - first, script, first - began)
             finish = None
@@ -383,7 +396,7 @@ class FakeService:
                 finish = "stopped"
             elif script.fail and share > 0.5:
                 finish = "error"
-            elif share >= 1:
+            elif share >= 1 and not script.held:
                 finish = script.finish
             if finish == "stopped" and time.monotonic() - began < script.reading_seconds:
                 text, figures = "", Figures()
@@ -393,7 +406,7 @@ class FakeService:
             )  # fmt: skip
             if finish:
                 return
-            stop.wait(1 / 12)
+            stop.wait(LOOK_SECONDS)
 
 
 def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figures:

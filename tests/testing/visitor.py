@@ -7,6 +7,7 @@ import inspect
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import gradio as gr
@@ -21,12 +22,18 @@ def visible(markup: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", str(markup)))).strip()
 
 
+@lru_cache(1)
+def _app_over(service: Any) -> Any:
+    """All that look at the same service one after the other look at one page."""
+    return build_app(service, "here")
+
+
 class Visitor:
     """One open page. What is joined to an action runs to its end before the next one."""
 
-    def __init__(self, service: Any, beside: Visitor | None = None, **address: str) -> None:
-        """`beside`: another page of the same user; `address`: the parts behind the question mark."""
-        self.app = beside.app if beside else build_app(service, "here")
+    def __init__(self, service: Any, **address: str) -> None:
+        """`address`: the parts behind the question mark."""
+        self.app = _app_over(service)
         self.key = secrets.token_hex(8)
         self._request = gr.Request(username=None, session_hash=self.key, query_params=address)
         self._components = {block._id: block for block in self.app.blocks.values()}
