@@ -87,6 +87,15 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("hierchat").setLevel(own)
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a process."""
+    from tests.testing.browser import browser
+
+    with browser() as launched:
+        yield launched
+
+
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of the test's own, for a command in this process."""

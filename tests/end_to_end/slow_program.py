@@ -1,23 +1,22 @@
-"""The program over a tiny model that never ends a reply; with NEVER_LOADS, over one that never comes. Run as a process
-of its own by test_ending.py."""
+"""The program over a model that never ends a reply; with NEVER_LOADS, over one that never comes. test_ending.py runs it
+as a process of its own."""
 
 import os
 import sys
 import threading
-import time
 from functools import partial
 
 from hierchat.cli.main import main
 from hierchat.runtime import model_slot as slot
-from tests.testing.tiny_chat import served, spy
+from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
 
 
 def load(name, report):
     if os.environ.get("NEVER_LOADS"):
         threading.Event().wait()
-    tiny = served(name, ends=False)
-    spy(tiny.engine.sequence, "forward", lambda *a, **k: time.sleep(0.05))
-    return tiny
+    engine = ScriptedEngine(WORDS, places=2)
+    engine.holds_at = 12
+    return served(engine, name)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,6 @@ pytestmark = pytest.mark.browser
 SERVES = "hierchat is at"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with driving.browser() as launched:
-        yield launched
-
-
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[Program]:
     places = {f"HIERCHAT_{name}": str(tmp_path / name) for name in ("DATA", "CONFIG")}
@@ -65,9 +59,10 @@ def files(program: Program) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in program.database.parent.glob("chat.db*")}
 
 
-def test_what_waits_and_what_is_written_outlives_kills_and_an_end_in_order(
+def test_what_waits_and_what_is_written_outlives_a_kill_and_an_end_in_order(
     chromium: Browser, program: Program, tmp_path: Path
 ) -> None:
+    """And of an incognito chat neither leaves anything."""
     _, started = this_process()
     dead = f"{2**22 + 1}-{started}-abcd"  # beyond all process ids
     transfer = tmp_path / "DATA" / "transfer"
@@ -102,13 +97,6 @@ def test_what_waits_and_what_is_written_outlives_kills_and_an_end_in_order(
         expect(chat.page.locator(".hc-unanswered")).to_have_count(0)
         chat.stop.click()
         chat.idle()
-        chat.begin("And its cousin")
-        program.stop(signal.SIGKILL)  # in mid-reply
-
-        program.start()
-        chat.open()
-        chat.titles.get_by_text("About an okapi").click()
-        expect(chat.replies.last).to_contain_text("interrupted")
         chat.begin("Tell more")
         chat.send("And more")
         expect(chat.page.locator("#hc-tray")).to_contain_text("Will be sent next")
@@ -116,50 +104,28 @@ def test_what_waits_and_what_is_written_outlives_kills_and_an_end_in_order(
         sent = chat.page.request.post(f"{program.address}/transfer/in?name=chats.json", data="{}")
         assert "ticket" in sent.text()
         assert list(transfer.glob("*/*/chats.json"))
-        program.stop(signal.SIGTERM)
-    assert program.process
-    assert program.process.returncode == 0
-    assert list(files(program)) == ["chat.db"]
-    assert list(transfer.iterdir()) == []  # and at the end
-    assert said(program)[0] == [
-        ("About an okapi", "complete"), ("", "stopped"), ("And its cousin", "complete"), ("", "interrupted"),
-        ("Tell more", "complete"), ("", "interrupted"), ("And more", "complete"),
-    ]  # fmt: skip
-
-
-def test_an_end_in_order_leaves_nothing_of_an_incognito_chat(chromium: Browser, program: Program) -> None:
-    program.start()
-    with driving.visiting(chromium, program.address) as chat:
-        chat.open()
-        chat.page.locator("#hc-incognito .hc-switch").click()
-        expect(chat.page.locator("#hc-incognito .hc-switch[aria-checked=true]")).to_be_visible()
-        chat.send("About a pangolin")
-        expect(chat.words.last).not_to_be_empty()
-        chat.send("And its cousin")
-        expect(chat.page.locator("#hc-tray")).to_contain_text("Will be sent next")
-        assert held(program) == []
-        assert any(b"pangolin" in content for content in files(program).values())
-        program.stop(signal.SIGHUP)
+        with driving.visiting(chromium, program.address) as other:
+            other.open()
+            other.page.locator("#hc-incognito .hc-switch").click()
+            expect(other.page.locator("#hc-incognito .hc-switch[aria-checked=true]")).to_be_visible()
+            other.begin("About a pangolin")
+            other.send("And its cousin")
+            expect(other.page.locator("#hc-tray")).to_contain_text("Will be sent next")
+            assert held(program) == ["And more"]
+            assert any(b"pangolin" in content for content in files(program).values())
+            program.stop(signal.SIGTERM)
     assert program.process
     assert program.process.returncode == 0
     assert list(files(program)) == ["chat.db"]
     assert b"pangolin" not in files(program)["chat.db"]
-    assert said(program) == []
-
-
-def test_the_second_signal_ends_at_once(chromium: Browser, program: Program) -> None:
-    program.start()
-    with driving.visiting(chromium, program.address) as chat:
-        chat.open()
-        chat.send("About an okapi")
-        expect(chat.words.last).not_to_be_empty()
-        assert program.process
-        # The reply in progress keeps the end in order waiting.
-        program.process.send_signal(signal.SIGTERM)
-        chat.page.wait_for_timeout(500)
-        program.stop(signal.SIGTERM)
-        assert program.process.returncode == 128 + signal.SIGTERM
-    assert said(program) == [[("About an okapi", "complete"), ("", "interrupted")]]
+    assert list(transfer.iterdir()) == []  # and at the end
+    assert said(program) == [
+        [
+            ("About an okapi", "complete"), ("", "stopped"),
+            ("Tell more", "complete"), ("", "interrupted"), ("And more", "complete"),
+        ],
+        [("Its cousins", "complete")],
+    ]  # fmt: skip
 
 
 IGNORED = """

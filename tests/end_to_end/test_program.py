@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from hierchat.chat.reply_stream import WRITE_SECONDS
 from hierchat.store import Store
@@ -56,10 +56,13 @@ def killed_in_mid_reply(program: Program, before: int) -> bool:
         time.sleep(0.02)
 
 
-def test_a_conversation_survives_kill_and_restart(program: Program) -> None:
-    with driving.browser() as browser, driving.visiting(browser, program.address) as chat:
+def test_a_conversation_survives_kill_and_restart(program: Program, chromium: Browser) -> None:
+    with driving.visiting(chromium, program.address) as chat:
         chat.page.set_default_timeout(REPLY_MS)
         chat.open()
+        chat.press("Chat settings")
+        chat.page.get_by_label("Longest reply").fill("96")
+        chat.press("Close the settings")
         first = chat.ask("Write a Python function that adds two numbers.", REPLY_MS)
         assert "def" in first
         expect(chat.replies.last).to_contain_text(re.compile(r"\d+ tokens"))
@@ -72,7 +75,6 @@ def test_a_conversation_survives_kill_and_restart(program: Program) -> None:
         chat.compare()
         chat.send("What is the capital of France? Answer in one word.")
         expect(chat.page.locator("#hc-verdict")).to_contain_text("Word for word the same", timeout=REPLY_MS)
-        chat.shot("program-compared")
         chat.idle(REPLY_MS)
         chat.page.locator("#hc-back").click()
         chat.compare(False)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from hierchat.config import cache_dir
 from tests.end_to_end.program import REPLY_MS, ROOT, Program
@@ -72,7 +73,7 @@ def test_an_installed_wheel_finds_what_came_with_it(wheel: Path, tmp_path: Path)
 
 @pytest.mark.browser
 @pytest.mark.large
-def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path, chromium: Browser) -> None:
     """Where it is installed, all kernels are compiled anew."""
     programs = _install(wheel, tmp_path / "environment")
     elsewhere = tmp_path / "elsewhere"
@@ -81,12 +82,11 @@ def test_an_installed_wheel_answers(wheel: Path, tmp_path: Path) -> None:
     program = Program(tmp_path, [programs / "hierchat"], elsewhere, environment)
     program.start()
     try:
-        with driving.browser() as browser, driving.visiting(browser, program.address) as chat:
+        with driving.visiting(chromium, program.address) as chat:
             chat.page.set_default_timeout(REPLY_MS)
             chat.open()
             # Sampled by a new seed each time: what it says may be wrong.
             assert re.search(r"\w{3}", chat.ask("What is the capital of France?", REPLY_MS))
-            chat.shot("wheel")
     finally:
         program.stop(signal.SIGKILL)
     assert not list(elsewhere.iterdir())

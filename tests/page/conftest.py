@@ -13,12 +13,6 @@ from tests.testing.fake_service import FakeService, FakeSlot, Script, make
 from tests.testing.fake_shelf import FakeModelManager
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with driving.browser() as launched:
-        yield launched
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _private_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with driving.files_wait_in(tmp_path_factory.mktemp("transfer")):

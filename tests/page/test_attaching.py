@@ -80,7 +80,6 @@ def test_files_are_attached_sent_in_order_and_shown(chat: Chat, service: FakeSer
     chat.drop("#hc-main", ("report.pdf", pdf("A page of the report")))
     expect(files(chat)).to_have_count(3)
     expect(files(chat).nth(2)).to_contain_text("tokens", timeout=driving.PATIENCE_MS)
-    chat.shot("attached")
     chat.press("Remove code.py")
     expect(files(chat)).to_have_count(2)
     chat.ask("What do they say?")

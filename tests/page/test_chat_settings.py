@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from playwright.sync_api import expect
-
 from tests.page.stored import stored_chat
-from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
 
@@ -104,19 +100,3 @@ def test_what_one_page_does_the_other_one_draws(service: FakeService) -> None:
     second.press("hc_restore", id=chat)
     first.press("hc_watch")
     assert "Tale" in first.says("hc-list")
-
-
-@pytest.mark.browser
-def test_what_is_typed_in_the_drawer_is_kept_before_anything_is_sent(
-    visitor: Chat, service: FakeService
-) -> None:
-    visitor.open(f"?c={stored_chat(service.store, 'Story', 1)}")
-    system = visitor.page.get_by_label("System prompt")
-    visitor.press("Chat settings")
-    system.fill("Be very terse.")
-    chats, user = service.store.chats, service.user
-    first = chats.find(user)[0].id
-    visitor.until(lambda: (kept := chats.settings(user, first)) and kept.system_prompt == "Be very terse.")
-    visitor.page.reload()
-    visitor.press("Chat settings")
-    expect(system).to_have_value("Be very terse.")

@@ -41,8 +41,6 @@ def test_colours_of_code_can_be_read(dark: bool) -> None:
     colours = variables(STYLE / "palette.css", dark) | variables(STYLE / "markdown.css", dark)
     for name in [*CLASSES, "hc-ink", "hc-quiet", "hc-comment"]:
         assert contrast(colours[f"--{name}"], colours["--hc-soft"]) >= 4.5, name
-    styled = (STYLE / "markdown.css").read_text()
-    assert all(f".hc-code .{name} {{ color: var(--{name}); }}" in styled for name in CLASSES)
 
 
 @pytest.mark.parametrize("source", [*figures.STYLES, "SmolLM2 tiny"])
@@ -50,4 +48,3 @@ def test_source_colours_stand_out_in_both_themes(source: str) -> None:
     style = figures.style_of(source)
     assert contrast(style.line_light, "#ffffff") >= 3
     assert contrast(style.line_dark, "#17171b") >= 3
-    assert f"--{style.slug}-line:" in figures.css()

@@ -11,12 +11,11 @@ from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.office_files import docx
+from tests.testing.visitor import Visitor
 
 RULES = docx("# Quiet", "Quiet after ten &lt;b&gt;o'clock&lt;/b&gt;, [2](http://x).", "# Pets", "No dogs.")
 NOTES = ("# Parking\nBehind the **house** it is quiet.\n" + "Long line of notes. " * 30).encode()
 REPLY = "After ten [1, 2]. Not `[1]`, not [7].\n\n    [1]\n"
-
-pytestmark = pytest.mark.browser
 
 
 def rows(chat: Chat) -> Locator:
@@ -32,13 +31,13 @@ def drop(chat: Chat, *files: tuple[str, bytes]) -> None:
     expect(chat.page.locator("#hc-documents [data-act=hc_documents_stop]")).to_have_count(0)
 
 
+@pytest.mark.browser
 def test_a_reply_quotes_what_was_dropped(chat: Chat, service: FakeService) -> None:
     drop(chat, ("rules.docx", RULES), ("notes.md", NOTES))
     assert [row.split(" · ")[1] for row in rows(chat).locator("span").all_inner_texts()] == [
         "1 passage",
         "2 passages",
     ]
-    chat.shot("documents-settings")
     chat.press("Close the settings")
     service.script.reply = REPLY
     chat.ask("Quiet after ten, or behind the house?")
@@ -52,7 +51,6 @@ def test_a_reply_quotes_what_was_dropped(chat: Chat, service: FakeService) -> No
     assert passage.locator("*").count() == 0
     named = [label[4:] for label in chat.page.locator(".hc-cited > button").all_inner_texts()]
     assert sorted(named) == ["notes.md, Parking", "rules.docx, Quiet"]
-    chat.shot("documents-quoted")
     chat.page.reload()
     expect(chat.words.last.locator("button")).to_have_count(3)
     chat.press("Chat settings")
@@ -62,40 +60,35 @@ def test_a_reply_quotes_what_was_dropped(chat: Chat, service: FakeService) -> No
     expect(chat.words.last.locator("button")).to_have_count(2)  # what is gone is a number again
 
 
-def test_what_cannot_be_read_and_a_path(chat: Chat, service: FakeService, tmp_path: Path) -> None:
-    chat.press("Chat settings")
-    chat.drop("#hc-documents .hc-texts-drop", ("broken.docx", RULES[:300]))
-    error = chat.page.locator("#hc-documents .hc-error")
-    expect(error).to_contain_text("broken.docx: it is damaged")
-    assert rows(chat).count() == 0
-    path = chat.page.locator("#hc-documents-path")
-    path.fill("nowhere")
-    path.press("Enter")
-    expect(error.first).to_contain_text("Type the whole path of a file or folder")
+def test_what_cannot_be_read_and_a_path(service: FakeService, tmp_path: Path) -> None:
+    page = Visitor(service)
+    page.press("hc_documents_look", text="nowhere")
+    assert "Type the whole path of a file or folder" in page.says("hc-documents")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.md").write_bytes(NOTES)
-    path.fill(str(tmp_path / "folder"))
-    path.press("Enter")
-    expect(rows(chat)).to_have_count(1)
-    expect(rows(chat)).to_contain_text("folder")
-    chat.new()
-    expect(rows(chat)).to_have_count(0)
-    expect(chat.titles).to_have_count(1)
+    page.press("hc_documents_look", text=str(tmp_path / "folder"))
+    assert service.documents.readings[service.user].ended.wait(20)
+    page.press("hc_watch")
+    assert "folder · 2 passages" in page.says("hc-documents")
+    page.click("hc-new")
+    assert "passages" not in page.says("hc-documents")
+    assert len(service.store.chats.find(service.user)) == 1
 
 
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.browser
 def test_it_fits_a_narrow_screen(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, dark: bool
+    chromium: Browser, server: tuple[FakeService, str], service: FakeService
 ) -> None:
     service.script.reply = REPLY
-    with driving.visiting(chromium, server[1], 390, 844, dark) as chat:
+    with driving.visiting(chromium, server[1], 390, 844) as chat:
         chat.open()
         drop(chat, ("a document with a long name of many words.docx", RULES), ("notes.md", NOTES))
-        chat.shot(f"documents-settings-narrow-{dark}")
+        chat.drop("#hc-documents .hc-texts-drop", ("broken.docx", RULES[:300]))
+        expect(chat.page.locator("#hc-documents .hc-error")).to_contain_text("broken.docx: it is damaged")
+        expect(rows(chat)).to_have_count(2)
         chat.press("Close the settings")
         chat.ask("When is it quiet?")
         chat.words.last.locator("button").first.click()
         expect(chat.page.locator(".hc-cited").get_by_role("region")).to_be_visible()
         chat.page.locator(".hc-thought > summary").click()
-        chat.shot(f"documents-quoted-narrow-{dark}")
         assert chat.page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.testing import browser as driving
 from tests.testing.browser import PATIENCE_MS, Chat
 from tests.testing.fake_service import FakeService, Script, SlotStatus
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 WRITING = "#hc-list .hc-writing"
 UNREAD = "#hc-list .hc-unread"
 
@@ -39,6 +39,7 @@ def states(service: FakeService) -> list[list[tuple[str, str]]]:
     return [[(m.text, m.state) for m in service.store.messages.path(service.user, chat.id)] for chat in chats]
 
 
+@pytest.mark.browser
 def test_a_reply_goes_on_over_reloads_and_while_no_page_is_open(chat: Chat, service: FakeService) -> None:
     begin(chat, service)
     for _ in range(2):
@@ -49,7 +50,6 @@ def test_a_reply_goes_on_over_reloads_and_while_no_page_is_open(chat: Chat, serv
     chat.open()
     expect(chat.page.locator(WRITING)).to_have_count(1)
     expect(chat.live).to_contain_text("Still writing in “Long story”")
-    chat.shot("writing-mark")
     service.script.release()
     expect(chat.page.locator(UNREAD)).to_have_count(1, timeout=PATIENCE_MS)
     expect(chat.page.locator(WRITING)).to_have_count(0)
@@ -66,6 +66,7 @@ def test_a_reply_goes_on_over_reloads_and_while_no_page_is_open(chat: Chat, serv
     expect(chat.page.locator(UNREAD)).to_have_count(0)
 
 
+@pytest.mark.browser
 def test_a_second_tab_sees_replies_stops_them_and_waits_with_the_first(
     chat: Chat, second: Chat, service: FakeService
 ) -> None:
@@ -106,23 +107,29 @@ def test_a_second_tab_sees_replies_stops_them_and_waits_with_the_first(
 
 
 def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
-    chromium: Browser, server: tuple[FakeService, str], service: FakeService, monkeypatch: pytest.MonkeyPatch
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hierchat.page.handlers.GRACE_SECONDS", 3.0)
-    with driving.visiting(chromium, server[1]) as visitor:
-        visitor.open("?view=settings")
-        switch = visitor.page.get_by_label("Replies go on when the page is closed")
-        expect(switch).to_be_checked()
-        switch.uncheck()
-        visitor.until(lambda: not service.store.users.keeps_writing(service.user))
-        visitor.page.reload()
-        expect(switch).not_to_be_checked(timeout=PATIENCE_MS)
-        visitor.page.locator("#hc-new").click()
-        begin(visitor, service)
-        visitor.page.reload()
-        expect(visitor.words.last).to_contain_text("Here is", timeout=PATIENCE_MS)
-        visitor.page.wait_for_timeout(4_000)  # longer than a closed page has
-        grows(visitor)
+    over: list[Callable[[], None]] = []
+    """What is done when the time is over that a closed page has."""
+
+    class Later:
+        def __init__(self, seconds: float, act: Callable[..., None], given: list[int]) -> None:
+            self.start = lambda: over.append(lambda: act(*given))
+
+    monkeypatch.setattr("hierchat.page.handlers.threading.Timer", Later)
+    page = Visitor(service, view="settings")
+    assert page.value("Replies go on when the page is closed") is True
+    page.give("Replies go on when the page is closed", False, "input")
+    assert not service.users.keeps_writing(service.user)
+    page.click("hc-new")
+    service.script.hold()
+    next(page.steps("hc_example", text="Long story"))
     (reply,) = service.in_progress.all_of(service.user)
+    page.leave()
+    again = Visitor(service, c=str(reply.conversation_id))
+    over.pop()()
+    assert not reply.stop.is_set()
+    again.leave()
+    over.pop()()
     assert reply.wait(20)
     assert states(service)[0][1][1] == "stopped"

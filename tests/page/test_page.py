@@ -16,8 +16,17 @@ from tests.testing.visitor import Visitor
 
 
 @pytest.mark.browser
-def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeService) -> None:
+def test_a_page_that_can_be_installed_and_a_reply_from_its_first_word_to_its_figures(
+    chat: Chat, service: FakeService
+) -> None:
     page, script = chat.page, service.script
+    asked = page.context.new_cdp_session(page)
+    manifest = asked.send("Page.getAppManifest")
+    assert manifest["errors"] == []
+    assert '"standalone"' in manifest["data"]
+    errors = {one["errorId"] for one in asked.send("Page.getInstallabilityErrors")["installabilityErrors"]}
+    assert errors <= {"in-incognito"}  # as the browsers of tests are
+    expect(page.locator("head meta[name=theme-color]")).to_have_attribute("content", "#121215")
     expect(page.locator("#hc-empty .hc-card")).to_have_count(3)
     expect(page.locator("#hc-empty")).to_contain_text("/home/you/.local/share")
     script.hold()
@@ -34,7 +43,6 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     page.wait_for_function(
         "n => document.querySelector('#hc-growing .hc-text').innerText.length > n", arg=first
     )
-    chat.shot("writing")
     chat.stop.click()
     chat.idle()
     expect(chat.replies.last).to_contain_text("stopped")
@@ -58,17 +66,6 @@ def test_a_reply_from_its_first_word_to_its_figures(chat: Chat, service: FakeSer
     expect(chat.replies).to_have_count(4)
     expect(chat.replies.last).not_to_contain_text("cut at")
     expect(page.get_by_role("button", name="Continue", exact=True)).to_have_count(0)
-
-
-@pytest.mark.browser
-def test_the_page_can_be_installed(chat: Chat) -> None:
-    asked = chat.page.context.new_cdp_session(chat.page)
-    manifest = asked.send("Page.getAppManifest")
-    assert manifest["errors"] == []
-    assert '"standalone"' in manifest["data"]
-    errors = {one["errorId"] for one in asked.send("Page.getInstallabilityErrors")["installabilityErrors"]}
-    assert errors <= {"in-incognito"}  # as the browsers of tests are
-    expect(chat.page.locator("head meta[name=theme-color]")).to_have_attribute("content", "#121215")
 
 
 def edit_question(chat: Chat, place: int = 0) -> Locator:

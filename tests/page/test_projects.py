@@ -11,8 +11,8 @@ from playwright.sync_api import Locator, expect
 from hierchat.store import ChatSettings, NewMessage, Project
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
 
-pytestmark = pytest.mark.browser
 HOSTILE = "<b>Garden</b>"
 
 
@@ -36,6 +36,7 @@ def project_menu(chat: Chat, item: str) -> None:
     chat.page.get_by_role("menuitem", name=item).click()
 
 
+@pytest.mark.browser
 def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeService, tmp_path: Path) -> None:
     page, user = visitor.page, service.user
     preset = service.presets.create(
@@ -84,7 +85,7 @@ def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeSer
     first, *chats = json.loads((tmp_path / "project.json").read_text())
     assert (first["project"], first["begins_with"], len(chats)) == (HOSTILE, "Warm", 2)
 
-    project_menu(visitor, "Delete")
+    page.locator(".hc-folder").press("Delete")
     expect(page.locator(".hc-folder")).to_have_count(0)
     expect(visitor.titles).to_have_text(["Oaks"])
     expect(page.locator("#hc-title")).to_have_text("New chat")
@@ -93,21 +94,23 @@ def test_a_project_is_made_filled_and_begun_with(visitor: Chat, service: FakeSer
     assert service.projects.get(user, made.id).chats == 2
 
 
-def test_a_project_that_another_tab_deletes(visitor: Chat, second: Chat, service: FakeService) -> None:
+def test_a_project_that_another_tab_deletes(service: FakeService) -> None:
     garden = service.projects.save(service.user, Project(0, "Garden"))
-    visitor.open()
-    visitor.page.locator(".hc-folder").click()
-    visitor.page.locator(".hc-new-inside").click()
-    expect(visitor.page.locator("#hc-title")).to_have_text("New chat in Garden")
-    second.open()
-    second.page.locator(".hc-folder").press("Delete")
-    expect(visitor.page.locator(".hc-folder")).to_have_count(0)
-    visitor.ask("Where are we?")
+    page, other = Visitor(service), Visitor(service)
+    page.press("hc_project", id=garden)
+    page.press("hc_project_new", id=garden)
+    assert page.says("hc-title") == "New chat in Garden"
+    other.press("hc_project_delete", id=garden)
+    page.press("hc_watch")
+    assert "Garden" not in page.says("hc-list")
+    assert page.says("hc-title") == "New chat"
+    page.ask("Where are we?")
     assert [one.project_id for one in service.chats.find(service.user, "", 5).conversations] == [None]
     with pytest.raises(Exception, match="deleted in another tab"):
         service.projects.get(service.user, garden)
 
 
+@pytest.mark.browser
 def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeService) -> None:
     page, user = chat.page, service.user
     chat.view("Settings")

@@ -46,7 +46,6 @@ def test_a_long_chat_is_summarised_edited_and_as_it_was(chromium: Browser, servi
         expect(chat.questions).to_have_count(number)
         expect(chat.live).not_to_contain_text("nearly fills")
         summary.scroll_into_view_if_needed()
-        chat.shot("summary")
         summary.get_by_role("button", name="Edit").click()
         field = summary.get_by_role("textbox", name="Edit the summary")
         expect(field).to_have_value(SUMMARY)

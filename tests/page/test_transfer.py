@@ -32,7 +32,7 @@ def page(service: FakeService, tmp_path: Path) -> Iterator[Visitor]:
         yield Visitor(service)
 
 
-def test_files_of_several_programs_come_in_once(page: Visitor, fresh: FakeService, tmp_path: Path) -> None:
+def test_files_of_several_programs_come_in_once(page: Visitor, service: FakeService, tmp_path: Path) -> None:
     broken = {"title": "Broken", "mapping": {"a": 1}}
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as into:
         into.writestr("conversations.json", json.dumps([gpt_sums(), broken]))
@@ -43,14 +43,14 @@ def test_files_of_several_programs_come_in_once(page: Visitor, fresh: FakeServic
     assert "2 chats imported, 1 could not be read." in told
     assert "1,234 tokens of your chats can draft for SmolLM2 135M." in told
     assert "export.zip, conversations.json, Broken: " in told
-    assert sorted(one.title for one in fresh.store.chats.find(fresh.user)) == ["Colours", "Sums"]
+    assert sorted(one.title for one in service.store.chats.find(service.user)) == ["Colours", "Sums"]
     assert "Colours" in page.says("hc-list")
     page.press("hc_import", tickets=[page.ticket("webui.json", webui)])
     assert "0 chats imported, 1 was here already." in page.says("hc-transfer-state")
     assert waiting() == []
 
 
-def test_an_import_is_cancelled(page: Visitor, fresh: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_is_cancelled(page: Visitor, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer_panel, "SHOW_SECONDS", 0.0)
     many = json.dumps([gpt_sums(conversation_id=f"{number}") for number in range(20)]).encode()
     for count, _step in enumerate(page.steps("hc_import", tickets=[page.ticket("c.json", many)])):
@@ -58,7 +58,7 @@ def test_an_import_is_cancelled(page: Visitor, fresh: FakeService, monkeypatch: 
             page.press("hc_import_stop")
     told = page.says("hc-transfer-state")
     assert "Cancelled. What was imported stays, and the same file goes on from there." in told
-    assert 0 < len(fresh.store.chats.find(fresh.user, limit=-1)) < 20
+    assert 0 < len(service.store.chats.find(service.user, limit=-1)) < 20
     assert waiting() == []
 
 

@@ -174,7 +174,6 @@ def test_a_page_is_loaded_again_when_the_server_does_not_know_it_or_comes_back(
             lost = chat.page.locator("#hc-trouble")
             expect(lost).to_contain_text("The connection to hierchat was lost", timeout=PATIENCE_MS)
             expect(chat.page.locator('[data-testid="toast-body"]')).to_be_hidden()
-            chat.shot("lost")
             app, _ = launch(port)
             expect(lost).to_have_count(0, timeout=PATIENCE_MS)
             expect(chat.questions).to_have_text(["Before", "And now?"], timeout=PATIENCE_MS)
@@ -219,22 +218,19 @@ def test_a_message_that_is_sent_before_the_server_knows_the_page(
         assert fresh.store.messages.path(fresh.user, opened)[-2].text == "In a hurry"
 
 
-@pytest.mark.browser
-def test_chats_that_were_forgotten_in_a_terminal(chat: Chat, service: FakeService) -> None:
+def test_chats_that_were_forgotten_in_a_terminal(service: FakeService) -> None:
     """The page's user is gone: nothing can be written for it, until the page is loaded again."""
-    chat.ask("Question")
+    page = Visitor(service)
+    page.ask("Question")
     assert service.store.users.forget(service.user)
-    chat.new()
-    chat.send("Another")
-    said(chat, "All chats of this user were deleted. Reload the page.")
-    chat.open()
-    chat.ask("And it goes on")
-    expect(chat.questions).to_have_text(["And it goes on"])
+    page.click("hc-new")
+    page.ask("Another")
+    assert "All chats of this user were deleted. Reload the page." in page.says("hc-live")
+    assert "And it goes on" in Visitor(service).ask("And it goes on")
 
 
-@pytest.mark.browser
 def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
-    chat: Chat, service: FakeService, monkeypatch: pytest.MonkeyPatch
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have ended, and its conversation be gone, before the page has drawn it."""
     begin = service.in_progress.begin
@@ -246,9 +242,9 @@ def test_a_reply_that_cannot_begin_says_why_however_soon_it_ends(
 
     monkeypatch.setattr(service.in_progress, "begin", begin_and_end)
     service.script.raises = MessageTooLong("Too long.")
-    chat.send("Is anybody here?")
-    said(chat, "Too long.")
-    expect(chat.box).to_have_value("Is anybody here?")
-    monkeypatch.undo()
+    page = Visitor(service)
+    page.ask("Is anybody here?")
+    assert "Too long." in page.says("hc-live")
+    assert page.value("hc-box") == "Is anybody here?"
     service.script.raises = None
-    sane(chat)
+    assert "Is anybody here?" in page.ask(page.value("hc-box"))

@@ -33,7 +33,6 @@ def test_a_message_is_edited_withdrawn_kept_over_a_reload_and_goes_out_by_itself
     expect(chat.box).to_be_focused()
     wait(chat, "Third", 2)
     wait(chat, "Fourth", 3)
-    chat.shot("waiting")
     chat.press("Do not send “Third”")
     expect(waiting(chat)).to_have_count(2)
     chat.box.fill("Typed since")

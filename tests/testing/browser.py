@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import base64
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +32,6 @@ from hierchat.access.members import Members, hashed
 from hierchat.page.page_app import build_app, serve
 from hierchat.store import Store
 
-SCREENSHOTS = Path(__file__).parent / "screenshots"
 PATIENCE_MS = 30_000
 """Two cores may have much else to do."""
 PIECE_MS = 2_400
@@ -262,12 +260,6 @@ class Chat:
     def words(self) -> Locator:
         """Rendered texts of replies, the growing one too, oldest first."""
         return self.page.locator("#hc-chat .hc-reply .hc-text")
-
-    def shot(self, name: str, picture: bytes = b"") -> None:
-        """A screenshot for the eye, or this picture, in a folder that git ignores, where HIERCHAT_SHOTS is set."""
-        if os.environ.get("HIERCHAT_SHOTS"):
-            SCREENSHOTS.mkdir(exist_ok=True)
-            (SCREENSHOTS / f"{name}.png").write_bytes(picture or self.page.screenshot())
 
 
 @cache
