@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 import threading
+import time
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 MOST_FILES = 20
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
+QUIET_SECONDS = 1.0  # how often a page hears of a reply that has nothing to show: each time takes a browser 30 ms
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
@@ -286,7 +288,7 @@ class ReplyHandlers(HandlerGroup):
         if known:
             yield {}
             return
-        begun, views = False, self._views
+        begun, views, told = False, self._views, time.monotonic()
         draw = self._columns() if reply.compared else self._drawn()
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
@@ -299,7 +301,10 @@ class ReplyHandlers(HandlerGroup):
                     if on_screen:
                         shown |= views.heading(session) | views.busy(session)
                     yield shown | views.tray(session)
-                yield draw(session, reply, state) if on_screen else {}
+                update = draw(session, reply, state) if on_screen else {}
+                if update or time.monotonic() - told > QUIET_SECONDS:
+                    told = time.monotonic()
+                    yield update
         finally:
             session.following.discard(reply)
             on_screen = session.conversation == reply.conversation_id
