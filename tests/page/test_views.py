@@ -92,6 +92,18 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeServ
             yield service, address
 
 
+def unfold(chat: Chat) -> None:
+    """Have the list of chats on the screen."""
+    if not chat.page.locator("#hc-sidebar.open").count():
+        chat.page.locator("#hc-sidebar .toggle-button").click()
+
+
+def go_to(chat: Chat, panel: str) -> None:
+    unfold(chat)
+    chat.page.locator(f"#hc-links [data-text={panel}]").click()
+    expect(chat.page.locator(f"#hc-panel-{panel}")).to_be_visible()
+
+
 def views(chat: Chat, service: FakeService) -> Iterator[str]:
     """Walk through the page, whatever its language; the name of each view."""
     page, script = chat.page, service.script
@@ -145,15 +157,14 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
         chat.idle()
         yield "a comparison"
     user = service.user
-    chat.open("?view=insights")
+    go_to(chat, "insights")
     expect(page.locator("#hc-panel-insights h2").first).to_be_visible()
     yield "Insights of nearly nothing"
     script.costs = COSTS
     weeks(service.store, user)
     keep(service.store, "How")
     for view in ("insights", "comparisons", "models", "settings"):
-        chat.open(f"?view={view}")
-        expect(page.locator(f"#hc-panel-{view}")).to_be_visible()
+        go_to(chat, view)
         if view == "insights":
             expect(page.locator("#hc-panel-insights svg").first).to_be_visible()
         for more in page.locator(f"#hc-panel-{view} summary").all():
@@ -174,8 +185,7 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     page.keyboard.press("Escape")
     stored_chat(service.store, "How", 1)
     chat.open()
-    if not page.locator("#hc-sidebar.open").count():
-        page.locator("#hc-sidebar .toggle-button").click()
+    unfold(chat)
     field = page.locator("#hc-search").locator("input, textarea")
     field.fill("How")
     expect(page.locator(".hc-snippet").first).to_be_visible()
@@ -333,16 +343,13 @@ def test_a_language_is_chosen_kept_and_of_its_reader(
         other.open()
         with driving.visiting(chromium, address) as chat:
             page, html = chat.page, chat.page.locator("html")
-            chat.open()
-            for reader, said in ((chat, "Copy"), (other, theirs("Copy"))):
-                reader.ask("How")
-                expect(reader.replies.last.locator("[data-act=hc_copy]")).to_have_text(said)
             chat.open("?view=settings")
             expect(html).to_have_attribute("lang", "en")
+            other.ask("How")
+            expect(other.replies.last.locator("[data-act=hc_copy]")).to_have_text(theirs("Copy"))
             page.locator("#hc-language select").select_option(pseudo.CODE)
             expect(html).to_have_attribute("lang", pseudo.CODE)
             expect(page.locator("#hc-title")).to_have_text(theirs("Settings"))
-            chat.open("?view=settings")
             expect(page.locator("#hc-language select")).to_have_value(pseudo.CODE)
             page.locator("#hc-reset").click()
             expect(html).to_have_attribute("lang", "en")

@@ -109,8 +109,6 @@ class Script:
     fail: str | None = None
     raises: Exception | None = None
     finish: str = "end"
-    baseline: str | None = "measured"
-    notice: str | None = None
     plan: PlanView | None = None
     origin: int | None = None
     """The message that history drafts the next replies from."""
@@ -118,8 +116,6 @@ class Script:
     window: int = 8192
     thought_seconds: float | None = None
     thinks: tuple[str, ...] = ()
-    other: tuple[str, str] | None = None
-    """What the first side of a comparison writes instead of what."""
     held: bool = False
     """Whether a reply goes on, however slow the machine is, until it is stopped or released."""
 
@@ -148,7 +144,6 @@ class FakeService:
     store: Store
     slot: FakeSlot = field(default_factory=FakeSlot)
     script: Script = field(default_factory=Script)
-    stops: int = 0
     asked: list[tuple[str, GenerationSettings]] = field(default_factory=list)
     titles: FakeTitles = field(default_factory=lambda: FakeTitles())
 
@@ -286,8 +281,6 @@ class FakeService:
                 if arm == "first":
                     shares = {"target": 1.0} if frame.figures.tokens else {}
                     frame = replace(frame, figures=replace(frame.figures, speedup=1.0, shares=shares))
-                    if self.script.other and frame.text:
-                        frame = replace(frame, text=frame.text.replace(*self.script.other))
                 arms[arm] = replace(frame, name=arms[arm].name)
                 ms = round((time.monotonic() - began) * 1e3)
                 moments[arm].append((ms, frame.figures.tokens, len(frame.text)))
@@ -363,8 +356,6 @@ class FakeService:
         finally:
             if state == "interrupted" and stop.is_set():
                 state = "stopped"
-            # Also counted: closed in the middle, as Gradio does when a page is gone.
-            self.stops += frame.finish in (None, "stopped")
             self._figures[message] = replace(frame.figures, finish=frame.finish, written=WRITTEN)
             self._runs[message] = _runs(written, self.script.origin)
             with suppress(StoreError):
@@ -402,7 +393,7 @@ class FakeService:
                 text, figures = "", Figures()
             yield Frame(
                 "done" if finish else "writing", text, figures, 1200, 1200, 412 + count, 8192, finish,
-                script.fail if finish == "error" else script.notice,
+                script.fail if finish == "error" else None,
             )  # fmt: skip
             if finish:
                 return
@@ -426,9 +417,9 @@ def _figures(tokens: int, seconds: float, script: Script, first: float) -> Figur
         prompt_read=300,
         read_seconds=0.5,
         plan=(("SmolLM2 tiny", 6),),
-        speedup=2.31 if script.baseline else None,
-        baseline_tokens_per_second=26.4 if script.baseline else None,
-        baseline=script.baseline,
+        speedup=2.31,
+        baseline_tokens_per_second=26.4,
+        baseline="measured",
         thought_seconds=script.thought_seconds,
         shares={"context": 0.31, "history": 0.22, "statistics": 0.06, "SmolLM2 tiny": 0.05, "target": 0.36},
     )

@@ -50,7 +50,6 @@ class FakeModelManager:
         self.asked: list[tuple[str, str]] = []
         self.listed = rows()
         self.fails = ""
-        self.hint = False
         self.unmeasured = False
 
     @property
@@ -72,8 +71,7 @@ class FakeModelManager:
         return next((row for row in rows if row.name == "Qwen3 1.7B"), None)
 
     def better(self) -> tuple[str, ModelRow] | None:
-        best = self.best(self.listed)
-        return ("SmolLM2 135M", best) if self.hint and best else None
+        return None
 
     @property
     def failures(self) -> Failures:
