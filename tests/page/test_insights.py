@@ -65,7 +65,6 @@ def test_the_speed_of_days_without_a_baseline_is_left_out() -> None:
     drawn = insights_panel.speed_card(over(days), TODAY, 7, True)
     assert "6 Mar 1.5\u00d7 faster than without drafts 2" in visible(drawn)
     assert "8 Mar \u2013" not in visible(drawn)
-    assert 'd="M33.33 50.00L100.00 0.00"' in drawn  # seven days from 4 Mar on; the axis ends at 3
     assert "at first 1.5\u00d7 faster than without drafts, at last 3.0\u00d7 faster" in drawn
 
 
@@ -101,21 +100,15 @@ def test_cards_of_the_machine() -> None:
     said = visible(drawn)
     for row in ("1 25 % 100", "2 \u2013 0", "3\u20134 75 % 40", "17+ 100 % 5"):
         assert row in said
-    assert drawn.count("fill-opacity") == 2
-    assert "It is counted while replies are written" in insights_panel.match_card([[0, 0]] * 33)
     drawn = insights_panel.calibration_card({"history": [(0.25, 0.5, 40), (0.75, 0.7, 3)]})
-    assert 'd="M25.00 50.00h0"' in drawn  # the other is too few
     assert "75 % 70 % 3" in visible(drawn)
-    assert "six in ten" in insights_panel.calibration_card({})
     said = visible(insights_panel.costs_card(ForwardCosts("m", 1200, tuple(10.0 + n for n in range(32)))))
     assert "8 17.0 ms 1.70\u00d7" in said
     assert "1,200 tokens into a chat" in said
-    assert "measured when a model has been loaded" in insights_panel.costs_card(None)
     drawn = insights_panel.meters_card(
         [Meter("", 2 * 10**9, 6 * 10**9, 16 * 10**9), Meter("GPU <0>", 1, 1, 10)]
     )
     assert "hierchat 2.0 GB, others 4.0 GB, of 16.0 GB" in visible(drawn)
-    assert 'width:12.50%"></i><i style="width:25.00%' in drawn
     assert "GPU &lt;0&gt;" in drawn
     for meter in meters():
         assert 0 < meter.ours <= meter.used <= meter.total
