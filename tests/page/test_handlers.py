@@ -22,6 +22,7 @@ from hierchat.page.page_sessions import Sessions, Stale
 from hierchat.store import NewMessage
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService
+from tests.testing.visitor import Visitor
 
 
 def test_no_name_is_declared_by_two_parts_of_the_script() -> None:
@@ -62,8 +63,8 @@ def test_only_what_changes_is_made_and_other_answers_are_gradios(
             answered(blocks, event, wrong)
 
 
-def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(fresh: FakeService) -> None:
-    app = build_app(fresh, "here")  # type: ignore[arg-type]
+def test_every_handler_of_the_page_is_guarded_and_tells_no_progress(service: FakeService) -> None:
+    app = Visitor(service).app
     events = app.config["dependencies"]
     assert len(events) > 50
     assert [one["targets"] for one in events if one["outputs"] and one["show_progress_on"] != []] == []
@@ -88,20 +89,20 @@ def test_whatever_a_handler_raises_becomes_a_sentence(fresh: FakeService) -> Non
 
 
 def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
-    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes to the page last must show what the next message goes to."""
-    app = build_app(fresh, "here")  # type: ignore[arg-type]
+    app = Visitor(service).app
     handlers = {function.fn.__name__: function.fn for function in app.fns.values() if function.fn}
-    user = fresh.user
-    first, second = (fresh.store.chats.create(user) for _ in range(2))
+    user = service.user
+    first, second = (service.store.chats.create(user) for _ in range(2))
     for conversation, text in ((first, "First"), (second, "Second")):
-        fresh.store.messages.add(user, conversation, NewMessage(None, text))
+        service.store.messages.add(user, conversation, NewMessage(None, text))
     request = gr.Request(session_hash="x", query_params={})
     handlers["load"](request)
     handlers["open"](request, gr.EventData(None, {"id": first}))
-    fresh.changes.notify(user, first)
-    messages, opened = fresh.store.messages.path, []
+    service.changes.notify(user, first)
+    messages, opened = service.store.messages.path, []
 
     def slow(*arguments):
         found = messages(*arguments)
@@ -109,7 +110,7 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
             opened.append(handlers["open"](request, gr.EventData(None, {"id": second})))
         return found
 
-    monkeypatch.setattr(fresh.store.messages, "path", slow)
+    monkeypatch.setattr(service.store.messages, "path", slow)
     late = {component.elem_id: value for component, value in handlers["watch"](request).items()}
     assert opened
     assert "Second" in str(late["hc-title"])
