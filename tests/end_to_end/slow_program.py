@@ -14,7 +14,7 @@ from tests.testing.scripted_engine import WORDS, ScriptedEngine, served
 def load(name, report):
     if os.environ.get("NEVER_LOADS"):
         threading.Event().wait()
-    engine = ScriptedEngine(WORDS, places=2)
+    engine = ScriptedEngine(WORDS, at_once=4, places=2)
     engine.holds_at = 12
     return served(engine, name)
 
