@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import expect
@@ -116,7 +117,7 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
         def __init__(self, seconds: float, act: Callable[..., None], given: list[int]) -> None:
             self.start = lambda: over.append(lambda: act(*given))
 
-    monkeypatch.setattr("hierchat.page.handlers.threading.Timer", Later)
+    monkeypatch.setattr("hierchat.page.handlers.threading", SimpleNamespace(Timer=Later))
     page = Visitor(service, view="settings")
     assert page.value("Replies go on when the page is closed") is True
     page.give("Replies go on when the page is closed", False, "input")
