@@ -70,7 +70,8 @@ class Macros:
     def __init__(self, name: str, **known: Any) -> None:
         """`known`: functions and values that templates know by these names."""
         self._name = name
-        environment.globals |= known
+        for one, value in known.items():  # all templates share them
+            assert environment.globals.setdefault(one, value) is value, f"{one} has two meanings in templates"
 
     def __getattr__(self, name: str) -> Callable[..., Markup]:
         def drawn(*args: Any, **values: Any) -> Markup:

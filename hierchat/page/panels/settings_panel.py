@@ -328,5 +328,5 @@ def _places(database: Path) -> str:
 
 
 _drawn = Macros(
-    "settings.html", NOW_SECONDS=_NOW_SECONDS, moment=moment, name_of=name_of, shown_name=_shown_name
+    "settings.html", NOW_SECONDS=_NOW_SECONDS, moment=moment, name_of=name_of, member_name=_shown_name
 )
