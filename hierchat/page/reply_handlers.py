@@ -44,7 +44,7 @@ MOST_FILES = 20
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 QUIET_SECONDS = 1.0
-"""How often a page hears of a reply that has nothing to show. Each time takes a browser 30 ms, and says if it is gone."""
+"""How often a page hears of a reply that has nothing to show: each time takes a browser 30 ms."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
