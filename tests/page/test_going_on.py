@@ -108,7 +108,7 @@ def test_a_second_tab_sees_replies_stops_them_and_waits_with_the_first(
 
 
 def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
-    service: FakeService, monkeypatch: pytest.MonkeyPatch
+    fresh: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over: list[Callable[[], None]] = []
     """What is done when the time is over that a closed page has."""
@@ -118,19 +118,19 @@ def test_without_the_switch_a_closed_page_stops_its_reply_and_a_reload_does_not(
             self.start = lambda: over.append(lambda: act(*given))
 
     monkeypatch.setattr("hierchat.page.handlers.threading", SimpleNamespace(Timer=Later))
-    page = Visitor(service, view="settings")
+    page = Visitor(fresh, view="settings")
     assert page.value("Replies go on when the page is closed") is True
     page.give("Replies go on when the page is closed", False, "input")
-    assert not service.users.keeps_writing(service.user)
+    assert not fresh.users.keeps_writing(fresh.user)
     page.click("hc-new")
-    service.script.hold()
+    fresh.script.hold()
     next(page.steps("hc_example", text="Long story"))
-    (reply,) = service.in_progress.all_of(service.user)
+    (reply,) = fresh.in_progress.all_of(fresh.user)
     page.leave()
-    again = Visitor(service, c=str(reply.conversation_id))
+    again = Visitor(fresh, c=str(reply.conversation_id))
     over.pop()()
     assert not reply.stop.is_set()
     again.leave()
     over.pop()()
     assert reply.wait(20)
-    assert states(service)[0][1][1] == "stopped"
+    assert states(fresh)[0][1][1] == "stopped"
