@@ -18,6 +18,7 @@ from hierchat.store import (
     Passage,
     Project,
     Store,
+    ToolCall,
 )
 from hierchat.store.documents import Documents
 
@@ -47,6 +48,7 @@ def fill(store: Store, name: str, word: str = SECRET) -> Secrets:
         db.execute("UPDATE messages SET state = 'complete' WHERE id = ?", [reply])
     edited = store.messages.edit_reply(user, reply, f"The {word} sleeps.")
     store.messages.set_summary(user, reply, f"About a {word}")
+    store.messages.put_call(user, reply, ToolCall("files", "read", "{}", "done", f"A {word} is here."))
     store.chats.rename(user, chat, f"Of a {word}")
     store.chats.set_tags(user, chat, [word])
     documents, passages = Documents(store.connection), [Passage(word, word, f"A {word} plays bars of wood.")]
