@@ -21,7 +21,7 @@ from hierchat.store import (
     TurnFigures,
 )
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
-from tests.testing.stores import replied
+from tests.testing.stores import new_store, replied
 
 from .files import BEGAN, branches, gpt_sums, imported, open_branch, saved
 
@@ -55,7 +55,7 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
     imported(store, user, saved(tmp_path / "c.json", [gpt_sums()]))
     file = written(store, user, tmp_path / "out.json")
     assert file.stat().st_mode & 0o077 == 0
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         assert imported(other, there, file).outcomes == {"new": 2}
         came, before = everything(other, there), everything(store, user)
@@ -76,7 +76,7 @@ def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) 
     chat = store.chats.create(user)
     store.messages.add(user, chat, NewMessage(None, "", files=files))
     file = written(store, user, tmp_path / "out.json")
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         assert imported(other, there, file).outcomes == {"new": 1}
         (message,) = everything(other, there)[0].messages
@@ -100,7 +100,7 @@ def test_files_that_somebody_else_wrote_down(store: Store, user: int, tmp_path: 
 def test_what_was_said_elsewhere_comes_back(store: Store, user: int, tmp_path: Path) -> None:
     """There and back, with a question on each machine."""
     chat = chatted(store, user, "mine")
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         imported(other, there, written(store, user, tmp_path / "1.json"))
         (copy,) = other.chats.find(there)
@@ -177,7 +177,7 @@ def test_tags_edited_replies_and_summaries_come_in_again(store: Store, user: int
     store.messages.set_summary(user, store.messages.path(user, chat)[-1].id, "La la.")
     store.messages.edit_reply(user, store.messages.path(user, chat)[-1].id, "Lalala")
     file = written(store, user, tmp_path / "out.json")
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         imported(other, there, file)
         (came,) = everything(other, there)
@@ -204,7 +204,7 @@ def test_settings_of_chats_and_presets_come_in_again(store: Store, user: int, tm
     store.chats.set_settings(user, taught, ChatSettings("Teach me.", sampling, teacher))
     ids, out = [plain, taught], tmp_path / "out.json"
     assert list(export_json(store, user, ids, out, beside_chats(store, user))) == [1, 2]
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         other.presets.create(there, "Other", ChatSettings("mine", {}))
         done = imported(other, there, out)
@@ -244,7 +244,7 @@ def test_settings_that_are_none_cost_only_themselves(
         "settings": {"sampling": {"logit_bias": {"1": 2}, "x": [[]], "top_p": 0.5}},
     }
     file.write_text(json.dumps([preset, good, chat]))
-    with Store.open(tmp_path / "other.db") as other:
+    with new_store(tmp_path / "other.db") as other:
         there = other.users.ensure("local")
         done = imported(other, there, file)
         assert (done.presets, done.bad, done.outcomes) == (1, 1, {"new": 1})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hierchat.store import ChatSettings, NewMessage, Project, Store
 from hierchat.texts.exporting import beside_chats, export_json
+from tests.testing.stores import new_store
 
 from .files import gpt_sums, imported, saved, webui_chat
 
@@ -48,7 +49,7 @@ def test_what_was_exported_comes_in_again(store: Store, user: int, tmp_path: Pat
     assert list(export_json(store, user, [chat], whole, beside_chats(store, user))) == [1]
     assert list(export_json(store, user, [chat], alone, beside_chats(store, user, garden))) == [1]
     for file, notes in ((whole, "I grow roses."), (alone, "")):
-        with Store.open(tmp_path / f"{file.stem}.db") as other:
+        with new_store(tmp_path / f"{file.stem}.db") as other:
             there = other.users.ensure("local")
             imported(other, there, file)
             (came,) = other.projects.all(there)
