@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from jinja2.ext import Extension
 from jinja2.lexer import Token
 from markupsafe import Markup, escape
 
+from hierchat import __version__
+from hierchat.config import cache_dir
 from hierchat.language import Said, _, error_words, plural
 from hierchat.page.buttons import ASSETS, button
 
@@ -49,9 +54,23 @@ class _Folded(Extension):
                 yield token
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Keep compiled templates in the cache, where it can be written: a start that compiles them takes half a second
+    longer."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
+
 environment = Environment(
     loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False,
-    extensions=[_Folded],
+    extensions=[_Folded], bytecode_cache=_Compiled(str(cache_dir() / "templates" / __version__)),
 )  # fmt: skip
 environment.globals |= {
     "_": lambda text: Sentence(_(text)),
