@@ -5,7 +5,7 @@ let asked = []; // what the user asked for and the page does not show yet, oldes
 let passed = []; // what it has shown, or was asked to, since the server owed no answer
 
 // Where the page is going stands there at once: the title, the mark in the list, and soon an outline in place of what is
-// left. The server's answer fills it.
+// left, or the view as it was seen last. The server's answer fills it.
 const OUTLINE_MS = 150; // an answer that comes sooner needs none
 let answers = known ? 0 : 1; // that the server owes: the page itself, and each step to another chat or view
 let outlining = 0;
@@ -25,7 +25,10 @@ function showWhereTo(kind, way) {
   way?.closest('#hc-list li, #hc-links button')?.setAttribute('data-going', '');
   document.body.dataset.hcTo = kind;
   find('#hc-title').dataset.going = kind === 'new' ? _('New chat') : way?.textContent.trim() || '';
-  outlining = setTimeout(() => { document.body.dataset.hcGoing = kind; }, known ? OUTLINE_MS : 0);
+  const seen = kind === 'panel' && find(`#hc-panel-${way?.dataset.text}[data-seen]`);
+  if (seen) seen.dataset.going = '';
+  outline.hidden = Boolean(seen);
+  outlining = setTimeout(() => { document.body.dataset.hcGoing = kind; }, known && !seen ? OUTLINE_MS : 0);
 }
 function arrive() {
   clearTimeout(outlining);
@@ -51,6 +54,7 @@ window.hcArrived = () => {
   }
   if (answers) return;
   arrive();
+  find('.hc-panel:not(.hc-off)')?.setAttribute('data-seen', '');
   toHit(); // what was hidden by the outline could not be scrolled
   sendWhatWaits();
 };

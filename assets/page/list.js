@@ -1,4 +1,5 @@
-// The list of chats: one tab stop with arrow keys inside, and the next page of it as its end comes near.
+// The list of chats: one tab stop with arrow keys inside, and the next page of it as its end comes near. What is open is
+// marked here: the server draws the list only where it changed.
 const titles = () => [...document.querySelectorAll('#hc-list .hc-title')];
 const keyOf = (title) => title.dataset.act + title.dataset.id;
 let stop = null; // the chat or project on which the tab stop is
@@ -14,12 +15,24 @@ function rove() {
   if (here && active !== here && active?.matches('#hc-list .hc-title')) here.focus({ preventScroll: true });
 }
 
+function markOpen() {
+  const open = /^(?:incognito )?([1-9]\d*)$/.exec(props.value)?.[1];
+  for (const title of titles()) {
+    const is = title.dataset.act === 'hc_open' && title.dataset.id === open;
+    title.closest('li').classList.toggle('hc-current', is);
+    title.toggleAttribute('aria-current', is);
+    if (is) title.setAttribute('aria-current', 'page');
+  }
+}
+watch('value', markOpen);
+
 const coming = new IntersectionObserver((entries) => {
   if (entries.some((entry) => entry.isIntersecting)) trigger('hc_more', {});
 }, { rootMargin: '0px 0px 600px 0px' });
 
 when('#hc-list', (list) => {
   const renew = () => {
+    markOpen();
     rove();
     coming.disconnect();
     const more = list.querySelector('.hc-more');

@@ -121,7 +121,8 @@ def size_of(path: Path) -> int:
     """Count the bytes on disk of a file or folder, 0 where there is none; of a linked file, what it links to."""
     if not path.is_dir():
         return path.stat().st_size if path.exists() else 0
-    return sum(p.stat().st_size for p in {f.resolve() for f in path.rglob("*") if f.is_file()})
+    files = (entry.stat() for entry in path.rglob("*") if entry.is_file())
+    return sum({(file.st_dev, file.st_ino): file.st_size for file in files}.values())
 
 
 def gigabytes(size: float) -> str:

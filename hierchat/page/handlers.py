@@ -128,7 +128,7 @@ class PageHandlers(HandlerGroup):
         event.session.leave()
         event.session.conversation, event.session.project = None, None
         event.session.settings_of = page_sessions.UNKNOWN
-        return self._views.everything(event.session)
+        return self._views.step(event.session)
 
     def open(self, event: PageEvent) -> Update:
         """Open a conversation from the list; with a hit of the search, the branch that holds it."""
@@ -146,7 +146,7 @@ class PageHandlers(HandlerGroup):
                 path = [message.id for message in chats.messages(user, wanted)]
             if whole(hit) in path[: -page_sessions.DRAWN]:  # of a long chat the part that holds it is drawn
                 session.until = path[path.index(whole(hit)) + page_sessions.DRAWN // 2]
-        return self._views.everything(session)
+        return self._views.step(session)
 
     def go(self, event: PageEvent) -> Update:
         """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
@@ -155,7 +155,7 @@ class PageHandlers(HandlerGroup):
             return {}
         session.leave()
         self._show(session, event.id)
-        update = self._views.everything(session)
+        update = self._views.step(session)
         if event.id and session.conversation is None:
             # Not the value of any other empty page, so that the script sees a change and mends the address.
             update[self._parts.bus] = f"{GONE}{event.id}"
@@ -258,7 +258,9 @@ class PageHandlers(HandlerGroup):
         session.conversation = wanted if there else None
         if there:
             self._service.chats.mark_read(session.user, wanted)
-            session.unfolded = self._service.chats.get(session.user, wanted).project_id or session.unfolded
+            project = self._service.chats.get(session.user, wanted).project_id or session.unfolded
+            if project != session.unfolded:
+                session.unfolded, session.list_seen = project, page_sessions.UNKNOWN
 
     def _unless_writing(self, session: page_sessions.Session) -> Update:
         """Draw the conversation; while a reply is written there, say that nothing was done."""
@@ -515,8 +517,5 @@ class DocumentHandlers(HandlerGroup):
         self._read(event, sorted(folder.iterdir()), ours=True)
 
     def _read(self, event: PageEvent, paths: Sequence[Path], *, ours: bool) -> None:
-        chat, shared = (
-            page_sessions.open_conversation(self._service, event.session),
-            bool(event.data.get("on")),
-        )
-        self._service.documents.read(event.user, chat, paths, to_project=shared, ours=ours)
+        chat, shared = page_sessions.open_conversation(self._service, event.session), event.data.get("on")
+        self._service.documents.read(event.user, chat, paths, to_project=bool(shared), ours=ours)

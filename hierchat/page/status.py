@@ -26,9 +26,8 @@ def context_line(frame: Frame) -> str:
     """Say how much of the context window is in use."""
     if not frame.context_limit:
         return ""
-    return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(
-        tokens=frame.context_tokens, limit=frame.context_limit
-    )
+    used, limit = frame.context_tokens, frame.context_limit
+    return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(tokens=used, limit=limit)
 
 
 _drawn = Macros(

@@ -52,12 +52,17 @@ class Views:
         """The conversation on the screen, and the list."""
         return self.conversation(session) | self.chats(session)
 
+    def step(self, session: Session) -> Update:
+        """Draw what a click led to, and the list where it changed: the script marks in it what is open (list.js)."""
+        now = session.list_seen == self._service.changes.count(session.user)
+        return self.conversation(session) | ({} if now else self.chats(session))
+
     def open_panel(self, session: Session, name: str) -> Update:
         """Show a panel in place of the conversation; an empty page where there is none of this name."""
         session.leave()
         session.conversation, session.panel = None, name if name in self.panels else ""
         timer = {self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {}
-        return self.everything(session) | timer
+        return self.step(session) | timer
 
     def busy(self, session: Session) -> Update:
         """Send while idle, Stop while a reply waits or is written in the chat on the screen."""

@@ -118,7 +118,9 @@ class ModelManager:
         """List all models, those that are here first, then the smaller before the larger."""
         own, speeds = own_names(), self._speeds.speeds(user_id)
         bandwidth = kept_bandwidth()  # once: it may be measured meanwhile
-        rows = [self._row(entry, own, speeds, bandwidth) for entry in self._slot.catalogue.models.values()]
+        models = self._slot.catalogue.models
+        here = {name for name, entry in models.items() if is_fetched(entry, self._device)}
+        rows = [self._row(entry, here, own, speeds, bandwidth) for entry in models.values()]
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
@@ -288,11 +290,11 @@ class ModelManager:
     def _row(
         self,
         entry: ModelEntry,
+        fetched: set[str],
         own: set[str],
         speeds: Mapping[str, tuple[float, int]],
         bandwidth: float | None,
     ) -> ModelRow:
-        here = is_fetched(entry, self._device)
         have = fetched_size(entry, self._device)
         served = self._slot.model
         partly = have and not entry.source_on(self._device).folder
@@ -306,10 +308,10 @@ class ModelManager:
             entry.size.parameters if entry.size else None,
             weight_bytes(entry, self._device),
             have,
-            "here" if here else "partly" if partly else "absent",
+            "here" if entry.name in fetched else "partly" if partly else "absent",
             found,
             Speed(*measured) if measured else expected,
-            self._drafts(entry),
+            self._drafts(entry, fetched),
             self.downloads.of(entry.name),
             loaded=bool(served and served.name == entry.name),
             default=entry.name == self._slot.catalogue.default,
@@ -337,7 +339,7 @@ class ModelManager:
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast
         return on_gpu or bool(expected and expected.per_second >= FAST)
 
-    def _drafts(self, entry: ModelEntry) -> tuple[Draft, ...]:
+    def _drafts(self, entry: ModelEntry, fetched: set[str]) -> tuple[Draft, ...]:
         """List models that are in use or chosen to draft, then smaller ones that are here, with why they cannot."""
         served, catalogue = self._slot.model, self._slot.catalogue
         said: dict[str, Draft] = {}
@@ -353,13 +355,13 @@ class ModelManager:
             for one in served.levels.left_out:
                 said[one.name] = Draft(one.name, False, one.reason, one.name in entry.drafts or None)
         for name in entry.drafts:
-            here = is_fetched(catalogue.entry(name), self._device)
+            here = name in fetched
             why = later("drafts when this model is loaded") if here else later("not on this machine yet")
             said.setdefault(name, Draft(name, True, why, True))
-        tokens, here = known_tokens(entry), is_fetched(entry, self._device)
+        tokens, here = known_tokens(entry), entry.name in fetched
         for other in catalogue.models.values():
             smaller = 0 < _parameters(other) < _parameters(entry)
-            if other.name in said or not smaller or not is_fetched(other, self._device):
+            if other.name in said or not smaller or other.name not in fetched:
                 continue
             others = known_tokens(other)
             if tokens and others:

@@ -46,6 +46,8 @@ def hub_folder(
     """Return the repository's files in the cache, or None where some are missing. Never asks the network."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    if kind == "model" and not repo_folder(repo).is_dir():
+        return None  # at once: the library takes a millisecond to say so, and there are dozens of models
     try:
         found = _snapshot(repo, revision, patterns, kind)(local_files_only=True)
     except LocalEntryNotFoundError:

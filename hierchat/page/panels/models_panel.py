@@ -18,6 +18,7 @@ from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import MORE
 from hierchat.page.event_data import Foreign, PageEvent
 from hierchat.page.guard import Remark
+from hierchat.page.page_sessions import UNKNOWN
 from hierchat.page.panels.models_view import HUB, MODELS, Present, models
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.views import Update
@@ -123,6 +124,7 @@ class ModelsPanel(Panel):
         """Draw the list, and measure memory meanwhile. What went wrong before, and was seen, is past."""
         self._manager.measure()
         self._manager.forget_failures(self._seen)
+        session.list_seen = UNKNOWN  # its dialog of projects names the models, which may change here
         return self._drawn(session)
 
     def sort(self, event: PageEvent) -> Update:
