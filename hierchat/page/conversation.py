@@ -14,6 +14,8 @@ from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
 from hierchat.chat.tool_calls import before_call
+from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
+from hierchat.engine.engine import TARGET
 from hierchat.language import _, later
 from hierchat.page import figures as figures_view
 from hierchat.page import status
@@ -43,6 +45,12 @@ _NOTES = {
     "interrupted": later("interrupted"),
     "writing": later("still being written"),
 }
+_DRAFTED = later(
+    "{share} of this reply was guessed ahead, and the model checked each guess: {same}. See where each word came from."
+)
+_EARLIER = later(
+    "{share} of this reply came from your earlier chats. The more you write here, the more can be guessed ahead."
+)
 _LOOPED = later("ended: it had come to repeat itself")
 _FULL = later("cut here: the context window is full")
 
@@ -210,6 +218,21 @@ def remark(reply: ReplyInProgress) -> str:
     if state.finish == "error":
         return status.error(state.notice or _("The reply could not be finished."))
     return status.notice(state.notice, _drawn.summarise() if state.outgrown else "") if state.notice else ""
+
+
+def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
+    """Say what a user's own reply shows of hierchat for the first time; empty where they were `told` it before."""
+    if not isinstance(frame, Frame) or frame.message_id is None or present.exact is None:
+        return Markup()
+    drafted = 1 - frame.figures.shares.get(TARGET, 1.0)
+    earlier = frame.figures.shares.get("history", 0.0)
+    if told == 0 and drafted >= 0.01:
+        said = _(_DRAFTED).format(share=percent(drafted), same=_(SAME_WORDS if present.exact else UP_TO_TIES))
+        return status.notice(said, button("hc_sources", _("Sources"), id=frame.message_id, css="hc-strong"))
+    if told == 1 and earlier >= 0.01:
+        link = button("hc_panel", _("Insights"), text="insights", css="hc-strong")
+        return status.notice(_(_EARLIER).format(share=percent(earlier)), link)
+    return Markup()
 
 
 def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:

@@ -361,7 +361,7 @@ class ReplyHandlers(HandlerGroup):
         if on_screen or reply.trouble:
             # What another one had to say, which ended at the same time, stays.
             session.note = ""
-            if remark := self._remark(reply):
+            if remark := self._remark(reply) or self._lesson(reply):
                 session.remark, session.about = status.closable(remark), ""
         if on_screen and reply.withdrawn:
             session.gone_from(reply.conversation_id)
@@ -377,6 +377,13 @@ class ReplyHandlers(HandlerGroup):
             update |= views.columns(conversation.arms(last)) | {p.back: gr.update(visible=True)}
             update[p.verdict], update[p.result] = comparisons_panel.ended(last)
         return update
+
+    def _lesson(self, reply: ReplyInProgress) -> str:
+        """Return what is to be said once of a user's first replies, and note that it was."""
+        users, told = self._service.users, self._service.users.told(reply.user_id)
+        if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
+            users.set_told(reply.user_id, told + 1)
+        return lesson
 
     def _remark(self, reply: ReplyInProgress) -> str:
         """Return what is to be said of a reply that has ended."""

@@ -172,6 +172,15 @@ class Users(Repository):
         """Switch these tool servers on, and all others off."""
         self._choose(user_id, tool_servers=json.dumps(sorted(names)))
 
+    def told(self, user_id: int) -> int:
+        """Count the remarks on first replies that this user has had."""
+        row = self._chosen(user_id, "told")
+        return row[0] if row else 0
+
+    def set_told(self, user_id: int, count: int) -> None:
+        """Note that the user has had so many of them."""
+        self._choose(user_id, told=count)
+
     def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
         with self._connection.read() as db:
             row: tuple[Any, ...] | None = db.execute(

@@ -118,6 +118,20 @@ def test_a_chat_that_is_opened_while_another_is_drawn_stays_on_the_screen(
     assert late["hc-bus"] == str(second)
 
 
+def test_the_first_replies_of_a_user_show_once_what_drafts_do(fresh: FakeService) -> None:
+    fresh.users.set_told(fresh.user, 0)
+    page, said = Visitor(fresh), []
+    for _ in range(3):
+        page.ask("How")
+        said.append(page.says("hc-live"))
+    assert said[0].startswith("64 % of this reply was guessed ahead")
+    assert "the same words, proved" in said[0]
+    assert said[1].startswith("22 % of this reply came from your earlier chats")
+    assert said[2] == ""
+    assert Visitor(fresh).ask("Elsewhere")
+    assert fresh.users.told(fresh.user) == 2
+
+
 def test_which_chats_the_pages_of_a_user_show_and_which_pages_are_stale() -> None:
     """After a restart a page's chat is not known: a message must not begin another one."""
     sessions = Sessions()

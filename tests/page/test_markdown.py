@@ -23,7 +23,7 @@ def bare(text: str) -> str:
 
 
 def code_of(drawn: str) -> str:
-    found = re.search(r"<pre><code>(.*?)</code></pre>", drawn, re.S)
+    found = re.search(r'<pre tabindex="0"><code>(.*?)</code></pre>', drawn, re.S)
     assert found
     return html.unescape(re.sub(r"</?span[^>]*>", "", found[1]))
 

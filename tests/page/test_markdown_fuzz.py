@@ -36,7 +36,9 @@ ATTRIBUTES = set(
         separator start stretchy symmetric target title width"""
     )
 )
-ATTRIBUTES |= {f"button {name}" for name in ("type", "class", "data-act", "data-key", "data-id")}
+ATTRIBUTES |= {f"button {name}" for name in ("type", "class", "data-act", "data-key", "data-id")} | {
+    "pre tabindex"
+}
 
 # Draws texts as the thread does, and says what it finds: live things, and the text as a reader finds it, in order.
 DRAW = """
@@ -68,7 +70,8 @@ DRAW = """
         if (node.dataset.act !== 'hc_copy_code' || !node.closest('.hc-code-head')) bad.push('button');
       }
       names.add(node.localName);
-      for (const { name } of node.attributes) attributes.add((node.localName === 'button' ? 'button ' : '') + name);
+      const own = (name) => node.localName === 'button' || name === 'tabindex';
+      for (const { name } of node.attributes) attributes.add((own(name) ? `${node.localName} ` : '') + name);
       const place = getComputedStyle(node).position;
       if (place !== 'static' && place !== 'relative' && !node.matches('.hc-task, button')) bad.push(place);
       if (node.hasAttribute('href')) links.push(node.href);

@@ -138,6 +138,7 @@ _TAGS = {
 _ATTRIBUTES = {
     "a": {"href", "title"},
     "ol": {"start"},
+    "pre": {"tabindex"},
     "span": {"title", "role", "aria-checked", "aria-disabled", "aria-label"},
     "*": {"dir"},
 }
@@ -198,7 +199,7 @@ class _MarkdownRenderer(RendererHTML):
         return (
             '<div class="hc-code" dir="ltr"><div class="hc-code-head">'
             f'<span class="hc-language">{html.escape(info)}</span><span class="hc-place"></span></div>'
-            f"<pre><code>{body}{html.escape(code[end:])}</code></pre></div>\n"
+            f'<pre tabindex="0"><code>{body}{html.escape(code[end:])}</code></pre></div>\n'
         )
 
     code_block = fence
