@@ -14,6 +14,7 @@ from rich.text import Text
 
 from hierchat.access.members import AccountError, hashed
 from hierchat.cli.options import Group, chats, limit, table, with_store
+from hierchat.language import _
 from hierchat.store import LOCAL_USER, Store
 from hierchat.store.users import skeleton
 
@@ -43,12 +44,15 @@ def add_account(store: Store, name: str, owner: bool) -> None:
         raise AccountError(f"There is an account {name!r} already. {change}")
     store.accounts.require_free(name)
     account = store.accounts.add(name, hashed(_typed(name)), owner=owner)
-    print(f"{account.name} can log in now{', and is the owner' if account.owner else ''}.")
+    said = _("{name} can log in now, and is the owner.") if account.owner else _("{name} can log in now.")
+    print(said.format(name=account.name))
     if count := store.users.counts(store.users.ensure(account.name))[0]:
         whose = "the page without a login" if account.name == LOCAL_USER else f"a user {account.name!r}"
         print(f"Chats of {whose} are there already: {chats(count)}. They are this account's.")
     print(
-        "A login is asked for with --host, --share or --auth. A hierchat that runs takes the account at once."
+        _(
+            "A login is asked for with --host, --share or --auth; a hierchat that runs takes the account at once."
+        )
     )
 
 
@@ -72,10 +76,13 @@ def list_accounts(store: Store) -> None:
 @with_store
 def remove_account(store: Store, name: str) -> None:
     account = store.accounts.remove(name)
-    print(f"{account.name} cannot log in any more, and is logged out within some seconds.")
+    print(
+        _("{name} cannot log in any more, and is logged out within some seconds.").format(name=account.name)
+    )
     user = store.users.ids().get(account.name)
     if user is not None and (count := store.users.counts(user)[0]):
-        print(f"{chats(count)} stay in the database. To delete them: hierchat forget --user {account.name}")
+        stay = _("{chats} stay in the database. To delete them: hierchat forget --user {name}")
+        print(stay.format(chats=chats(count), name=account.name))
 
 
 @users_command.command("passwd", help="another password; whoever is logged in with it is logged out")
@@ -85,7 +92,8 @@ def change_password(store: Store, name: str) -> None:
     if (account := store.accounts.find(name)) is None:
         raise AccountError(f"There is no account {name!r}. `hierchat users list` names those that there are.")
     store.accounts.set_password(account.name, hashed(_typed(account.name)))
-    print(f"{account.name} has another password. Whoever was logged in with the old one is logged out.")
+    said = _("{name} has another password. Whoever was logged in with the old one is logged out.")
+    print(said.format(name=account.name))
 
 
 def _typed(name: str) -> str:
@@ -144,7 +152,7 @@ def remove_key(store: Store, name: str) -> None:
     key = store.keys.remove(name)
     if key.user_id is not None and not store.users.forget(key.user_id):
         print("Its history is deleted; another program keeps bytes of it in the file until it closes.")
-    print(f"The key {name!r} opens nothing any more.")
+    print(_("The key {name!r} opens nothing any more.").format(name=name))
 
 
 def _date(at: float | None) -> str:

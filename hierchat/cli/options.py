@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from hierchat.config import MOST_TOKENS, database_file, require_folders
+from hierchat.language import plural
 from hierchat.models.catalogue import Backend
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def table(
 
 def chats(count: int) -> str:
     """Name a number of chats."""
-    return f"{count:,} chat{'' if count == 1 else 's'}"
+    return plural("{n:,} chat", "{n:,} chats", count)
 
 
 def catalogue_name(model: str | None) -> str | None:

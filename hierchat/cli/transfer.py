@@ -11,6 +11,8 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from hierchat.cli.options import Command, chats, with_existing_store, with_store
+from hierchat.language import _, error_words
+from hierchat.models.cache import gigabytes
 from hierchat.store import LOCAL_USER, Store
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from hierchat.texts.importers.tree import TransferError
@@ -32,23 +34,23 @@ def import_command(store: Store, files: tuple[Path, ...], user: str | None) -> i
     """Bring chats in: JSON as it was exported, its zip, or a folder. Raises TransferError and StoreError."""
     importing = Import(store, store.users.ensure(user or LOCAL_USER), map(Path.expanduser, files))
     with _bar("importing", importing.total) as bar:
-        for _ in importing:
+        for _done in importing:
             bar.update(bar.task_ids[0], completed=importing.done)
     for reason in importing.reasons:
-        print(f"not imported: {reason}", file=sys.stderr)
+        print(_("not imported: {why}").format(why=error_words(reason)), file=sys.stderr)
     if importing.bad > len(importing.reasons):
-        print(f"and {importing.bad - len(importing.reasons):,} more", file=sys.stderr)
-    outcomes = importing.outcomes
-    print(
-        f"{chats(outcomes['new'])} new, {outcomes['grown']:,} grown, {outcomes['same']:,} here before: "
-        f"{importing.messages:,} messages, {importing.characters:,} characters added."
+        print(_("and {n:,} more").format(n=importing.bad - len(importing.reasons)), file=sys.stderr)
+    came, added = importing.outcomes, {"messages": importing.messages, "characters": importing.characters}
+    told = _(
+        "{new} new, {grown:,} grown, {same:,} here before: {messages:,} messages, {characters:,} characters added."
     )
+    print(told.format(new=chats(came["new"]), grown=came["grown"], same=came["same"], **added))
     if importing.presets:
-        print(f"Presets of settings that are new: {importing.presets:,}.")
+        print(_("Presets of settings that are new: {n:,}.").format(n=importing.presets))
     if importing.bad:
-        print(f"{importing.bad:,} could not be read.")
+        print(_("{n:,} could not be read.").format(n=importing.bad))
     if importing.messages:
-        print("They draft from the next reply on; a model reads them once, beside the first replies.")
+        print(_("They draft from the next reply on; a model reads them once, beside the first replies."))
     brought = importing.outcomes or importing.presets or importing.projects
     if brought or importing.bad:
         return 0 if brought else 1
@@ -87,7 +89,7 @@ def export_command(store: Store, out: Path, format: str, conversation: int | Non
     with _bar("exporting", len(chosen)) as bar:
         for written in export:
             bar.update(bar.task_ids[0], completed=written)
-    print(f"{chats(written)} written to {out}")
+    print(_("{chats} written to {path}").format(chats=chats(written), path=out))
 
 
 @click.command("backup", cls=Command)
@@ -97,10 +99,12 @@ def backup_command(store: Store, out: Path) -> None:
     """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
     out, path = out.expanduser().absolute(), store.path
     store.connection.backup(out)
-    print(f"{out}: {out.stat().st_size / 1e6:,.1f} MB, checked.")
-    print(
-        f"To restore it, end hierchat and copy it to {path}. Delete {path.name}-wal and -shm there, if they are."
+    size = gigabytes(out.stat().st_size)
+    print(_("Copied to {path}, {size}, and checked.").format(path=out, size=size))
+    back = _(
+        "To restore it, end hierchat and copy it to {path}. Delete {name}-wal and -shm there, if they are."
     )
+    print(back.format(path=path, name=path.name))
 
 
 @click.command("forget", cls=Command)
@@ -112,19 +116,20 @@ def forget_command(store: Store, yes: bool, user: str | None) -> int:
     name = user or LOCAL_USER
     if (id := store.users.ids().get(name)) is None:
         whole = store.connection.rewrite()  # what an earlier run could not
-        print(f"Nothing is stored of a user {name!r}.")
+        print(_("Nothing is stored of a user {name!r}.").format(name=name))
     else:
         count, messages = store.users.counts(id)
         if not yes and not _sure(f"{chats(count)} with {messages:,} messages of {name!r}"):
-            print("Nothing was deleted.")
+            print(_("Nothing was deleted."))
             return 1
         written, before = store.generated.size(id).tokens, _on_disk(store.path)
         whole = store.users.forget(id)
         freed = max(0, before - _on_disk(store.path))
-        print(f"Deleted: {chats(count)}, {messages:,} messages. The file is {freed:,} bytes smaller.")
+        gone = _("Deleted: {chats}, {messages:,} messages. The file is {freed:,} bytes smaller.")
+        print(gone.format(chats=chats(count), messages=messages, freed=freed))
         if written:
-            print(f"And {written:,} tokens that models wrote for themselves.")
-        print("What stays: corpora, and models that earlier versions taught from your history.")
+            print(_("And {n:,} tokens that models wrote for themselves.").format(n=written))
+        print(_("What stays: corpora, and models that earlier versions taught from your history."))
     if not whole:
         print(
             f"{store.path} is in use or the disk is full: bytes of what was deleted may be left in it. End hierchat, "
