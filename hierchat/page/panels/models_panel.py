@@ -62,12 +62,12 @@ class ModelsPanel(Panel):
         self._said = gr.HTML("", elem_id="hc-models-said")
         gr.HTML(MODELS.narrowing(), elem_id="hc-models-narrowing")
         self._list = still("hc-models-list")
-        gr.HTML(HUB.searching(re.sub(r"^https?://", "", endpoint())), elem_id="hc-hub-search")
+        self._search = gr.HTML("", elem_id="hc-hub-search")  # names the hub: drawn for each reader
         self._found = still("hc-hub-found")
         gr.HTML(MODELS.adding(), elem_id="hc-models-add")
         self._added = gr.HTML("", elem_id="hc-models-added")
         gr.HTML(MODELS.how(), elem_id="hc-models-how")
-        self.outputs = [self._said, self._list, self._found, self._added]
+        self.outputs = [self._said, self._list, self._search, self._found, self._added]
 
     def wire(self, page: PageEvents) -> None:
         self._parts, self._views = page.parts, page.views
@@ -125,7 +125,8 @@ class ModelsPanel(Panel):
         self._manager.measure()
         self._manager.forget_failures(self._seen)
         session.list_seen = UNKNOWN  # its dialog of projects names the models, which may change here
-        return self._drawn(session)
+        hub = HUB.searching(re.sub(r"^https?://", "", endpoint()))
+        return self._drawn(session) | {self._search: hub}
 
     def sort(self, event: PageEvent) -> Update:
         """Sort the table by a column, or the other way round."""
