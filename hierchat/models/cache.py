@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hierchat.config import cache_dir
+from hierchat.language import number
 from hierchat.models.progress import DiskFullError, Phase, Progress, Report
 
 
@@ -128,7 +129,7 @@ def size_of(path: Path) -> int:
 def gigabytes(size: float) -> str:
     """Write `size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
     if size >= 999.5e6:  # else rounded up to '1000 MB'
-        return f"{size / 1e9:.1f} GB"
+        return f"{number(size / 1e9, '.1f')} GB"
     return f"{size / 1e6:.0f} MB" if size >= 999.5e3 else f"{size / 1e3:.0f} KB"
 
 
