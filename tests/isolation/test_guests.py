@@ -97,7 +97,8 @@ def test_each_guest_has_a_namespace_of_their_own(place: Place) -> None:
     assert WORD not in two.open()
     again = Visitor(place.address, GUEST_LOGIN, PASSWORD)
     assert WORD not in again.open()
-    assert not any(place.store.users.is_owner(user) for user in place.store.users.ids().values())
+    ids = place.store.users.ids()
+    assert not any(place.store.users.is_owner(ids[name]) for name in names(place))
 
 
 @pytest.mark.parametrize("how", ["log out", "end of the program"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 
@@ -53,18 +52,19 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
 
 
 def test_a_replaced_model_leaves_the_memory() -> None:
+    before = set(threading.enumerate())
     target = CpuRunner(block_model(tiny_model()), context_length=CONTEXT, threads=3).open()
     target.forward([1, 2], [-1, 0])
     team, keys = target.runner.team, weakref.ref(target.runner.slots[0].keys)
-    helpers = threading.active_count()
+    helpers = [thread for thread in threading.enumerate() if thread not in before]
+    assert len(helpers) == 2
     del target
     gc.collect()
-    deadline = time.monotonic() + 20
-    while (keys() is not None or threading.active_count() > helpers - 2) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    for thread in helpers:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in helpers)
     assert keys() is None
     assert team.threads == 3
-    assert threading.active_count() == helpers - 2
 
 
 def test_blocks_that_do_not_fit_are_refused() -> None:
