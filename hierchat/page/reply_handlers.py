@@ -289,7 +289,8 @@ class ReplyHandlers(HandlerGroup):
         if known:
             yield {}
             return
-        begun, views, told = False, self._views, time.monotonic()
+        begun, views = False, self._views
+        told = sure = time.monotonic()
         draw = self._columns() if reply.compared else self._drawn()
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
@@ -302,9 +303,12 @@ class ReplyHandlers(HandlerGroup):
                     if on_screen:
                         shown |= views.heading(session) | views.busy(session)
                     yield shown | views.tray(session)
-                update = draw(session, reply, state) if on_screen else {}
-                if update or time.monotonic() - told > QUIET_SECONDS:
-                    told = time.monotonic()
+                update, now = draw(session, reply, state) if on_screen else {}, time.monotonic()
+                if on_screen and now - sure > QUIET_SECONDS:
+                    # Stop once more: what answers another event may have come behind the first update.
+                    update, sure = update | views.busy(session), now
+                if update or now - told > QUIET_SECONDS:
+                    told = now
                     yield update
         finally:
             session.following.discard(reply)
@@ -335,8 +339,7 @@ class ReplyHandlers(HandlerGroup):
             line = self._views.line(reply)
             news, said = line != said, line
             if places_ahead(state) is not None:
-                # Stop once more: what answers a click on New may have come behind the first update.
-                return {p.live: session.note + line} | self._views.busy(session) if news else {}
+                return {p.live: session.note + line} if news else {}
             return {
                 p.growing: conversation.growing_reply(state, reply, words),
                 p.live: session.note + line,
