@@ -66,7 +66,9 @@ def measure(args: argparse.Namespace) -> int:
                 figures["list"] |= _opening(chromium, address, args.repeats)["again"]
                 figures["list"] |= _clicks(chromium, address, args.repeats)
                 # The long chat again, at the top of the list.
-                scripted.add_chat(service.store, service.store.users.ensure(LOCAL_USER), "Long", args.messages)
+                scripted.add_chat(
+                    service.store, service.store.users.ensure(LOCAL_USER), "Long", args.messages
+                )
             slot.start(slot.names[0])
             figures["streaming"] = _streaming(chromium, address, args.messages)
         except Error as error:
