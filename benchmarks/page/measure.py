@@ -39,6 +39,10 @@ WANTED = {
 TAGS = 200
 """Of the chats in the long list."""
 GIVE_UP_MS = 1_200_000.0
+NEWEST = "() => [...document.querySelectorAll('#hc-thread .hc-foot')].at(-1)?.dataset.message ?? ''"
+"""The last reply that stands in the thread; of a long chat the first ones go where another one comes."""
+ALERTS = "#hc-live [role=alert], #hc-thread [role=alert]"
+WRONG = f"document.querySelector('{ALERTS}')"
 SHORT = 10
 """Messages of the chat that is opened between two long ones."""
 WIDTH, HEIGHT = 1280, 800
@@ -194,14 +198,13 @@ def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]
         with _visiting(chromium, address) as page:
             if where == "long":
                 page.evaluate("hcBench.opensChat", ["Long", min(messages, DRAWN)])
-            replies = page.locator("#hc-thread .hc-foot")
-            before = replies.count()
+            before = page.evaluate(NEWEST)
             page.locator("#hc-box textarea").fill("Reverse a string")
             page.evaluate("hcBench.begin()")
             began, used = time.perf_counter(), _used()
             page.locator("#hc-box textarea").press("Enter")
-            wrong = page.locator("#hc-live [role=alert], #hc-thread [role=alert]")
-            replies.nth(before).or_(wrong).first.wait_for()
+            wrong = page.locator(ALERTS)
+            page.wait_for_function(f"before => ({NEWEST})() !== before || {WRONG}", arg=before)
             page.locator("#hc-send").wait_for()
             if wrong.count():
                 raise RequestError(f"The reply was not written to its end: {wrong.first.inner_text()}")
