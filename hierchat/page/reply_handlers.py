@@ -44,7 +44,7 @@ MOST_FILES = 20
 FILES, LENGTH = "files", "length"
 """What a remark is about, until it is settled."""
 QUIET_SECONDS = 1.0
-"""How often a page hears of a reply that has nothing to show: each time takes a browser 30 ms."""
+"""How often a page hears of a reply, also where it has nothing to show: each time takes a browser 30 ms."""
 _KEY = re.compile(r"[0-9a-f]{32}")
 _LOST = (
     later("hierchat was started again, and no longer has {names}. Attach it again."),
@@ -289,8 +289,7 @@ class ReplyHandlers(HandlerGroup):
         if known:
             yield {}
             return
-        begun, views = False, self._views
-        told = sure = time.monotonic()
+        begun, views, told = False, self._views, time.monotonic()
         draw = self._columns() if reply.compared else self._drawn()
         try:
             # The first update precedes anything slow, so that Gradio can cancel from here on.
@@ -303,12 +302,12 @@ class ReplyHandlers(HandlerGroup):
                     if on_screen:
                         shown |= views.heading(session) | views.busy(session)
                     yield shown | views.tray(session)
-                update, now = draw(session, reply, state) if on_screen else {}, time.monotonic()
-                if on_screen and now - sure > QUIET_SECONDS:
+                update = draw(session, reply, state) if on_screen else {}
+                if time.monotonic() - told > QUIET_SECONDS:
+                    told = time.monotonic()
                     # Stop once more: what answers another event may have come behind the first update.
-                    update, sure = update | views.busy(session), now
-                if update or now - told > QUIET_SECONDS:
-                    told = now
+                    yield update | (views.busy(session) if on_screen else {})
+                elif update:
                     yield update
         finally:
             session.following.discard(reply)

@@ -145,7 +145,7 @@ class Message:
     summary: str = ""
     """What stands in the prompt in place of it and all above it; empty: they stand there themselves."""
     call: ToolCall | None = None
-    """Of a reply: the tool that it called."""
+    """Names the tool that a reply called, with what came of it; None: it called none."""
 
 
 @dataclass(frozen=True, slots=True)
