@@ -65,7 +65,8 @@ if (!known) {
   for (const part of WAITING) when(part, (element) => element.toggleAttribute('inert', !known));
   const { searchParams } = new URL(window.location.href);
   const panel = searchParams.get('view');
-  if (panel) when('#hc-links button', () => { if (!known && wayToPanel(panel)) showWhereTo('panel', wayToPanel(panel)); });
+  const toPanel = () => { if (!known && wayToPanel(panel)) showWhereTo('panel', wayToPanel(panel)); };
+  if (panel) when('#hc-title', () => when('#hc-links button', toPanel)); // these may stand there first
   else if (chatOfBox) when('#hc-title', () => { if (!known) showWhereTo('chat'); });
 }
 

@@ -343,6 +343,8 @@ def test_a_language_is_chosen_kept_and_of_its_reader(
         other.open()
         with driving.visiting(chromium, address) as chat:
             page, html = chat.page, chat.page.locator("html")
+            wrong: list[str] = []
+            page.on("pageerror", lambda error: wrong.append(str(error)))
             chat.open("?view=settings")
             expect(html).to_have_attribute("lang", "en")
             other.ask("How")
@@ -354,5 +356,6 @@ def test_a_language_is_chosen_kept_and_of_its_reader(
             page.locator("#hc-reset").click()
             expect(html).to_have_attribute("lang", "en")
             expect(page.locator("#hc-title")).to_have_text("Settings")
+            assert wrong == []
     finally:
         context.close()
