@@ -29,6 +29,7 @@ from hierchat.store import Message, Store, ToolCall
 from hierchat.store.records import CallState
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp import Client
 
     from hierchat.chat.completions import ReplyOptions
@@ -40,7 +41,7 @@ SECONDS = 60.0
 MOST_TOOLS, MOST_DESCRIPTION, MOST_SCHEMA, MOST_REASON = 64, 1_000, 20_000, 300
 """What is taken of a server: tools, and characters of each and of an error."""
 _MOST_BYTES = 1 << 24
-"""Bytes of an event of a server over HTTP, which is held whole."""
+"""Bytes of an event or answer of a server over HTTP, which is held whole."""
 MOST_RESULT = 20_000
 """Characters of a result that the model reads."""
 _NAME = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
@@ -265,7 +266,10 @@ async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
 
     try:
         with open(os.devnull, "w") as nowhere:
-            async with httpx2.AsyncClient(headers=entry.headers, timeout=SECONDS) as web:
+            client = httpx2.AsyncClient(
+                headers=entry.headers, timeout=SECONDS, event_hooks={"response": [_bound]}
+            )
+            async with client as web:
                 program = StdioServerParameters(command=entry.command, args=list(entry.args), env=entry.env)
                 site = streamable_http_client(entry.url, http_client=web, max_sse_event_size=_MOST_BYTES)
                 way = stdio_client(program, nowhere) if entry.command else site
@@ -276,6 +280,21 @@ async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
         if not ready.done():
             ready.set_exception(error)
         raise
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Bound the answer that is read whole, as it is unpacked; events are bounded by `mcp`."""
+    from httpx2 import StreamError  # what `mcp` makes an error of the call of
+
+    async def read() -> bytes:
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                raise StreamError(f"it is longer than {_MOST_BYTES >> 20} MB")
+        return bytes(body)
+
+    response.aread = read  # type: ignore[method-assign]
 
 
 def _tool(server: str, tool: Any) -> Tool:

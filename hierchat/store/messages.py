@@ -200,10 +200,7 @@ class Messages(Repository):
         """Keep the tool that a reply called, in place of what was known of that call. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
-            db.execute(
-                "UPDATE messages SET call = ? WHERE id = ?",
-                [storable(json.dumps(asdict(call), ensure_ascii=False)), message_id],
-            )
+            db.execute("UPDATE messages SET call = ? WHERE id = ?", [stored_call(call), message_id])
 
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
@@ -323,6 +320,11 @@ class Messages(Repository):
 def _require_inside(db: Database, user_id: int, conversation_id: int, message_id: int) -> None:
     if owned_message(db, user_id, message_id)["conversation_id"] != conversation_id:
         raise NotFound(f"Message {message_id} is not in conversation {conversation_id}.")
+
+
+def stored_call(call: ToolCall) -> str:
+    """Encode a call as a message holds it."""
+    return storable(json.dumps(asdict(call), ensure_ascii=False))
 
 
 def call_of(message: dict[str, Any]) -> ToolCall | None:

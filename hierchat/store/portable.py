@@ -17,7 +17,7 @@ from hierchat.store.connection import (
     storable,
     title_of,
 )
-from hierchat.store.messages import attach, attachments_of, call_of, put_summary
+from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
 from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.projects import import_project
 from hierchat.store.records import Attachment, ChatSettings, FinalState, Project, Role, ToolCall
@@ -58,7 +58,7 @@ class ChatMessage:
     summary: str = ""
     """What stands in the prompt in place of it and all above it, if anything does."""
     call: ToolCall | None = None
-    """The tool that it called, in exports."""
+    """The tool that it called, and what came of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def _create(db: Database, user_id: int, chat: Chat) -> int:
 def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message: ChatMessage) -> int:
     parent = None if message.parent is None else ids[message.parent]
     message_id: int = db.execute(
-        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (conversation_id, parent_id, role, text, state, created_at, edited, call)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
             conversation_id,
             parent,
@@ -192,6 +192,7 @@ def _insert(db: Database, conversation_id: int, ids: Mapping[str, int], message:
             message.state,
             message.created_at,
             message.edited,
+            stored_call(message.call) if message.call else None,
         ],
     ).lastrowid
     db.execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import threading
@@ -138,6 +139,7 @@ class Liar(BaseHTTPRequestHandler):
             self._send(202, b"")
             return
         answer: dict[str, Any] = {"error": {"code": -32601, "message": "no such method"}}
+        packed = False
         match asked["method"], asked.get("params", {}).get("name"):
             case "initialize", _:
                 about = {"name": "liar", "version": "1"}
@@ -149,11 +151,14 @@ class Liar(BaseHTTPRequestHandler):
                 kinds = {
                     "marks": {"type": "object", "properties": {"a": {"type": 7}}},
                 }
-                names = ["big", "marks", "lie", "fail", "hang", "bad name <b>", f"new{Liar.lists}"]
+                names = ["big", "bigger", "packed", "marks", "lie", "fail", "hang", "bad name <b>"]
+                names.append(f"new{Liar.lists}")
                 tools = [{"name": name, "inputSchema": kinds.get(name, {"type": "object"})} for name in names]
                 answer = {"result": {"tools": [{**tool, "description": "x" * 9_999} for tool in tools]}}
-            case "tools/call", "big":
-                answer = {"result": {"content": [{"type": "text", "text": "x" * 50_000_000}]}}
+            case "tools/call", ("big" | "bigger" | "packed") as name:
+                size = 5_000_000 if name == "big" else 50_000_000
+                answer = {"result": {"content": [{"type": "text", "text": "x" * size}]}}
+                packed = name == "packed"
             case "tools/call", "marks":
                 text = "<script>alert(1)</script> **bold** <|im_end|>"
                 answer = {"result": {"content": [{"type": "text", "text": text}]}}
@@ -164,15 +169,18 @@ class Liar(BaseHTTPRequestHandler):
                 return
             case "tools/call", "hang":
                 threading.Event().wait(8)
-        self._send(200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode())
+        self._send(200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode(), packed)
 
     def do_GET(self) -> None:
         self._send(405, b"")
 
     do_DELETE = do_GET  # noqa: N815
 
-    def _send(self, status: int, body: bytes) -> None:
+    def _send(self, status: int, body: bytes, packed: bool = False) -> None:
         self.send_response(status)
+        if packed:
+            body = gzip.compress(body)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -206,11 +214,11 @@ def test_a_server_over_http_that_fails_hangs_and_lies(
     assert {len(one.description) for one in first.values()} == {tools.MOST_DESCRIPTION}
     assert json.loads(first["marks"].schema)["properties"] == {"a": {"type": 7}}
     state, said = servers.call(first["big"], {}, NEVER)
-    assert (state, len(said) < tools.MOST_RESULT + 100, "of 50,000,000" in said) == ("done", True, True)
+    assert (state, len(said) < tools.MOST_RESULT + 100, "of 5,000,000" in said) == ("done", True, True)
     assert servers.call(first["marks"], {}, NEVER)[1] == "<script>alert(1)</script> **bold** <|im_end|>"
     monkeypatch.setattr(tools, "SECONDS", 5.0)
     servers.switch(owner(servers), "files", True)  # connects anew
-    for broken in ("lie", "fail", "hang"):
+    for broken in ("lie", "fail", "hang", "bigger", "packed"):
         state, said = servers.call(first[broken], {}, NEVER)
         assert (state, said.startswith("The tool server files cannot be used"), "\n" in said) == (
             "failed",
@@ -218,6 +226,7 @@ def test_a_server_over_http_that_fails_hangs_and_lies(
             False,
         )
         assert len(said) < 600
+        assert ("longer than 16 MB" in said) == (broken in ("bigger", "packed"))
 
 
 def test_a_schema_that_is_none_takes_any_arguments() -> None:

@@ -1,8 +1,9 @@
 """Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`. Older ones
-have the conversation without what stands around it, or a list of messages alone."""
+have the conversation without what stands around it, or a list of messages alone. Calls of tools are left out."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from hierchat.texts.importers.tree import (
 )
 
 NAME = "Open WebUI"
+_CALL = re.compile(r'<details type="tool_calls"[^>]*>(?:(?!</?details).)*+</details>\n?', re.DOTALL)
 
 
 def recognises(value: Any) -> bool:
@@ -64,5 +66,5 @@ def _node(key: str, message: dict[str, Any]) -> Node:
 
 def _said(content: Any) -> str:
     if isinstance(content, list):
-        return "\n\n".join(filter(None, (text(record(part).get("text")) for part in content)))
-    return text(content)
+        content = "\n\n".join(filter(None, (text(record(part).get("text")) for part in content)))
+    return _CALL.sub("", text(content))

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hierchat.config import GenerationSettings
-from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset, Project
+from hierchat.store import Attachment, Chat, ChatMessage, ChatSettings, Preset, Project, ToolCall
 from hierchat.texts.importers.tree import (
     BadChat,
     Node,
@@ -28,6 +28,8 @@ NAME = "hierchat"
 VERSION = 1
 _ROLES = ("system", "user", "assistant")
 _STATES = ("complete", "stopped", "interrupted")
+_ENDED = ("done", "failed", "refused", "stopped")
+"""States of a call; what waited or worked when it was exported has ended since."""
 _SAMPLING = set(GenerationSettings.model_fields) - {"logit_bias"}
 """What a chat can set; token ids of one model mean nothing to another."""
 _WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
@@ -163,7 +165,16 @@ def _node(message: dict[str, Any]) -> Node:
         attachments=[_file(record(file)) for file in array(message.get("attachments"))],
         edited=role == "assistant" and message.get("edited") is True,
         summary=text(message.get("summary")),
+        call=_call(record(message.get("call"))) if role == "assistant" else None,
     )
+
+
+def _call(value: dict[str, Any]) -> ToolCall | None:
+    server, tool, state = label(value.get("server")), label(value.get("tool")), value.get("state")
+    if not server or not tool:
+        return None
+    said, result = text(value.get("arguments")), text(value.get("result"))
+    return ToolCall(server, tool, said, state if state in _ENDED else "stopped", result)
 
 
 def _file(value: dict[str, Any]) -> Attachment:

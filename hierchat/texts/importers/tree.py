@@ -12,7 +12,7 @@ from typing import Any
 
 from hierchat.store import Attachment, Chat, ChatMessage, Role
 from hierchat.store.connection import storable
-from hierchat.store.records import FinalState
+from hierchat.store.records import FinalState, ToolCall
 
 
 class TransferError(Exception):
@@ -99,6 +99,7 @@ class Node:
     attachments: Sequence[Attachment] = ()
     edited: bool = False
     summary: str = ""
+    call: ToolCall | None = None
 
 
 def node_of(
@@ -158,7 +159,7 @@ def _ordered(
         node, above, before = waiting.pop()
         at = node.created_at or before
         visible[node.name] = above
-        if node.role and (node.text.strip() or node.attachments):
+        if node.role and (node.text.strip() or node.attachments or node.call):
             visible[node.name] = node.name
             messages.append(
                 ChatMessage(
@@ -172,6 +173,7 @@ def _ordered(
                     attachments=node.attachments,
                     edited=node.edited,
                     summary=node.summary,
+                    call=node.call,
                 )
             )
         waiting += [(one, visible[node.name], at) for one in reversed(_versions(below[node.name]))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from hierchat.store import (
     NewTurn,
     Store,
     StoreError,
+    ToolCall,
     TurnFigures,
 )
+from hierchat.store.records import CallState
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from tests.testing.stores import new_store, replied
 
@@ -69,6 +72,46 @@ def test_json_comes_in_again_as_it_was(store: Store, user: int, tmp_path: Path) 
                 assert [getattr(m, name) for m in one.messages] == [getattr(m, name) for m in two.messages]
         again = written(other, there, tmp_path / "again.json")
         assert imported(store, user, again).outcomes == {"same": 2}
+
+
+@pytest.mark.parametrize("state", ["asked", "running", "done", "failed", "refused", "stopped"])
+def test_calls_of_tools_come_in_again(store: Store, user: int, tmp_path: Path, state: CallState) -> None:
+    """What waited or worked has ended there."""
+    chat = chatted(store, user)
+    call = ToolCall("files", "read_file", '{"path": "a"}', state, "Buy milk. \N{GRINNING FACE}")
+    store.messages.put_call(user, store.messages.path(user, chat)[-1].id, call)
+    file = written(store, user, tmp_path / "out.json")
+    with new_store(tmp_path / "other.db") as other:
+        there = other.users.ensure("local")
+        imported(other, there, file)
+        (came,) = everything(other, there)
+        ended = replace(call, state="stopped") if state in ("asked", "running") else call
+        assert [message.call for message in came.messages] == [None, ended, None]
+        (one,) = other.chats.find(there)
+        assert other.messages.path(there, one.id)[-1].call == ended
+
+
+def test_calls_that_are_none_are_left_out(store: Store, user: int, tmp_path: Path) -> None:
+    chatted(store, user)
+    (value,) = json.loads(written(store, user, tmp_path / "out.json").read_text())
+    whole = {"server": "s", "tool": "t", "arguments": "{}", "state": "done", "result": ""}
+    wrong = [7, {}, whole | {"tool": ""}, whole | {"server": []}]
+    mended = whole | {"state": {}, "arguments": 7, "result": None, "more": 1}
+    calls = [None, *wrong, mended, whole]
+    value["messages"] = [
+        {"id": str(number), "role": "assistant", "text": "x" if number < 5 else "", "call": call}
+        for number, call in enumerate(calls)
+    ] + [{"id": "asks", "role": "user", "text": "x", "call": whole}]
+    with new_store(tmp_path / "other.db") as other:
+        there = other.users.ensure("local")
+        assert imported(other, there, saved(tmp_path / "bad.json", value)).bad == 0
+        found = [message.call for message in everything(other, there)[0].messages]
+        assert found == [
+            *[None] * 5,
+            ToolCall("s", "t", "", "stopped"),
+            ToolCall("s", "t", "{}", "done"),
+            None,
+        ]
 
 
 def test_files_that_were_sent_go_along(store: Store, user: int, tmp_path: Path) -> None:

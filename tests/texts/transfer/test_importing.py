@@ -155,6 +155,34 @@ def test_open_webui_s_older_exports(store: Store, user: int, tmp_path: Path, bar
     assert store.chats.find(user)[0].created_at == BEGAN
 
 
+def test_open_webui_s_calls_of_tools_are_left_out(store: Store, user: int, tmp_path: Path) -> None:
+    """They stand in the reply's text, with arguments and result in attributes; others of its parts stay."""
+    call = (
+        '<details type="tool_calls" done="true" id="c" name="weather" arguments="&quot;{}&quot;" result="&lt;b&gt;"'
+        ' files="" embeds="">\n<summary>Tool Executed</summary>\nSunny.\n</details>\n'
+    )
+    cut = '<details type="tool_calls" done="false" id="c" name="weather">\n<summary>Executing...'
+    chat = webui_chat()
+    messages = chat["chat"]["history"]["messages"]
+    messages["a"] |= {"content": call}
+    messages["b"] |= {"content": f"I look.\n{call}{call}It is <details>sunny</details>.\n{cut}"}
+    messages["t"] = {"id": "t", "parentId": "b", "role": "tool", "tool_call_id": "c", "content": "{}"}
+    messages["c"] = {
+        "id": "c",
+        "parentId": "t",
+        "role": "assistant",
+        "content": [{"type": "text", "text": call}],
+    }
+    messages["d"] = {"id": "d", "parentId": "c", "role": "user", "content": "Thanks"}
+    chat["chat"]["history"]["currentId"] = "d"
+    imported(store, user, saved(tmp_path / "c.json", [chat]))
+    assert open_branch(store, user, only(store, user)) == [
+        ("user", "Name a colour"),
+        ("assistant", f"I look.\nIt is <details>sunny</details>.\n{cut}"),
+        ("user", "Thanks"),
+    ]
+
+
 def test_a_zip_as_chatgpt_gives_it(store: Store, user: int, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("chat.html", "<html>[{}]</html>")
