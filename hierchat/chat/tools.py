@@ -266,10 +266,10 @@ async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
 
     try:
         with open(os.devnull, "w") as nowhere:
-            client = httpx2.AsyncClient(
+            over_http = httpx2.AsyncClient(
                 headers=entry.headers, timeout=SECONDS, event_hooks={"response": [_bound]}
             )
-            async with client as web:
+            async with over_http as web:
                 program = StdioServerParameters(command=entry.command, args=list(entry.args), env=entry.env)
                 site = streamable_http_client(entry.url, http_client=web, max_sse_event_size=_MOST_BYTES)
                 way = stdio_client(program, nowhere) if entry.command else site
