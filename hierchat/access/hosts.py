@@ -21,7 +21,7 @@ Authority = tuple[str, int | None]
 
 WRONG_ADDRESS = (
     "hierchat does not answer to this address. Open the address that it printed when it started. To use another "
-    "address of this machine, start hierchat with --host and that address.\n"
+    "address of this machine, start hierchat with --host and that address; behind a proxy, with --public-url.\n"
 )
 WRONG_PAGE = (
     "A page of another site asked hierchat for something, and was refused. Open the address that hierchat printed "
@@ -30,6 +30,7 @@ WRONG_PAGE = (
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::([0-9]{1,5}))?")
 _PORTS = {"http": 80, "https": 443}
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HANDED_ON = {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"}
 
 
 def parse_authority(text: str) -> Authority | None:
@@ -51,11 +52,17 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback if address else host == "localhost"
 
 
-class AllowedHosts:
-    """Knows the names of this server. `share` gives the public link once there is one."""
+def is_handed_on(scope: Scope) -> bool:
+    """Tell whether a proxy says that it handed this request on."""
+    return any(name.lower() in _HANDED_ON for name, _ in scope["headers"])
 
-    def __init__(self, host: str, share: Callable[[], str | None] = lambda: None) -> None:
-        self._share = share
+
+class AllowedHosts:
+    """Knows the names of this server. `public` gives the address that browsers elsewhere open, once there is one: a
+    public link, or that of a proxy."""
+
+    def __init__(self, host: str, public: Callable[[], str | None] = lambda: None) -> None:
+        self.public = public
         address = _address(host)
         self._everywhere = address is not None and address.is_unspecified
         self._names = {*LOOPBACK, str(address) if address else host.lower().removesuffix(".")}
@@ -84,15 +91,16 @@ class AllowedHosts:
         hosts = _headers(scope, b"host")
         return parse_authority(hosts[0]) if len(hosts) == 1 else None
 
-    def is_shared(self, scope: Scope) -> bool:
-        """Tell whether the request came over the public link."""
+    def is_public(self, scope: Scope) -> bool:
+        """Tell whether the request was made to the public address."""
         served, public = self.served(scope), self._public()
         return served is not None and public is not None and served[0] == public[0]
 
     def is_local(self, scope: Scope) -> bool:
         """Tell whether the request was made on this machine, and not handed on from elsewhere."""
         served, client = self.served(scope), scope.get("client")
-        return bool(served and client and served[0] in LOOPBACK and is_loopback(client[0]))
+        here = served and client and served[0] in LOOPBACK and is_loopback(client[0])
+        return bool(here and not is_handed_on(scope))
 
     def _is_ours(self, name: str) -> bool:
         public = self._public()
@@ -113,7 +121,7 @@ class AllowedHosts:
         return (page[0], page[1] or port) in ours
 
     def _public(self) -> Authority | None:
-        link = self._share()
+        link = self.public()
         return parse_authority(urlsplit(link).netloc) if link else None
 
 

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hierchat.access.files import MOST_BYTES as MOST_OF_A_FILE
-from hierchat.access.hosts import is_loopback
+from hierchat.access.hosts import is_handed_on, is_loopback
 from hierchat.access.login import USER, network
 from hierchat.language import _
 
@@ -336,20 +336,28 @@ _HEARTBEAT = re.compile(r"heartbeat/([^/]+)/?")
 _IN_BODY = re.compile(r"(?:cancel|queue/join|run/[^/]+)/?")
 _OTHERS = "This page is not yours.\n"
 _CLOSED = "hierchat's page does not use this address, so it is closed.\n"
+_PROXIED = (
+    "A proxy handed this request on, and hierchat asks nobody here for a login. Start it with --public-url and the "
+    "address that browsers open.\n"
+)
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. Stands behind the login."""
+    """Answers 403 to requests for another user's page. Stands behind the login. `alone`: there is none, and all that
+    does not come by a proxy is of one user."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app
+        self._alone = alone
         self._owners: OrderedDict[str, str] = OrderedDict()
         """Session hash -> user."""
         self._threads = CapacityLimiter(4)  # of its own: replies that wait may hold all that handlers have
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if USER not in scope or not path.startswith(_GRADIO):
+        if self._alone and scope["type"] == "http" and is_handed_on(scope):
+            return await PlainTextResponse(_PROXIED, 403)(scope, receive, send)
+        if not path.startswith(_GRADIO):
             return await self._app(scope, receive, send)
         route = path.removeprefix(_GRADIO)
         if not _OPEN.fullmatch(route):
@@ -362,7 +370,7 @@ class PageOwnerMiddleware:
                 return
             hashes.append(await to_thread.run_sync(_in_body, body, limiter=self._threads))
             receive = again(body, receive)
-        if not all(self._is_own(hash, scope[USER]) for hash in hashes):
+        if not all(self._is_own(hash, scope.get(USER, "")) for hash in hashes):
             return await PlainTextResponse(_OTHERS, 403)(scope, receive, send)
         await self._app(scope, receive, send)
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from hierchat.access.form import FormField, FormTooLong, form_page, form_values
-from hierchat.access.hosts import AllowedHosts
+from hierchat.access.hosts import AllowedHosts, is_loopback
 from hierchat.access.login_sessions import LIFE_SECONDS, LoginSession, LoginSessions
 from hierchat.access.members import GUEST_LOGIN, LEAST, AccountError, Member, hashed
 from hierchat.language import _, error_words, later, plural
@@ -224,7 +224,7 @@ class LoginMiddleware:
         answer = _to_page(request) if _is_page_load(request) else JSONResponse({"success": True})
         answer.set_cookie(
             _cookie(request.scope), token, max_age=LIFE_SECONDS, httponly=True, samesite="lax",
-            secure=request.url.scheme == "https" or self._origins.is_shared(request.scope),
+            secure=request.url.scheme == "https" or self._origins.is_public(request.scope),
         )  # fmt: skip
         return answer
 
@@ -293,11 +293,11 @@ class LoginMiddleware:
         return [AttemptGroup(network(client)), *account, ELSEWHERE]
 
     def _address(self, request: Request) -> str:
-        if self._origins.is_shared(request.scope):
+        if request.client and not is_loopback(request.client.host):
+            return request.client.host
+        if self._origins.is_public(request.scope):
             return later("over the public link")
-        if self._origins.is_local(request.scope):
-            return later("this machine")
-        return request.client.host if request.client else later("unknown")
+        return later("this machine") if self._origins.is_local(request.scope) else later("unknown")
 
     async def _page(self, said: str = "", name: str = "", status: int = 200) -> Response:
         members, guests = self._log_ins.members, False
@@ -329,5 +329,8 @@ def _to_page(request: Request) -> Response:
 def _closed(request: Request) -> Response:
     if request.method in ("GET", "HEAD") and _is_page_load(request):
         query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/login{query}", 303, {"Cache-Control": "no-store"})
+        up = "../" * (
+            request.url.path.count("/") - 1
+        )  # relative: a proxy may serve this below a path of its own
+        return RedirectResponse(f"{up}login{query}", 303, {"Cache-Control": "no-store"})
     return PlainTextResponse(_("Log in first, at /login.") + "\n", 401, {"Cache-Control": "no-store"})

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -58,6 +59,7 @@ class PageFlags:
     auth: bool
     api: bool
     api_open: bool
+    public_url: str = ""
 
 
 def page_options(command: F) -> F:
@@ -69,6 +71,13 @@ def page_options(command: F) -> F:
             ),
             click.option("--port", type=port, default="7860", metavar="PORT", help="(7860)"),
             click.option("--share", is_flag=True, help="a public link, relayed through a third party"),
+            click.option(
+                "--public-url",
+                default="",
+                metavar="URL",
+                callback=lambda context, option, url: public_address(url),
+                help="https address of a proxy that hands requests on (docs/serving.md); needs a login",
+            ),
             database_option,
             click.option("--auth", is_flag=True, help="ask for a login on loopback too"),
             click.option(
@@ -185,7 +194,7 @@ def serve(
             raise CommandError(f"No model is called {name!r}. There are: {', '.join(slot.names)}.")
         service = ending.enter_context(closing(ChatService(store, slot)))
         page_app.sweep()
-        login = page_app.login(flags.host, flags.share, flags.auth, store)
+        login = page_app.login(flags.host, flags.share or bool(flags.public_url), flags.auth, store)
         log_ins = login[0] if login else None
         if log_ins:
             ending.callback(log_ins.close)
@@ -196,7 +205,13 @@ def serve(
         app = build_app(service, str(database), log_ins)
         try:
             local, public = page_app.serve(
-                app, log_ins, flags.host, before, port=flags.port, share=flags.share
+                app,
+                log_ins,
+                flags.host,
+                before,
+                port=flags.port,
+                share=flags.share,
+                public_url=flags.public_url,
             )
         except OSError as error:
             why = f"Cannot serve on {flags.host} port {flags.port}. Choose another --port or --host."
@@ -221,6 +236,20 @@ def serve(
         follow_loading(slot)
         app.block_thread()
     return 0
+
+
+def public_address(url: str) -> str:
+    """Return the address of a proxy without the slash at its end. Raises CommandError where it is none."""
+    from hierchat.access.hosts import parse_authority
+
+    parts = urlsplit(url)
+    if url and (
+        parts.scheme != "https" or not parse_authority(parts.netloc) or parts.query or parts.fragment
+    ):
+        raise CommandError(
+            f"--public-url is what browsers open, such as https://chat.example.org, and {url!r} is not."
+        )
+    return url.rstrip("/")
 
 
 def share_arenas() -> None:

@@ -116,11 +116,16 @@ _SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Ubuntu", "Noto San
 _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
 
+# What Gradio believes of where it is served, whoever says so.
+_ROOTS = (b"x-forwarded-host", b"x-gradio-server")
+
+
 class OwnOriginOnly:
     """Answers each request in its language, with a policy: no reply can make the browser fetch from elsewhere."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: AllowedHosts) -> None:
         self._app = app
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_policy(message: Message) -> None:
@@ -135,14 +140,26 @@ class OwnOriginOnly:
             await self._app(scope, receive, send)
             return
         with spoken(chosen(Headers(scope=scope))):
-            await self._app(scope, receive, with_policy)
+            await self._app(self._rooted(scope), receive, with_policy)
+
+    def _rooted(self, scope: Scope) -> Scope:
+        """Tell Gradio the address by which the request came, and let no header of the client tell it another one."""
+        headers = [one for one in scope["headers"] if one[0].lower() not in _ROOTS]
+        if len(headers) < len(scope["headers"]):
+            headers.append((b"via", b"a proxy"))  # what was taken out said so
+        if (public := self._origins.public()) and self._origins.is_public(scope):
+            headers.append((b"x-gradio-server", public.encode()))
+        return {**scope, "headers": headers}
 
 
 class ProtectedApp(App):
     """Puts access control in front of Gradio's app and its own middleware, which answers some requests itself."""
 
-    def __init__(self, host: str, log_ins: LoginSessions | None, before: Before | None = None) -> None:
-        """`before`: what answers other programs, in front of the login; it checks keys itself."""
+    def __init__(
+        self, host: str, log_ins: LoginSessions | None, before: Before | None = None, public_url: str = ""
+    ) -> None:
+        """`before`: what answers other programs, in front of the login; it checks keys itself. `public_url`: the
+        address of a proxy."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
@@ -151,6 +168,7 @@ class ProtectedApp(App):
         self._host = host
         self._log_ins = log_ins
         self._before = before
+        self._public_url = public_url
         manifest = JSONResponse(_MANIFEST, media_type="application/manifest+json")
         for path, file in (("/manifest.json", manifest), ("/icon.png", FileResponse(ASSETS / "icon.png"))):
             self.router.routes.append(Route(path, file, methods=["GET"]))
@@ -160,9 +178,8 @@ class ProtectedApp(App):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Starlette asks for it once, before the first request."""
-        origins = AllowedHosts(self._host, share=lambda: self.get_blocks().share_url)
-        app: ASGIApp = super().build_middleware_stack()
-        app = PageOwnerMiddleware(app) if self._log_ins else app
+        origins = AllowedHosts(self._host, lambda: self._public_url or self.get_blocks().share_url)
+        app: ASGIApp = PageOwnerMiddleware(super().build_middleware_stack(), alone=self._log_ins is None)
         app = ConcurrencyMiddleware(JsonMiddleware(app, lambda: self.get_blocks().fns))
         if self._log_ins:
             app = LoginMiddleware(
@@ -171,12 +188,12 @@ class ProtectedApp(App):
         app = BodySizeMiddleware(app)
         if self._before:
             app = self._before(app, origins.is_local)
-        return OwnOriginOnly(SameOriginMiddleware(app, origins))
+        return OwnOriginOnly(SameOriginMiddleware(app, origins), origins)
 
 
-def login(host: str, share: bool, asked: bool, store: Store) -> tuple[LoginSessions, str] | None:
+def login(host: str, public: bool, asked: bool, store: Store) -> tuple[LoginSessions, str] | None:
     """Who is logged in, and a fresh password for guests, where a login is needed; None on loopback unless asked for."""
-    if share or asked or not is_loopback(host):
+    if public or asked or not is_loopback(host):
         password = secrets.token_urlsafe(24)
         return LoginSessions(Members(store, password)), password
     return None
@@ -196,8 +213,10 @@ def serve(
     *,
     port: int | None = None,
     share: bool = False,
+    public_url: str = "",
 ) -> tuple[str, str | None]:
-    """Serve the page in a thread; return its address and public link. `port` None: a free one. Raises OSError."""
+    """Serve the page in a thread; return its address and public link. `port` None: a free one; `public_url`: where a
+    proxy serves it. Raises OSError."""
     options: dict[str, Any] = {
         "server_name": f"[{host}]" if ":" in host and "[" not in host else host,
         "theme": gr.themes.Base(primary_hue="indigo", font=_SANS, font_mono=_MONO),
@@ -213,7 +232,7 @@ def serve(
         "quiet": True,
         "max_file_size": 1,
         "state_session_capacity": MOST_PAGES,
-        "_app": ProtectedApp(host, log_ins, before),
+        "_app": ProtectedApp(host, log_ins, before, public_url),
     }
     _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
     limit_connections(app.server.config)

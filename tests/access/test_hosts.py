@@ -180,7 +180,7 @@ def test_the_share_address_counts_once_there_is_one() -> None:
     assert served.refusal(scope("localhost:7860", origin="https://abc123.gradio.live")) is None
     assert served.refusal(scope("abc123.gradio.live", origin="https://xyz.gradio.live")) == WRONG_PAGE
     assert served.refusal(scope("xyz.gradio.live")) == WRONG_ADDRESS
-    assert served.is_shared(over)
+    assert served.is_public(over)
     assert not served.is_local(over)
     assert served.is_local(scope("localhost:7860"))
 

@@ -102,7 +102,8 @@ def test_no_route_answers_without_a_cookie(fresh: FakeService, monkeypatch: pyte
                 elif path == "/logout":
                     assert (answer.status, answer.headers["Location"]) in [(405, None), (303, "login")]
                 elif method in ("GET", "HEAD") and headers is PAGE:
-                    assert (answer.status, answer.headers["Location"]) == (303, "/login"), (method, path)
+                    said = answer.headers["Location"].replace("../", "")
+                    assert (answer.status, said) == (303, "login"), (method, path)
                 else:
                     assert answer.status == 401, (method, path)
                     assert answer.text in ("", "Log in first, at /login.\n")
@@ -120,7 +121,7 @@ def test_the_login_page_is_all_in_one(address: str) -> None:
 
 
 def test_a_browser_is_led_to_the_login_and_back_to_the_chat_that_it_asked_for(address: str) -> None:
-    assert ask(address, "GET", "/?c=12", PAGE).headers["Location"] == "/login?c=12"
+    assert ask(address, "GET", "/?c=12", PAGE).headers["Location"] == "login?c=12"
     answer = ask(address, "POST", "/login?c=12", PAGE, form=RIGHT)
     assert (answer.status, answer.headers["Location"]) == (303, "./?c=12")
     cookie = answer.headers["Set-Cookie"]

@@ -109,12 +109,13 @@ def serving(
     account: tuple[str, str] | None = None,
     host: str = "127.0.0.1",
     log_ins: LoginSessions | None = None,
+    public_url: str = "",
 ) -> Iterator[str]:
     """The page over `service` on a free port of this machine; its address. `account`: of the owner, with a login."""
     place = "/home/you/.local/share/hierchat/hierchat.db"
     log_ins = log_ins_of(service.store, account) if account else log_ins
     app = build_app(service, place, log_ins)
-    address, _ = serve(app, log_ins, host)
+    address, _ = serve(app, log_ins, host, public_url=public_url)
     try:
         yield address
     finally:
