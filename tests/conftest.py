@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import argon2
+import hypothesis
 import pytest
 
 from hierchat.store import LOCAL_USER, Store
@@ -24,6 +25,10 @@ from tests.testing.stores import new_store
 
 # Each guess of a password takes 0.1 s of a processor, and so would every login of a test.
 argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=32)  # type: ignore[misc]
+
+# How long one example takes tells how busy the machine is.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 os.environ["LANGUAGE"] = "en"  # of the terminal, whatever it speaks
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hierchat.drafting.draft_tree import NO_MATCH, DraftCost, DraftTree, Match
 from hierchat.drafting.drafter import Drafter
 from hierchat.engine.draft_model import CachedDraftModel
+from hierchat.engine.sampling.sampler import BrokenLogits
 from hierchat.hierarchy.plan import Found, Plan, Provenance
 from hierchat.hierarchy.planner import Hierarchy, Learner
 
@@ -116,7 +117,11 @@ class Level:
         while len(self._draft) < min(self.least, most) and not self._ending.stop.is_set():
             began, read = time.perf_counter(), self.model.read_ms
             drafts = self.below.propose(most - len(self._draft) - 1) if self.below else DraftTree()
-            tokens = self.model.verify(drafts)
+            try:
+                tokens = self.model.verify(drafts)
+            except BrokenLogits:
+                self._learner.leave_out()
+                raise
             if not tokens:
                 break
             if self.below:
@@ -226,7 +231,11 @@ class HierarchicalDrafter:
         for learner in self._learners:
             learner.context = len(self._text)
         began = time.perf_counter()
-        chain = self._highest.propose(limit)
+        try:
+            chain = self._highest.propose(limit)
+        except BrokenLogits:  # a draft model's, which the reply does without
+            self._build(Plan((self.hierarchy.target,), (), self.retrieval is not None))
+            return tree
         if not chain:
             return tree
         self._wrote = True

@@ -172,6 +172,7 @@ class Hierarchy:
         self._reply_tokens, self._reply = REPLY, 0
         self.replies = 0
         """Replies that have begun; the latest one has the draft models."""
+        self._broken = set[int]()
         self._found: dict[int, Found] = {}
         self._measured: dict[Plan, tuple[float, float]] = {}
         self._steps = 0
@@ -256,6 +257,8 @@ class Hierarchy:
     def stack(self, context: int) -> LevelStack:
         """Return all that is known behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
+        for level in self._broken:
+            costs[level] = [LARGE] * len(costs[level])
         levels = range(len(self.names))
         acceptance: list[list[TokenAcceptance]] = [
             [self.agreement(below, above, context).acceptance() for above in levels] for below in levels[:-1]
@@ -287,6 +290,11 @@ class Hierarchy:
             self._found[key] = now if now is not None and best.ms > BETTER * now.ms else best
         return self._found[key]
 
+    def leave_out(self, level: int) -> None:
+        """Plan without a draft model from now on: it computed no numbers."""
+        self._broken.add(level)
+        self._found.clear()
+
     def step(self, plan: Plan, tokens: int, ms: float) -> None:
         """Note what a step of a plan brought and took, drafting, forward and verification together."""
         self._steps += 1
@@ -302,6 +310,8 @@ class Hierarchy:
 
     def without(self, level: int, context: int) -> str:
         """Explain why a draft model is not in the plan."""
+        if level in self._broken:
+            return later("it computed no numbers in a reply: its files may be damaged")
         stack, found = self.stack(context), self.found(context)
         costs = stack.forward_ms
         if costs[level][0] >= costs[self.target][0]:
@@ -386,3 +396,7 @@ class Learner:
         """Note that the level above accepted so many of a draft's tokens from its beginning on, and refused the
         next."""
         self.hierarchy.agreement(self.level, self.above, self.context).note(kinds, accepted)
+
+    def leave_out(self) -> None:
+        """Note that the draft model cannot be used."""
+        self.hierarchy.leave_out(self.level)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from hierchat.config import GenerationSettings
@@ -110,6 +111,17 @@ def list_of_another(folder: Path) -> None:
 
 def no_list(folder: Path) -> None:
     distilled(folder)
+
+
+def poisoned(folder: Path, weight: str, row: slice | int, value: float) -> None:
+    file = save(folder, model()) / "model.safetensors"
+    weights = load_file(file)
+    weights[weight][row] = value
+    save_file(weights, file, {"format": "pt"})
+
+
+def nowhere_a_number(folder: Path) -> None:
+    poisoned(folder, "model.layers.0.mlp.down_proj.weight", 3, float("inf"))
 
 
 def recurrent(folder: Path) -> None:

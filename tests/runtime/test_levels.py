@@ -6,20 +6,25 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 
+from hierchat.config import GenerationSettings
 from hierchat.drafting.draft_tree import LatencyCurve
+from hierchat.drafting.proposer import Proposer
 
 # Before the cache moves, so that these are compiled once
 from hierchat.engine.draft_model import FewerTokens
+from hierchat.engine.engine import GenerationRequest
 from hierchat.engine.latency import PROBES
 from hierchat.engine.runner import CachedSequence
+from hierchat.hierarchy.plan import Plan
 from hierchat.models import device_memory
 from hierchat.models.catalogue import ModelEntry, Size
 from hierchat.models.load.tokenizer_files import KNOWN_TOKENS_FILE
-from hierchat.runtime.drafters import Levels
+from hierchat.runtime.drafters import Levels, Memory, with_models
 from hierchat.store import Store
 from tests.testing.tiny_chat import ready_slot
 
@@ -34,7 +39,9 @@ from .drafts import (
     list_of_another,
     model,
     no_list,
+    nowhere_a_number,
     other_tokens,
+    poisoned,
     recurrent,
     save,
     slot,
@@ -77,6 +84,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "another": (list_of_another, r"Distil the draft again"),
     "none": (no_list, r"tokens, and the list of them is missing\. Distil the draft again"),
     "state": (recurrent, "taken back"),
+    "numbers": (nowhere_a_number, "computes no numbers"),
 }
 
 
@@ -121,6 +129,34 @@ def test_what_drafts_and_what_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("target", "cut", "nobody"):
         with pytest.raises(KeyError, match=name):
             levels.only(["small", name])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_draft_that_one_token_makes_compute_no_numbers_is_left_out_then(
+    tmp_path: Path, value: float
+) -> None:
+    """The proof at the load reads no text with that token. The reply is the model's own, and goes on."""
+    poison = 65
+    poisoned(tmp_path / "poisoned", "model.embed_tokens.weight", poison, value)
+    save(tmp_path / "small", model())
+    served, levels = slot(catalogue(tmp_path, "poisoned", "small"))
+    hierarchy, settings = levels.hierarchy, GenerationSettings(max_new_tokens=24)
+    assert set(hierarchy.names) == {"poisoned", "small", "target"}
+    level = hierarchy.names.index("poisoned")
+
+    def reply(prompt: list[int], drafter: Proposer | None = None) -> list[int]:
+        return [
+            token
+            for step in served.engine.generate(GenerationRequest(prompt, settings, drafter))
+            for token in step.tokens
+        ]
+
+    plan = Plan((level, hierarchy.target), (4,), retrieval=True)
+    for prompt, broken in (([5, 7, 9], False), ([5, poison, 7, 9], True), ([5, 7, 9], True)):
+        drafter = with_models(served, Memory(), settings, Event(), levels, plan)
+        assert reply(prompt, drafter) == reply(prompt)
+        assert ("computed no numbers" in hierarchy.without(level, 9)) == broken
+    assert level not in hierarchy.found(9).plan.levels
 
 
 def test_a_distilled_draft_below_blocks(tmp_path: Path) -> None:
