@@ -30,6 +30,7 @@ on('keydown', (event) => {
 
 // What is changed is kept at once: Gradio's own event of a text field tells of keys alone, not of what is pasted or cut.
 let keeping = 0;
+const changedAt = new Map(); // a field -> when it was changed last
 function keepSettings() {
   if (keeping) trigger('hc_keep', {});
   clearTimeout(keeping);
@@ -39,6 +40,7 @@ on('input', (event) => {
   if (!event.target.closest('#hc-drawer')) return;
   clearTimeout(keeping);
   keeping = setTimeout(keepSettings, 300);
+  changedAt.set(event.target, Date.now());
 });
 on('focusout', (event) => { if (event.target.closest('#hc-drawer')) keepSettings(); });
 
@@ -66,20 +68,46 @@ on('keydown', (event) => {
   event.target.dispatchEvent(escape);
 });
 
+// The server has a change a moment later. What was changed last before the page went is changed again on the next one.
+const CHANGED = 'hc-settings-changed';
+const KEPT_MS = 5000; // after which the server has it
+const fields = () => [...drawer().querySelectorAll('input, textarea')].filter((field) => !field.closest('#hc-documents, #hc-preset'));
+let changedAgain = false;
+window.addEventListener('pagehide', () => {
+  if (!changedAgain) return; // loaded again at once: what is noted waits for the next page
+  const last = [...changedAt].filter(([, at]) => Date.now() - at < KEPT_MS).map(([field]) => field);
+  const said = last.map((field) => [fields().indexOf(field), field.value, Boolean(field.checked)]);
+  keepText(CHANGED, said.length && JSON.stringify([chatOfBox, said]));
+}, { signal: window.hcEnd.signal });
+function changeAgain() {
+  changedAgain = true;
+  const [chat, said] = JSON.parse(sessionStorage.getItem(CHANGED) || '[-1, []]');
+  sessionStorage.removeItem(CHANGED);
+  for (const [at, value, checked] of chat === chatOfBox ? said : []) {
+    const field = fields()[at];
+    if (!field) continue;
+    if (Boolean(field.checked) !== checked) field.click();
+    else if (field.value !== value) { field.value = value; field.dispatchEvent(new Event('input', { bubbles: true })); }
+  }
+}
+
 // What is set for a chat that is not stored yet is noted in the tab, so that a reload brings it back.
 const NEW_SETTINGS = 'hc-settings-new';
-let settingsBack = false;
+let settingsBack = ''; // "asked" until it is there: what the tab has noted is all that holds it
 watch('value', () => {
   const isNew = /^(0|panel .*)$/.test(props.value);
   if (!isNew) sessionStorage.removeItem(NEW_SETTINGS);
   if (settingsBack) return;
-  settingsBack = true;
   const text = sessionStorage.getItem(NEW_SETTINGS);
+  settingsBack = text ? 'asked' : 'here';
   if (text) trigger('hc_settings_back', { text });
+  else setTimeout(changeAgain, 100); // when the fields show what is stored
 });
 when('#hc-preset-tools', (place) => changes(place, () => {
-  if (!settingsBack) return;
   const note = place.querySelector('[data-unsent]');
+  if (note && settingsBack === 'asked') setTimeout(changeAgain, 100);
+  if (note) settingsBack = 'here';
+  if (settingsBack !== 'here') return;
   if (note && !chatOfBox) sessionStorage.setItem(NEW_SETTINGS, note.dataset.unsent);
   else sessionStorage.removeItem(NEW_SETTINGS);
 }, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-unsent'] }));

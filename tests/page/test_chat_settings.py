@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+from playwright.sync_api import expect
+
 from tests.page.stored import stored_chat
+from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
 from tests.testing.visitor import Visitor
 
@@ -100,3 +104,34 @@ def test_what_one_page_does_the_other_one_draws(service: FakeService) -> None:
     second.press("hc_restore", id=chat)
     first.press("hc_watch")
     assert "Tale" in first.says("hc-list")
+
+
+@pytest.mark.browser
+def test_what_is_changed_as_the_page_is_loaded_again_is_changed_there(
+    chat: Chat, service: FakeService
+) -> None:
+    """Before the server has it, the tab alone does; and what it has noted stays until it is drawn again."""
+    page = chat.page
+    tick, prompt = page.get_by_label("The model may call tools"), page.locator("#hc-system textarea")
+    chat.press("Chat settings")
+    prompt.fill("Be terse.")
+    tick.check()
+    for _ in range(3):
+        page.reload()
+        expect(page.locator("#hc-list nav")).to_have_count(1)
+    expect(tick).to_be_checked()
+    expect(prompt).to_have_value("Be terse.")
+    chat.ask("First chat")
+    stored = service.store.chats.find(service.user)[0].id
+
+    def tools() -> object:
+        settings = service.store.chats.settings(service.user, stored)
+        return settings and settings.sampling.get("tools")
+
+    chat.until(lambda: tools() is True)
+    chat.press("Chat settings")
+    tick.uncheck()
+    page.reload()
+    chat.until(lambda: not tools())
+    expect(tick).not_to_be_checked()
+    expect(prompt).to_have_value("Be terse.")
