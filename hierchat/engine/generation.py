@@ -74,7 +74,7 @@ class Detokenizer:
 
 
 TAIL = 8
-"""Tokens decoded beyond the longest stop string, since a character may span several."""
+"""Tokens decoded beyond the longest stop string, of which each byte may be one: other characters may begin there."""
 
 
 class Stopping:
@@ -86,7 +86,9 @@ class Stopping:
         """`begun`: the reply so far, where it is continued."""
         self._settings = settings
         self._detokenizer = detokenizer
-        self._tail = max((len(string) for string in settings.stop), default=0) + TAIL
+        self._tail = (
+            max((len(string.encode("utf-8", "replace")) for string in settings.stop), default=0) + TAIL
+        )
         self._reply = list(begun)
 
     def add(self, token: int) -> Finish | None:

@@ -1,0 +1,322 @@
+"""Throw random input at what reads a stranger's files and requests, for as long as one likes:
+`python -m tests.fuzz [--seconds N] [--seed N] [TARGET...]`.
+
+Each target makes an input from a seed and checks what may come of it: a value, or one of our own errors. Anything else
+is a crash, and is printed with its target and seed, by which `--seed` makes it again. tests/test_fuzz.py runs some of
+each, and the crashes that were found (CRASHES) first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import lzma
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+Target = Callable[[random.Random, Path], None]
+TARGETS: dict[str, Target] = {}
+CRASHES: tuple[tuple[str, int], ...] = (("detokenizer", 3585524515),)
+"""Target and seed of what was found and mended."""
+
+
+def target(function: Target) -> Target:
+    TARGETS[function.__name__] = function
+    return function
+
+
+def any_text(dice: random.Random, most: int = 40) -> str:
+    """Characters of every plane, of markup and of file formats."""
+    planes = [
+        lambda: dice.choice("[]{}\",:\\ \n\t0123456789-+eE.&*!|>'%@`#<truefalsn"),
+        lambda: chr(dice.randrange(32, 127)),
+        lambda: chr(dice.choice([0, 1, 0x7F, 0x85, 0x200B, 0x202E, 0x2028, 0xFEFF, 0xFFFD, 0xFFFF])),
+        lambda: chr(dice.randrange(17) * 0x10000 + dice.choice([0, 0x301, 0x4E00, 0xABC, 0xFFFD])),
+    ]
+    return "".join(dice.choice(planes)() for _ in range(dice.randrange(most)))
+
+
+def any_json(dice: random.Random, depth: int = 0) -> Any:
+    """A value of any form, and of sizes that nobody expects."""
+    match dice.randrange(10 if depth < 5 else 7):
+        case 0:
+            return dice.choice([None, True, False])
+        case 1:
+            return dice.choice([0, -1, 1, 2**31, 2**53, -(2**63), 2**64, 10**40])
+        case 2:
+            return dice.choice([0.5, -0.0, 1e308, 1e-320, float("nan"), float("inf")])
+        case 3 | 4 | 5 | 6:
+            return any_text(dice)
+        case 7 | 8:
+            return {any_text(dice, 9): any_json(dice, depth + 1) for _ in range(dice.randrange(5))}
+    return [any_json(dice, depth + 1) for _ in range(dice.randrange(5))]
+
+
+def changed(dice: random.Random, value: Any) -> Any:
+    """`value` with something else in one of its places."""
+    if isinstance(value, dict | list) and value and dice.random() < 0.85:
+        key = dice.choice(list(value)) if isinstance(value, dict) else dice.randrange(len(value))
+        copied: Any = value.copy()
+        copied[key] = changed(dice, value[key])
+        return copied
+    return any_json(dice)
+
+
+def spoilt(dice: random.Random, raw: bytes) -> bytes:
+    """Bytes with some turned, left out, put twice, or the end cut off."""
+    data = bytearray(raw)
+    for _ in range(dice.randrange(1, 6)):
+        at, size = dice.randrange(len(data) + 1), dice.choice([1, 1, 4, 64])
+        match dice.randrange(5):
+            case 0:
+                data[at : at + size] = dice.randbytes(size)
+            case 1:
+                del data[at : at + size]
+            case 2:
+                data[at:at] = data[max(at - size, 0) : at]
+            case 3:
+                data[at : at + size] = b"\xff" * size
+            case _ if dice.random() < 0.2:
+                del data[at:]
+    return bytes(data)
+
+
+@target
+def index(dice: random.Random, folder: Path) -> None:
+    """The suffix index against plain sorting, however texts come and go; in small pieces, so that it merges often."""
+    from hierchat.drafting import suffix_index
+    from tests.drafting.test_suffix_index import BREAK, orders, plainly
+
+    before, suffix_index.AT_ONCE = suffix_index.AT_ONCE, dice.choice([0, 30, suffix_index.AT_ONCE])
+    try:
+        made, log, held = suffix_index.SuffixIndex(), list[int](), list[tuple[int, list[int]]]()
+        for _ in range(dice.randrange(1, 30)):
+            if held and dice.random() < 0.3:
+                start, text = held.pop(dice.randrange(len(held)))
+                made.remove([(start, len(text))])
+                log[start : start + len(text)] = [BREAK] * len(text)
+            else:
+                texts = [
+                    [dice.randrange(3) for _ in range(dice.randrange(50))]
+                    for _ in range(dice.randrange(1, 4))
+                ]
+                held += zip(made.extend(texts), texts, strict=True)
+                log += [token for text in texts for token in (*text, BREAK)]
+        made.wait()
+        assert made.arrays.tokens.tolist() == log
+        bounds = [*made.arrays.starts.tolist(), len(log)]
+        assert orders(made.arrays) == [plainly(log, first, end) for first, end in pairwise(bounds)]
+    finally:
+        suffix_index.AT_ONCE = before
+
+
+@target
+def detokenizer(dice: random.Random, folder: Path) -> None:
+    """Stop strings in text of every plane, in tokens of single bytes: seen as soon as all of them is there."""
+    from hierchat.config import GenerationSettings
+    from hierchat.engine.generation import Detokenizer, Stopping
+
+    text, stop = any_text(dice, 30), any_text(dice, 6)
+    if not stop or "\ufffd" in stop:
+        return
+    raw = (text + stop + any_text(dice, 5)).encode()
+
+    def decode(ids: Sequence[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    stopping = Stopping(GenerationSettings(stop=(stop,)), Detokenizer(decode))
+    found = next((at for at, byte in enumerate(raw) if stopping.add(byte) == "stop"), None)
+    first = next(at for at in range(len(raw)) if stop in decode(raw[: at + 1]))
+    assert found == first, (text, stop)
+
+
+@target
+def corpus(dice: random.Random, folder: Path) -> None:
+    """Files to draft from, of every kind: what cannot be read is passed over."""
+    from hierchat.texts.text_files import Reader
+    from tests.testing.office_files import docx, epub
+
+    lines = "\n".join(
+        json.dumps(changed(dice, {"messages": [{"role": "assistant", "content": any_text(dice)}]}))
+        for _ in range(4)
+    )
+    html = f"<html><body>{'<div>' * dice.choice([1, 9, 3000])}{any_text(dice)}</body>"
+    kinds = {
+        ".jsonl": lines.encode("utf-8", "surrogatepass"),
+        ".json": json.dumps(any_json(dice)).encode("utf-8", "surrogatepass"),
+        ".txt": any_text(dice, 300).encode("utf-8", "surrogatepass"),
+        ".csv": any_text(dice, 300).encode("utf-8", "surrogatepass"),
+        ".html": html.encode("utf-8", "surrogatepass"),
+        ".parquet": b"PAR1" + dice.randbytes(200) + b"PAR1",
+        ".jsonl.gz": gzip.compress(lines.encode("utf-8", "surrogatepass")),
+        ".jsonl.xz": lzma.compress(lines.encode("utf-8", "surrogatepass")),
+    }
+    if dice.random() < 0.02:  # each takes a process
+        kinds |= {".docx": docx(any_text(dice)), ".epub": epub(html)}
+    kind = dice.choice(list(kinds))
+    raw = kinds[kind]
+    (folder / f"a{kind}").write_bytes(spoilt(dice, raw) if dice.random() < 0.7 else raw)
+    for text in Reader([folder / f"a{kind}"], pages_as_text=dice.random() < 0.1):
+        text.encode("utf-8")
+
+
+@target
+def attachment(dice: random.Random, folder: Path) -> None:
+    """Attached bytes of any kind, called anything."""
+    from hierchat.texts.attachments import Unreadable, fenced, read
+
+    begins = [b"", b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf", b"PK\x03\x04", b"\x89PNG", b"{", b"\x1b[31m"]
+    raw = dice.choice(begins) + any_text(dice, 200).encode(
+        dice.choice(["utf-8", "utf-16", "latin-1"]), "replace"
+    )
+    try:
+        found = read(any_text(dice), spoilt(dice, raw))
+    except Unreadable:
+        return
+    assert "\n" not in found.name
+    assert found.name
+    lines = fenced(found).split("\n")
+    fence = lines[-1]
+    assert set(fence) == {"`"}
+    assert all(fence not in line for line in lines[2:-1])
+
+
+@target
+def catalogue(dice: random.Random, folder: Path) -> None:
+    """models.yaml, wrong in its values or in its letters."""
+    import yaml
+
+    from hierchat.models.catalogue import CatalogueError, read_catalogue
+
+    entry = {
+        "source": {"gguf": {"path": "a.gguf"}}, "size": {"parameters": 9}, "drafts": ["a"], "context_length": 8192,
+        "sampling": {"temperature": 0.5}, "system_prompt": "x", "default": True, "engine": {"openai": {"url": "http://a/"}},
+    }  # fmt: skip
+    text = yaml.safe_dump(changed(dice, {"models": {"a": changed(dice, entry)}}), allow_unicode=True)
+    raw = text.encode("utf-8", "surrogatepass")
+    (folder / "models.yaml").write_bytes(spoilt(dice, raw) if dice.random() < 0.5 else raw)
+    with suppress(CatalogueError):
+        read_catalogue([folder / "models.yaml"])
+
+
+@target
+def body(dice: random.Random, folder: Path) -> None:
+    """Bodies of /v1: parsed and refused before anything is computed."""
+    from hierchat.access.limits import InvalidJson, parse_json
+    from tests.api.test_hostile import BODIES
+
+    _, kind, whole = dice.choice(BODIES)
+    raw = json.dumps(changed(dice, changed(dice, whole))).encode("utf-8", "surrogatepass")
+    with suppress(InvalidJson, ValidationError):
+        kind.model_validate(parse_json(spoilt(dice, raw) if dice.random() < 0.3 else raw))
+
+
+@target
+def chats(dice: random.Random, folder: Path) -> None:
+    """Chats of other programs, wrong anywhere: one is left out, and no other is lost."""
+    from hierchat.store import Store
+    from hierchat.texts.importing import Import
+    from tests.texts.transfer.files import gpt_sums, studio_chat, webui_chat
+
+    file, one = folder / "c.json", dice.choice([gpt_sums, webui_chat, studio_chat])()
+    values = [changed(dice, changed(dice, one)), gpt_sums(id="sound", conversation_id="sound")]
+    file.write_bytes(json.dumps(values).encode("utf-8", "surrogatepass"))
+    with Store.open(folder / "chats.db") as store:
+        user = store.users.ensure("ann")
+        for _ in (done := Import(store, user, [file])):
+            pass
+        assert done.outcomes, done.reasons
+        assert all("\n" not in reason for reason in done.reasons)
+
+
+@target
+def learned(dice: random.Random, folder: Path) -> None:
+    """What was learned and kept, damaged: refused, or numbers to plan with."""
+    from hierchat.drafting.acceptance import Acceptance
+    from hierchat.drafting.draft_tree import LatencyCurve
+    from hierchat.hierarchy.planner import Hierarchy
+
+    made = Hierarchy(["a", "b"], [LatencyCurve(), LatencyCurve()])
+    state = json.loads(made.state())
+    raw = dice.choice([spoilt(dice, made.state()), json.dumps(changed(dice, state)).encode()])
+    with suppress(ValueError):
+        made.restore(raw)
+    assert np.isfinite(made.found(100).ms)
+    with suppress(ValueError):
+        Acceptance.from_bytes(spoilt(dice, Acceptance().to_bytes()))
+
+
+@target
+def heads(dice: random.Random, folder: Path) -> None:
+    """Heads of safetensors and of GGUF with bytes turned."""
+    from hierchat.models.fetch.convert import read_folder
+    from hierchat.models.formats.gguf_head import head_in
+    from hierchat.models.progress import ModelError
+    from tests.models.test_hostile import gguf_of
+
+    values = [
+        ("general.architecture", "llama"),
+        ("llama.block_count", 2),
+        ("tokenizer.ggml.tokens", ["a", "b"]),
+    ]
+    with suppress(ModelError):
+        head_in(spoilt(dice, gguf_of(values, [("a.weight", [32, 2], 0, 0)]) + bytes(256)))
+    header = {
+        "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
+        "__metadata__": {"format": "pt"},
+    }
+    raw = json.dumps(changed(dice, header)).encode("utf-8", "surrogatepass")
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    whole = len(raw).to_bytes(8, "little") + raw + bytes(16)
+    (folder / "model.safetensors").write_bytes(spoilt(dice, whole) if dice.random() < 0.5 else whole)
+    with suppress(ModelError):
+        read_folder(folder)
+
+
+def run(name: str, seed: int) -> str | None:
+    """Try one input. Returns what went wrong."""
+    with TemporaryDirectory(prefix="hierchat-fuzz-") as folder:
+        try:
+            TARGETS[name](random.Random(f"{name} {seed}"), Path(folder))
+        except Exception:
+            return traceback.format_exc()
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)} (all)")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, help="one input, made again")
+    asked = parser.parse_args()
+    names = asked.targets or list(TARGETS)
+    count, crashed, end = Counter[str](), 0, time.monotonic() + asked.seconds
+    seed = asked.seed if asked.seed is not None else random.randrange(2**32)
+    while time.monotonic() < end:
+        for name in names:
+            count[name] += 1
+            if wrong := run(name, seed):
+                crashed += 1
+                print(f"{name} --seed {seed}\n{wrong}", flush=True)
+        if asked.seed is not None:
+            break
+        seed += 1
+    print(f"{count.total():,} inputs, {crashed} crashes: {dict(count)}")
+    return bool(crashed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
