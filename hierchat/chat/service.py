@@ -77,6 +77,7 @@ class ChatService:
         self.presets = Presets(store.connection, self.changes.notify_settings)
         self.projects = Projects(store.connection, self.changes.notify)
         self.data = UserData(store, self.changes)
+        self.data.back_up_daily()
         self.documents = ChatDocuments(store.connection, self.changes.notify)
         self.users, self.keys, self.comparisons = store.users, store.keys, store.comparisons
         self._histories = Histories(store)
@@ -120,6 +121,7 @@ class ChatService:
         """Keep what was learned; before the store is closed."""
         self.tools.close()
         self.documents.close()
+        self.data.close()
         self.idle.close()
         self.titles.close()
         self._forgetting.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hierchat import logs
 from hierchat.chat.in_progress import ChangeEvents
+from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.drafting.acceptance import Acceptance
 from hierchat.runtime.served_model import counted
 from hierchat.store import (
@@ -18,6 +21,10 @@ from hierchat.store import (
 )
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown, export_zip
 from hierchat.texts.importing import Import
+
+BACKUP_SECONDS = 60.0
+"""Between two looks whether there is a backup of today; the first one after so long."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,26 @@ class UserData:
         self.totals, self.models = store.figures.totals, store.figures.models
         self.generated, self.forget_learned = store.generated.size, store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
+        self.backups = store.backups.folder
+        self._daily = SpareTimeThread("backups", BACKUP_SECONDS, self._back_up_daily, self._not_backed_up)
+
+    def back_up_daily(self) -> None:
+        """Copy the database once a day from now on, until `close`."""
+        self._daily.wake()
+
+    def close(self) -> None:
+        """End that, before the store is closed."""
+        self._daily.closed.set()
+        self._daily.wait()
+
+    def _back_up_daily(self) -> bool:
+        if self._store.backups.due():
+            self._store.backups.make()
+        return True
+
+    def _not_backed_up(self, error: Exception) -> None:
+        _log.warning("The database was not backed up: %s", logs.error_message(error))
+        self._daily.wake()
 
     def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
         """Gather the figures of one model, or of all, over the last days, or over all."""

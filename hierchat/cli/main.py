@@ -25,6 +25,7 @@ _COMMANDS = {
     "import": ("transfer", "chats of ChatGPT, LM Studio, Open WebUI or another hierchat into yours"),
     "export": ("transfer", "your chats as files"),
     "backup": ("transfer", "a copy of the database, while the chat may run"),
+    "restore": ("transfer", "a backup in the place of the database; alone, the backups that are there"),
     "forget": ("transfer", "delete all chats of a user for good"),
     "users": ("accounts", "accounts for the page's login"),
     "desktop": ("desktop", "hierchat in the menu of your desktop, in a window of its own"),

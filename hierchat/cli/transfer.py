@@ -1,8 +1,9 @@
-"""`hierchat import | export | backup | forget`: chats from and to files, and away for good."""
+"""`hierchat import | export | backup | restore | forget`: chats from and to files, and away for good."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from hierchat.cli.options import Command, chats, with_existing_store, with_store
+from hierchat.cli.options import Command, chats, database_option, with_existing_store, with_store
+from hierchat.config import database_file
 from hierchat.language import _, error_words
 from hierchat.models.cache import gigabytes
 from hierchat.store import LOCAL_USER, Store
+from hierchat.store.backups import backups_of, require_whole, restore
+from hierchat.store.connection import examine
 from hierchat.texts.exporting import beside_chats, export_json, export_markdown
 from hierchat.texts.importers.tree import TransferError
 from hierchat.texts.importing import KNOWN, Import
@@ -97,14 +101,49 @@ def export_command(store: Store, out: Path, format: str, conversation: int | Non
 @with_existing_store
 def backup_command(store: Store, out: Path) -> None:
     """Copy the database into OUT, a new file, while the chat may run. Raises TransferError and StoreError."""
-    out, path = out.expanduser().absolute(), store.path
+    out = out.expanduser().absolute()
     store.connection.backup(out)
     size = gigabytes(out.stat().st_size)
     print(_("Copied to {path}, {size}, and checked.").format(path=out, size=size))
-    back = _(
-        "To restore it, end hierchat and copy it to {path}. Delete {name}-wal and -shm there, if they are."
-    )
-    print(back.format(path=path, name=path.name))
+    print(_("To bring it back, end hierchat and call `hierchat restore {path}`.").format(path=out))
+    print(_("Not in it: models, models.yaml and mcp.json, and the texts of your own that draft."))
+
+
+@click.command("restore", cls=Command)
+@click.argument("backup", required=False, type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="check it and tell what it holds, and change nothing")
+@database_option
+def restore_command(backup: Path | None, dry_run: bool, db: Path | None) -> None:
+    """Put a backup in the place of the database, which is kept beside it. Without BACKUP, list those that hierchat
+    made by itself. Raises StoreError."""
+    path = database_file(db)
+    if backup is None:
+        for copy in backups_of(path):
+            _tell(copy)
+        return
+    backup = backup.expanduser().absolute()
+    require_whole(backup)
+    _tell(backup)
+    if path.exists():
+        _tell(path)
+    if dry_run:
+        print(_("It is whole and can be restored. Nothing was changed."))
+        return
+    before = restore(backup, path)
+    with Store.open(path) as store:
+        print(_("Restored: {path} has {chats} now.").format(path=path, chats=chats(_count(store.path))))
+    if before:
+        print(_("The database that was there before is {path}.").format(path=before))
+
+
+def _tell(database: Path) -> None:
+    size = gigabytes(database.stat().st_size)
+    print(f"{database}  {time.strftime('%Y-%m-%d %H:%M', time.localtime(database.stat().st_mtime))}  {size}  "
+          f"{chats(_count(database))}")  # fmt: skip
+
+
+def _count(database: Path) -> int:
+    return examine(database).rows.get("conversations", 0)
 
 
 @click.command("forget", cls=Command)
@@ -115,7 +154,8 @@ def forget_command(store: Store, yes: bool, user: str | None) -> int:
     """Delete all chats of a user for good. Raises TransferError and StoreError."""
     name = user or LOCAL_USER
     if (id := store.users.ids().get(name)) is None:
-        whole = store.connection.rewrite()  # what an earlier run could not
+        copies = store.backups.forget(name)  # what an earlier run could not
+        whole = store.connection.rewrite() and copies
         print(_("Nothing is stored of a user {name!r}.").format(name=name))
     else:
         count, messages = store.users.counts(id)

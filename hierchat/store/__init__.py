@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hierchat.store.backups import Backups
 from hierchat.store.chats import Chats
 from hierchat.store.connection import (
     FOUND_BEGINS,
@@ -79,7 +80,8 @@ class Store:
         self.path = connection.path
         self.notice = connection.notice
         """What the user should know of the file."""
-        self.users = Users(connection)
+        self.backups = Backups(connection)
+        self.users = Users(connection, self.backups.forget)
         self.accounts = Accounts(connection)
         self.guests = Guests(connection)
         self.keys = Keys(connection, access)
@@ -105,12 +107,13 @@ class Store:
         what the file says of the endpoint. Raises DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable;
         the file is then as it was.
         """
-        store = cls(Connection(path, busy_seconds), access)
+        store = cls(Connection(path, busy_seconds, _before_step), access)
         try:
             store.replies.recover()
             store.messages.recover()
             store.chats.recover()
             store.guests.recover()
+            store.connection.rewrite_what_is_soiled()
             store.connection.fold()  # a process that was killed left its log
         except BaseException:
             store.close()
@@ -135,3 +138,9 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _before_step(connection: Connection, step: str) -> None:
+    """Copy a database whose schema is about to change. Where that fails, it changes all the same: as a whole or not."""
+    with suppress(StoreError):
+        Backups(connection).make(before=step)

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,16 +97,28 @@ def translated(path: Path) -> Iterator[None]:
 
 # Which process writes a reply, and whether it still runs.
 def this_process() -> tuple[int, float]:
-    """This process's id and the Unix time of its start: together they name it, for ids are used again."""
-    return os.getpid(), psutil.Process().create_time()
+    """This process's id and when it was started: together they name it, for ids are used again."""
+    return os.getpid(), _began(psutil.Process())
+
+
+def _began(process: psutil.Process) -> float:
+    """When a process was started, by a clock that nobody sets: on Linux the boot and the ticks since then, else the
+    Unix time."""
+    try:
+        ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        boot = int(Path("/proc/sys/kernel/random/boot_id").read_text()[:5], 16)
+    except (OSError, ValueError, IndexError):
+        return process.create_time()
+    return (boot + 10) * 1e9 + ticks
 
 
 def is_running(pid: int, started: float) -> bool:
     """Whether that process still runs. One that was killed but not yet reaped by its parent does not."""
     try:
         process = psutil.Process(pid)
-        # Linux derives the start from the clock, which may have been set since.
-        return abs(process.create_time() - started) < 2 and process.status() != psutil.STATUS_ZOMBIE
+        # Earlier versions noted the Unix time on Linux, too, which derives it from the clock.
+        now = _began(process) if started > 1e10 else process.create_time()
+        return abs(now - started) < 2 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
@@ -124,8 +136,11 @@ anew all the time, and SQLite keeps the file of one that is closed open as long 
 class Connection:
     """Transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
 
-    def __init__(self, path: Path, busy_seconds: float) -> None:
-        """Open `path`, create it if missing, bring its schema up to date. Raises a StoreError."""
+    def __init__(
+        self, path: Path, busy_seconds: float, migrating: Callable[[Connection, str], object]
+    ) -> None:
+        """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that with the
+        first step, where there are chats. Raises a StoreError."""
         self.path = path.absolute()
         self._busy_seconds = busy_seconds
         self._pool = threading.Condition()
@@ -149,7 +164,7 @@ class Connection:
             # owner can read a new one; SQLite gives its side files the same mode.
             with suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            alone = None if _log_of(self.path).exists() else time.time()
+            alone = None if log_of(self.path).exists() else time.time()
             if alone and _is_empty(self.path):
                 raise DatabaseCorrupt(
                     f"{self.path} is empty: its chats stand in {self.path.name}-wal, which is not beside it. It was "
@@ -158,6 +173,10 @@ class Connection:
                 )
             _check(self.path, busy_seconds)
             self._file = self.path.stat()
+        with self.read() as db:
+            pending = migrations.pending(db) if migrations.applied(db) else []
+        if pending:
+            migrating(self, pending[0].name)
         # The schema before the log: so a file that has a log, or had one, is never empty itself.
         with self.write() as db:
             migrations.apply(db)
@@ -166,7 +185,7 @@ class Connection:
         with self.write() as db:
             if _close_abandoned(db, alone):
                 self.notice = (
-                    f"{self.path} is a copy that was made while hierchat used the file, and {_log_of(self.path).name} "
+                    f"{self.path} is a copy that was made while hierchat used the file, and {log_of(self.path).name} "
                     "was not copied with it: what was written last may be missing. `hierchat backup FILE` makes whole "
                     "copies."
                 )
@@ -279,6 +298,13 @@ class Connection:
         if not self.fold():  # somebody reads for long
             self._fold_later()
 
+    def rewrite_what_is_soiled(self) -> None:
+        """Rewrite the file where a process died, or the file was busy, before it was done."""
+        with self.read() as db:
+            (state,) = db.execute("PRAGMA user_version").fetchone()
+        if state != CLEAN:
+            self.rewrite()
+
     def rewrite(self) -> bool:
         """Rewrite the file without what was deleted. False where a full disk or another program that reads or
         writes keeps bytes of it there."""
@@ -286,6 +312,7 @@ class Connection:
             with translated(self.path), self._connected() as db:
                 # secure_delete misses what moved between pages before (ran: one word in some thousands).
                 db.execute("VACUUM")
+                db.execute(f"PRAGMA user_version = {CLEAN}")
                 (busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except (DatabaseLocked, DatabaseUnwritable):
             return False
@@ -295,15 +322,19 @@ class Connection:
 
     def backup(self, path: Path) -> None:
         """Write a copy of the whole database, all users', readable by its owner only. The chat can go on meanwhile.
+        What is hidden or deleted, incognito chats and guests are not in it.
 
         Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable if it cannot be written.
         """
         with new_file(path) as part, translated(path), self._connected() as db:
-            with closing(sqlite3.connect(part)) as copy:
-                # In one step: a reply that is written meanwhile would have it begin again between two.
-                db.conn.backup(copy)
-                copy.execute("DELETE FROM openings")
-                copy.commit()
+            db.execute("VACUUM INTO ?", [str(part)])  # in one step, whatever is written meanwhile
+            with closing(Database(sqlite3.connect(part, isolation_level=None))) as copy:
+                copy.execute("PRAGMA foreign_keys = ON")
+                if sum([copy.execute(f"DELETE FROM {which}").rowcount for which in _left_out(copy)]):
+                    drop_words(copy)
+                    copy.execute("VACUUM")
+                if copy["openings"].exists():
+                    copy.execute("DELETE FROM openings")
                 # A file that is carried elsewhere must need no others beside it.
                 copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                 (verdict,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
@@ -350,11 +381,27 @@ def interrupt(db: Database, message_ids: Iterable[int]) -> None:
     )
 
 
+CLEAN, SOILED = 0, 1
+"""What stands in `user_version`: whether bytes of what was deleted may be in the file until it is rewritten."""
+
+
 def drop_words(db: Database) -> None:
-    """Take the words of deleted texts out of the search, as part of the transaction that deletes them."""
+    """Take the words of deleted texts out of the search, as part of the transaction that deletes them; the file is to
+    be rewritten, by the next start if this process dies first."""
     # Only a merge of the whole index drops the words of what was deleted.
     for index in ("messages_fts", "titles_fts", "attachments_fts", "passages_fts"):
-        db.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
+        if db[index].exists():  # not in copies with an older schema
+            db.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
+    db.execute(f"PRAGMA user_version = {SOILED}")
+
+
+def _left_out(db: Database) -> Iterator[str]:
+    """Tables and conditions of what no backup holds, as far as the schema knows of it."""
+    for table in ("conversations", "projects"):
+        if "hidden_by" in db[table].columns_dict:
+            yield f"{table} WHERE hidden_by IS NOT NULL"
+    if db["guests"].exists():
+        yield "users WHERE name IN (SELECT name FROM guests)"
 
 
 def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
@@ -368,7 +415,7 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
     return Database(conn)
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
     """SQLite's write-ahead log, which stands beside the file for as long as a connection is open, or was not closed."""
     path = path.resolve()
     return path.with_name(f"{path.name}-wal")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hierchat.store.connection import Repository
+from hierchat.store.connection import Repository, drop_words
 from hierchat.store.replies import FINISHED, TOKEN
 
 LONGEST = 400
@@ -163,4 +163,5 @@ class GeneratedTexts(Repository):
             db.execute("DELETE FROM suffix_runs WHERE user_id = ? AND kind = 'self'", [user_id])
             # Whatever holds them in memory looks for what is there.
             db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+            drop_words(db)
         return self._connection.rewrite()

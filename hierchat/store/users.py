@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,6 +42,11 @@ _LEARNERS = """
 
 class Users(Repository):
     """Users by id: who they are, what they chose, and how all of theirs is deleted."""
+
+    def __init__(self, connection: Connection, forget_copies: Callable[[str], bool]) -> None:
+        """`forget_copies` takes the user of a name out of the backups that were made by themselves."""
+        super().__init__(connection)
+        self._forget_copies = forget_copies
 
     def ensure(self, name: str) -> int:
         """Return the id of the user of that name, created if new."""
@@ -82,11 +87,14 @@ class Users(Repository):
             ).fetchone()
 
     def forget(self, user_id: int) -> bool:
-        """Delete a user, all conversations and all that came of them, from the file too. The answer is `rewrite`'s."""
+        """Delete a user, all conversations and all that came of them, from the file too, and from the backups that were
+        made by themselves. False where bytes of it may be left, as `rewrite` says."""
         with self._connection.write() as db:
+            found = db.execute("SELECT name FROM users WHERE id = ?", [user_id]).fetchone()
             db.execute("DELETE FROM users WHERE id = ?", [user_id])
             drop_words(db)
-        return self._connection.rewrite()
+        copies = self._forget_copies(found[0]) if found else True
+        return self._connection.rewrite() and copies
 
     def deletions(self, user_id: int) -> int:
         """Count the deletions of this user's texts: after one more, what was learned is to be dropped. -1 once the user

@@ -8,6 +8,7 @@ moments; what the machine does between is its own. `--rounds` or `--minutes` say
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -184,7 +185,9 @@ class Campaign:
             until = time.monotonic() + 120
             while not notes.exists() or '"ready"' not in notes.read_text():
                 if os.waitpid(child, os.WNOHANG)[0] or time.monotonic() > until:
-                    raise SystemExit(f"{self.place.name}: no start. {(self.place / 'log.txt').read_text()[-3000:]}")
+                    raise SystemExit(
+                        f"{self.place.name}: no start. {(self.place / 'log.txt').read_text()[-3000:]}"
+                    )
                 time.sleep(0.02)
 
     def end(self, child: tuple[int, Path]) -> float:
@@ -212,7 +215,7 @@ class Campaign:
         count.refused += sum(note["what"] == "refused" for note in notes)
         count.faults += max((note["failed"] for note in notes if note["what"] == "healed"), default=0)
         count.problems += [f"round {self._number}: {n['why']}" for n in notes if n["what"] == "bug"]
-        gaps = [b["t"] - a["t"] for a, b in zip(notes, notes[1:], strict=False)]
+        gaps = [b["t"] - a["t"] for a, b in itertools.pairwise(notes)]
         late = max(gaps[-40:], default=0.0) + (killed - notes[-1]["t"] if killed and notes else 0.0)
         if not killed:
             owed.grown.clear()
@@ -284,7 +287,18 @@ def replayed(
 
 
 def table(counts: dict[str, Count]) -> str:
-    names = ("rounds", "kills", "cuts", "faults", "told", "refused", "cut replies", "lost s", "start s", "problems")
+    names = (
+        "rounds",
+        "kills",
+        "cuts",
+        "faults",
+        "told",
+        "refused",
+        "cut replies",
+        "lost s",
+        "start s",
+        "problems",
+    )
     rows = [
         (
             kind, count.rounds, count.kills, count.cuts, count.faults,
@@ -308,7 +322,9 @@ def shim(folder: Path) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("kinds", nargs="*", help="of: kill clock two folder full errors short read-only log power")
+    parser.add_argument(
+        "kinds", nargs="*", help="of: kill clock two folder full errors short read-only log power"
+    )
     parser.add_argument("--rounds", type=int, default=0, help="of each kind")
     parser.add_argument("--minutes", type=float, default=0.0, help="in place of rounds: all kinds by turns")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a round is about")

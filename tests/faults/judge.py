@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import time
@@ -135,15 +136,13 @@ def _sound(db: Any) -> Iterator[tuple[str, Any]]:
             yield "problem", f"left over: {state}"
 
 
-def _found(
-    db: Any, owed: Owed, killed: float, since: float | None, late: float
-) -> Iterator[tuple[str, Any]]:
+def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float) -> Iterator[tuple[str, Any]]:
     rows = db.execute("SELECT conversation_id, text FROM messages").fetchall()
     rows += db.execute(
         "SELECT conversation_id, text FROM passages JOIN documents ON documents.id = document_id"
     ).fetchall()
     texts = "\n".join(text for _, text in rows)
-    chats = {id: title for id, title in db.execute("SELECT id, title FROM conversations").fetchall()}
+    chats = dict(db.execute("SELECT id, title FROM conversations").fetchall())
 
     def is_owed(note: dict[str, Any]) -> bool:
         return since is None or note["t"] < since
@@ -209,16 +208,20 @@ def _index(store: Store) -> Iterator[tuple[str, Any]]:
         if run is None:
             yield "problem", f"an order of {kind} is damaged"
             continue
-        texts = {id: np.frombuffer(ids, TOKEN) for id, ids in store.history.texts(user, model, kind, Mark())[0]}
+        texts = {
+            id: np.frombuffer(ids, TOKEN) for id, ids in store.history.texts(user, model, kind, Mark())[0]
+        }
         if strangers := set(run.texts[:, 0].tolist()) - texts.keys():
             yield "problem", f"an order of {kind} covers {strangers}, which are not there"
             continue
         yield "orders", 1
-        if any(texts[id].size != size for id, size in run.texts.tolist()):  # continued since: it is sorted anew
+        if any(
+            texts[id].size != size for id, size in run.texts.tolist()
+        ):  # continued since: it is sorted anew
             continue
         tokens = [token for id, _ in run.texts.tolist() for token in (*texts[id].tolist(), BREAK)]
         suffixes = [_until_break(tokens[at : at + 16]) for at in run.order.tolist()]
-        pairs = zip(suffixes, suffixes[1:], strict=False)
+        pairs = itertools.pairwise(suffixes)
         if any(a[: len(b)] > b[: len(a)] for a, b in pairs):
             yield "problem", f"an order of {kind} is not sorted"
 

@@ -30,7 +30,7 @@ from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.models.progress import Report
 from hierchat.page.page_app import Page, serve
-from hierchat.runtime import history_index
+from hierchat.runtime import history_index, template, template_program
 from hierchat.runtime.model_slot import ModelSlot
 from hierchat.runtime.served_model import ServedModel
 from hierchat.store import GeneratedText, Store, StoreError, connection
@@ -197,7 +197,9 @@ class User:
             seed=self.rng.getrandbits(31), logit_bias={END: -100.0},
         )  # fmt: skip
         self.notes("asking", user=user, chat=chat, word=word)
-        reply = ReplyInProgress(user, chat, f"Tell me of {word}", below=service.chats.last_message(user, chat))
+        reply = ReplyInProgress(
+            user, chat, f"Tell me of {word}", below=service.chats.last_message(user, chat)
+        )
         service.in_progress.begin(
             reply, lambda stop: service.send(user, reply.question, settings, stop), waits=True
         )
@@ -333,6 +335,8 @@ def quiet(log: Path) -> None:
 def warm() -> None:
     """Import, compile and measure once what every fork needs."""
     torch.set_num_threads(1)
+    # In this process: a fork cannot wait for a process that is another one's child, and nobody may start one.
+    template._TemplateProcess._exchange = lambda self, line: template_program.answer(line)  # type: ignore[method-assign]
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "warm.db") as store:
         for name in ("tiny-0", "tiny-1"):
             slot = ModelSlot(catalogue(name), load=load)
@@ -341,7 +345,9 @@ def warm() -> None:
             user = store.users.ensure("ann")
             for _ in range(2):
                 question = Question(store.chats.create(user), None, "Tell me of this")
-                for _frame in service.send(user, question, GenerationSettings(max_new_tokens=40), threading.Event()):
+                for _frame in service.send(
+                    user, question, GenerationSettings(max_new_tokens=40), threading.Event()
+                ):
                     pass
             store.keys.set_access("open")
             address = served_at(service)

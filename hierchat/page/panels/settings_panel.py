@@ -286,7 +286,7 @@ class SettingsPanel(Panel):
             self._proof: status.model_proof(self._service.model_status),
             self._titles: users.model_titles(user),
             self._compacts: users.compacts(user),
-            self._places: _places(data.path) if owner else "",
+            self._places: _places(data.path, data.backups) if owner else "",
             self._backup: gr.update(visible=True if owner else "hidden"),
             self._forget: button("hc_forget", _("Forget everything…"), text=held, css="hc-danger") if there else "",
             self._told: "",
@@ -316,12 +316,13 @@ def _back_up(data: UserData) -> str:
     return _("Copied to {path}, {size}, and checked.").format(path=path, size=gigabytes(path.stat().st_size))
 
 
-def _places(database: Path) -> str:
+def _places(database: Path, backups: Path) -> str:
     """Draw where everything lies, and how much of it there is."""
     rows = [
         (_("Chats and what was learned"), database),
         (_("Documents"), corpora_dir()),
         (_("Models (can be downloaded again)"), cache_dir()),
+        (_("Backups (one a day, the last seven are kept)"), backups),
     ]
     sizes = (gigabytes(size_of(path)) if path.exists() else _("nothing yet") for _name, path in rows)
     return _drawn.places((*row, size) for row, size in zip(rows, sizes, strict=True))

@@ -1,0 +1,158 @@
+"""Copies the database by itself, each day and before its schema changes, and puts a backup in its place."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from hierchat.store.connection import (
+    Connection,
+    StoreError,
+    corrupt,
+    drop_words,
+    examine,
+    log_of,
+    translated,
+)
+
+KEPT = 7
+SPARE_BYTES, SPARE_SHARE = 1 << 30, 0.05
+"""What stays free of a disk, as bytes and as a share of it: else no copy is made that nobody asked for."""
+STALE_SECONDS = 3600.0
+"""A copy that is half made for so long is nobody's."""
+_log = logging.getLogger(__name__)
+
+
+class Backups:
+    """The copies of one database that were made by themselves: in the folder `backups` beside it, the latest KEPT.
+
+    They are numbered, so that a clock that is set cannot have new ones taken for old."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.folder = _folder(connection.path)
+
+    def all(self) -> list[Path]:
+        """List the copies, the latest first."""
+        return backups_of(self._connection.path)
+
+    def due(self) -> bool:
+        """Return whether the latest copy is of another day than today."""
+        return not any(time.strftime("%Y-%m-%d") in path.name for path in self.all()[:1])
+
+    def make(self, before: str = "") -> Path | None:
+        """Make one, and delete those that are more than KEPT; None where it would nearly fill the disk. `before`: the
+        step of the schema that it precedes. Raises StoreError."""
+        there, path = self.all(), self._connection.path
+        number = _number(path, there[0]) + 1 if there else 1
+        name = f"{path.stem}-{number:05d}-{time.strftime('%Y-%m-%d')}{before and f'-before-{before}'}.db"
+        copy = self.folder / name
+        with translated(copy):
+            self.folder.mkdir(exist_ok=True, mode=0o700)
+            part, disk = copy.with_name(f"{name}.part"), shutil.disk_usage(self.folder)
+            if part.exists() and time.time() - part.stat().st_mtime < STALE_SECONDS:
+                return None  # another process is at it
+            size = sum(file.stat().st_size for file in (path, log_of(path)) if file.exists())
+        if disk.free - size < max(SPARE_BYTES, SPARE_SHARE * disk.total):
+            _log.warning("No backup was made: the disk is nearly full.")
+            return None
+        self._connection.backup(copy)
+        for old in self.all()[KEPT:]:
+            old.unlink(missing_ok=True)
+        return copy
+
+    def forget(self, user: str) -> bool:
+        """Take a user out of all copies; False where one could not be written. Those made by hand stay as they are."""
+        whole = True
+        for copy in self.all():
+            try:
+                with translated(copy), closing(Database(sqlite3.connect(copy, isolation_level=None))) as db:
+                    db.execute("PRAGMA foreign_keys = ON")
+                    if db.execute("DELETE FROM users WHERE name = ?", [user]).rowcount:
+                        drop_words(db)
+                        db.execute("VACUUM")
+            except StoreError as error:
+                _log.warning("A backup could not be rewritten: %s", error)
+                whole = False
+        return whole
+
+
+def backups_of(database: Path) -> list[Path]:
+    """List the copies of a database that were made by themselves, the latest first; the database need not be there."""
+    found = {copy: _number(database, copy) for copy in _folder(database).glob("*.db")}
+    return sorted(filter(found.get, found), key=lambda copy: found[copy], reverse=True)
+
+
+def _folder(database: Path) -> Path:
+    return database.parent / "backups"
+
+
+def _number(database: Path, copy: Path) -> int:
+    name = re.escape(database.stem) + r"-(\d{5,})-\d{4}-\d\d-\d\d(-before-\w+)?\.db"
+    match = re.fullmatch(name, copy.name)
+    return int(match[1]) if match else 0
+
+
+def require_whole(backup: Path) -> None:
+    """Raise a StoreError that says why a file is no backup that could be restored; read all of it."""
+    health = examine(backup)
+    if health.state == "newer":
+        raise StoreError(
+            f"{backup} was written by a newer hierchat. Update hierchat, or choose another backup."
+        )
+    if health.state != "well":
+        raise StoreError(
+            f"{backup} is no backup that can be restored ({health.detail or health.state}). Choose another one."
+        )
+    with translated(backup), closing(sqlite3.connect(f"{backup.as_uri()}?mode=ro", uri=True)) as db:
+        if db.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+            raise corrupt(backup)
+
+
+def restore(backup: Path, path: Path) -> Path | None:
+    """Put a backup where a database is, and return where that one lies now: nothing is deleted.
+
+    The backup has to be whole (`require_whole`). Raises DatabaseLocked while anybody has the database open."""
+    aside = path.with_name(f"{path.stem}-{time.strftime('%Y-%m-%d-%H%M%S')}-replaced{path.suffix}")
+    part = path.with_name(f"{path.name}.part")
+    with translated(path):
+        part.unlink(missing_ok=True)
+        shutil.copyfile(backup, part)
+        part.chmod(0o600)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        if not path.exists():
+            part.replace(path)
+            return None
+        _close_log(path)
+        # A damaged database keeps its log, which must not be taken for the backup's.
+        for end in ("-wal", "-shm", "-journal"):
+            if (side := path.with_name(path.name + end)).exists():
+                side.replace(aside.with_name(aside.name + end))
+        try:
+            os.link(path, aside)  # there is a file of that name at any moment
+        except OSError:
+            path.replace(aside)
+        part.replace(path)
+    return aside
+
+
+def _close_log(path: Path) -> None:
+    """Fold a database's log into it. Raises DatabaseLocked where somebody has it open; one that is damaged stays so."""
+    with translated(path), closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("BEGIN EXCLUSIVE")
+            db.execute("COMMIT")
+            db.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
