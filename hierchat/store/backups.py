@@ -132,8 +132,9 @@ def restore(backup: Path, path: Path) -> Path | None:
         if not path.exists():
             part.replace(path)
             return None
-        _close_log(path)
-        # A damaged database keeps its log, which must not be taken for the backup's.
+        # A damaged database keeps its log, which SQLite would delete, and which must not be taken for the backup's.
+        if examine(path).state in ("well", "newer"):
+            _close_log(path)
         for end in ("-wal", "-shm", "-journal"):
             if (side := path.with_name(path.name + end)).exists():
                 side.replace(aside.with_name(aside.name + end))
@@ -146,13 +147,12 @@ def restore(backup: Path, path: Path) -> Path | None:
 
 
 def _close_log(path: Path) -> None:
-    """Fold a database's log into it. Raises DatabaseLocked where somebody has it open; one that is damaged stays so."""
-    with translated(path), closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
-        try:
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            db.execute("BEGIN EXCLUSIVE")
-            db.execute("COMMIT")
-            db.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise
+    """Fold a database's log into it. Raises DatabaseLocked where somebody has it open."""
+    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
+        for statement in (
+            "PRAGMA locking_mode = EXCLUSIVE",
+            "BEGIN EXCLUSIVE",
+            "COMMIT",
+            "PRAGMA journal_mode = DELETE",
+        ):
+            db.execute(statement)

@@ -193,7 +193,7 @@ class User:
     def ask(self, chat: int | None = None, user: int | None = None) -> str:
         user, chat, word, service = user or self.user, chat or self.chat(), self.word(), self.service
         settings = GenerationSettings(
-            temperature=self.rng.choice([0.0, 1.0]), max_new_tokens=self.rng.choice([8, 30, 120]),
+            temperature=self.rng.choice([0.0, 1.0]), max_new_tokens=self.rng.choice([4, 4, 8, 8, 24, 120]),
             seed=self.rng.getrandbits(31), logit_bias={END: -100.0},
         )  # fmt: skip
         self.notes("asking", user=user, chat=chat, word=word)

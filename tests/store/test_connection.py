@@ -618,3 +618,13 @@ def test_closing_folds_it_in_beside_another_process(path: Path) -> None:
         store.messages.add(user, store.chats.create(user), NewMessage(None, "question"))
         store.close()
         assert titles(copy_of(path)) == ["question"]
+
+
+def test_a_clock_that_is_set_makes_no_running_process_a_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a second instance deletes the guests and incognito chats of the first, and calls its replies interrupted."""
+    before = connection.this_process()
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 1e9)
+    assert connection.is_running(*before)
+    assert connection.this_process() == before
+    assert not connection.is_running(before[0], before[1] + 3)
+    assert not connection.is_running(before[0], 1e9)  # as earlier versions noted it, of another process

@@ -60,12 +60,27 @@ def test_a_backup_and_its_restoration(data: Path, tmp_path: Path, capsys: pytest
     hierchat(capsys, "import", saved(tmp_path / "1", [gpt_sums()]))
     code, out, _ = hierchat(capsys, "backup", tmp_path / "copy.db")
     assert code == 0
-    assert f"copy it to {data}" in out
+    assert f"hierchat restore {tmp_path / 'copy.db'}" in out
     code, _, error = hierchat(capsys, "backup", tmp_path / "copy.db")
     assert (code, "already exists. Choose another name." in error) == (1, True)
-    data.write_bytes((tmp_path / "copy.db").read_bytes())
+    assert hierchat(capsys, "forget", "--yes")[0] == 0
+    now = data.read_bytes()
+    code, out, _ = hierchat(capsys, "restore", tmp_path / "copy.db", "--dry-run")
+    assert (code, "1 chat" in out, "0 chats" in out, "Nothing was changed" in out) == (0, True, True, True)
+    assert data.read_bytes() == now
+    code, out, _ = hierchat(capsys, "restore", tmp_path / "copy.db")
+    assert (code, f"Restored: {data} has 1 chat now." in out) == (0, True)
+    assert len(list(data.parent.glob("*-replaced.db"))) == 1
     with Store.open(data) as store:
         assert [one.title for one in store.chats.find(store.users.ensure("local"))] == ["Sums"]
+        copy = store.backups.make()
+        code, _, error = hierchat(capsys, "restore", tmp_path / "copy.db")
+        assert (code, "Close that program" in error) == (1, True)
+    code, out, _ = hierchat(capsys, "restore")
+    assert (code, f"{copy} " in out) == (0, True)
+    (tmp_path / "copy.db").write_bytes(b"no database")
+    code, _, error = hierchat(capsys, "restore", tmp_path / "copy.db")
+    assert (code, "Choose another one." in error) == (1, True)
 
 
 def test_forget(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

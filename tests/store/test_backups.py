@@ -1,0 +1,201 @@
+"""Backups that are made by themselves: when, how many, what is not in them; and one that is put back."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections import namedtuple
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlite_utils import Database
+
+from hierchat.store import DatabaseLocked, NewMessage, Store, StoreError, backups
+from hierchat.store.backups import KEPT, backups_of, require_whole, restore
+from hierchat.store.migrations import migrations
+from tests.testing.secrets import fill, rows_of
+
+Disk = namedtuple("Disk", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def _a_disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(100 << 30, 50 << 30, 50 << 30))
+
+
+def names(store: Store) -> list[str]:
+    return [copy.name for copy in store.backups.all()]
+
+
+def test_one_a_day_is_made_and_the_latest_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the clock is set back: numbers tell which are the latest."""
+    (store.path.parent / "backups").mkdir()
+    by_hand = store.path.parent / "backups" / "history-2026-01-01-120000.db"
+    by_hand.write_bytes(b"")
+    days = [f"2026-03-{day:02d}" for day in range(1, 11)] + ["2024-12-31"]
+    for day in days:
+        monkeypatch.setattr(backups.time, "strftime", lambda form, *at, day=day: day)
+        assert store.backups.due()
+        assert store.backups.make()
+        assert not store.backups.due()
+    assert names(store) == [
+        f"history-{number:05d}-{day}.db" for number, day in reversed([*enumerate(days, 1)][-KEPT:])
+    ]
+    assert by_hand.exists()
+
+
+def test_none_is_made_on_a_nearly_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for free in (2 << 30, 4 << 30):  # less than a twentieth of it
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Disk(100 << 30, 0, free))
+        assert store.backups.make() is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk(2 << 30, 0, (1 << 30) + 1))
+    assert store.backups.make() is None  # the copy itself would take it below
+    assert names(store) == []
+
+
+def test_another_process_that_makes_one_is_left_alone(store: Store) -> None:
+    (store.path.parent / "backups").mkdir()
+    part = store.path.parent / "backups" / f"history-00001-{time.strftime('%Y-%m-%d')}.db.part"
+    part.write_bytes(b"half")
+    assert store.backups.make() is None
+    assert part.read_bytes() == b"half"
+
+
+def test_what_is_hidden_incognito_or_a_guest_s_is_in_no_backup(store: Store, tmp_path: Path) -> None:
+    fill(store, store.guests.begin(), "glockenspielist")
+    found = fill(store, "ann", "xylophonist")
+    secret = store.chats.begin_incognito(found.user)
+    store.messages.add(found.user, secret, NewMessage(None, "a theremin"))
+    gone = store.chats.create(found.user)
+    store.messages.add(found.user, gone, NewMessage(None, "a kazoo"))
+    store.chats.hide(found.user, gone)
+    store.connection.backup(tmp_path / "copy.db")
+    data = (tmp_path / "copy.db").read_bytes()
+    assert b"xylophonist" in data
+    assert [word for word in (b"glockenspielist", b"theremin", b"kazoo") if word in data] == []
+    assert store.messages.path(found.user, secret)[0].text == "a theremin"  # here it goes on
+    assert store.guests._guests
+
+
+def test_before_the_schema_changes_a_copy_is_made(path: Path) -> None:
+    with closing(Database(path)) as db:
+        migrations.apply(db, stop_before="m0034_told")
+        db.execute("INSERT INTO users (name, created_at) VALUES ('ann', 0)")
+        db.conn.commit()
+    Store.open(path).close()
+    (copy,) = backups_of(path)
+    assert copy.name == f"history-00001-{time.strftime('%Y-%m-%d')}-before-m0034_told.db"
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT name FROM users").fetchall() == [("ann",)]
+        (last,) = db.execute("SELECT max(name) FROM _sqlite_migrations").fetchone()
+        assert last == "m0033_tools"
+    Store.open(path).close()
+    assert backups_of(path) == [copy]
+
+
+def test_forgetting_reaches_the_backups_too(store: Store) -> None:
+    found, other = fill(store, "ann", "xylophonist"), fill(store, "ben", "glockenspielist")
+    copy = store.backups.make()
+    assert copy
+    assert b"xylophonist" in copy.read_bytes()
+    assert store.users.forget(found.user)
+    assert b"xylophonist" not in copy.read_bytes()
+    with Store.open(copy) as old:
+        assert rows_of(old, other.user)["token_log"]
+    copy.write_bytes(b"no database any more")
+    assert not store.users.forget(other.user)  # told as a file that is busy is
+
+
+def test_a_file_that_was_not_rewritten_is_at_the_next_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the process is killed between the deletion and the end of VACUUM."""
+    with Store.open(path) as store:
+        found = fill(store, "ann", "xylophonist")
+        monkeypatch.setattr(store.connection, "rewrite", lambda: False)
+        store.users.forget(found.user)
+    rewritten: list[Path] = []
+    rewrite = backups.Connection.rewrite
+
+    def noted(self: backups.Connection) -> bool:
+        rewritten.append(self.path)
+        return rewrite(self)
+
+    monkeypatch.setattr(backups.Connection, "rewrite", noted)
+    for _ in range(2):
+        Store.open(path).close()
+    assert rewritten == [path]
+
+
+def test_a_backup_is_put_back_and_what_was_there_is_kept(path: Path, tmp_path: Path) -> None:
+    with Store.open(path) as store:
+        found = fill(store, "ann", "xylophonist")
+        store.learned.keep(found.user, "m", "acceptance", b"what was learned")
+        rows = rows_of(store, found.user)
+        store.connection.backup(copy := tmp_path / "copy.db")
+        with pytest.raises(DatabaseLocked, match="Close that program"):
+            restore(copy, path)
+        store.users.forget(found.user)
+        store.users.ensure("ben")
+    aside = restore(copy, path)
+    assert aside
+    with Store.open(path) as store:
+        now = rows_of(store, found.user)
+        assert store.notice == ""
+        for table in (
+            "token_log",
+            "learned",
+            "turns",
+            "presets",
+            "chat_settings",
+        ):  # what drafts is there, too
+            assert now[table] == rows[table], table
+            assert now[table]
+        assert [one.title for one in store.chats.find(found.user)] == ["Of a xylophonist"]
+    with Store.open(aside) as before:
+        assert list(before.users.ids()) == ["ben"]
+
+
+def test_a_damaged_database_is_replaced_with_its_log(path: Path, tmp_path: Path) -> None:
+    with Store.open(path) as store:
+        fill(store, "ann", "xylophonist")
+        store.connection.backup(copy := tmp_path / "copy.db")
+    path.write_bytes(b"damaged")
+    log = path.with_name(path.name + "-wal")
+    log.write_bytes(b"a log of something else")
+    aside = restore(copy, path)
+    assert aside
+    assert (aside.read_bytes(), aside.with_name(aside.name + "-wal").read_bytes()) == (
+        b"damaged",
+        b"a log of something else",
+    )
+    with Store.open(path) as store:
+        assert list(store.users.ids()) == ["ann"]
+
+
+@pytest.mark.parametrize("wrong", ["missing", "cut", "foreign", "newer", "broken page"])
+def test_what_is_no_whole_backup_is_refused(path: Path, tmp_path: Path, wrong: str) -> None:
+    copy = tmp_path / "copy.db"
+    with Store.open(path) as store:
+        for number in range(100):
+            user = store.users.ensure(f"user {number}")
+            store.messages.add(user, store.chats.create(user), NewMessage(None, f"question {number} " * 100))
+        store.connection.backup(copy)
+    require_whole(copy)
+    data = bytearray(copy.read_bytes())
+    if wrong == "missing":
+        copy.unlink()
+    elif wrong == "cut":
+        copy.write_bytes(data[: len(data) // 2])
+    elif wrong == "broken page":
+        data[-3 * 4096 : -2 * 4096] = b"\xa5" * 4096
+        copy.write_bytes(data)
+    else:
+        change = {"foreign": "DELETE FROM _sqlite_migrations",
+                  "newer": "UPDATE _sqlite_migrations SET name = 'm9' WHERE name LIKE 'm0034%'"}  # fmt: skip
+        with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+            db.execute(change[wrong])
+    with pytest.raises(StoreError, match="newer hierchat" if wrong == "newer" else "nother"):
+        require_whole(copy)
