@@ -85,7 +85,10 @@ class Endpoint:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path.startswith(PREFIX) or path in _ALONE):
             return await self._app(scope, receive, send)
-        access = await asyncio.to_thread(self._keys.access)
+        try:
+            access = await asyncio.to_thread(self._keys.access)
+        except StoreError as error:
+            return await as_api_error(error).response()(scope, receive, send)
         if access == "off":
             return await self._app(scope, receive, send)
         begun, shut = False, None

@@ -15,7 +15,7 @@ import pytest
 
 from hierchat.api.keys import ApiError, KeyLimits
 from hierchat.drafting.source import Successors
-from hierchat.store import Access, Key, NewMessage, Store
+from hierchat.store import Access, DatabaseUnwritable, Key, NewMessage, Store
 from tests.api.scripted import Script, Served, make_slot, serving
 from tests.testing.raw import ask_endpoint as ask
 from tests.testing.raw import bearer
@@ -256,6 +256,18 @@ def test_tokens_are_counted_and_limits_hold(keyed: Served) -> None:
     assert answer.status == 429
     for _ in range(2):
         assert ask(keyed.address, "POST", CHAT, ASKED, bearer(one)).status == 200
+
+
+def test_a_file_that_cannot_be_read_is_told_as_any_error(
+    keyed: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> Access:
+        raise DatabaseUnwritable("/home/you/chat.db cannot be written (the disk reports an error).")
+
+    monkeypatch.setattr(keyed.store.keys, "access", fails)
+    answer = ask(keyed.address, "POST", CHAT, ASKED)
+    assert (answer.status, "cannot be used just now" in answer.error["message"]) == (503, True)
+    assert "/home/you" not in answer.text
 
 
 def test_limits() -> None:
