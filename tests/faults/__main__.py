@@ -155,7 +155,7 @@ class Campaign:
             place.mkdir()
             durable = replayed(writes[:cut], with_users.read_bytes(), place / "chat.db", rng)
             owed = Owed()
-            owed.take(note for note in notes if note["n"] <= durable)
+            owed.take(notes)  # what was deleted later may be gone by now
             since = max((note["t"] for note in notes if note["n"] <= durable), default=0.0)
             self.take(kind, judged(place / "chat.db", owed, 0.0, since=since), f"cut {number}: ")
             self.counts[kind].cuts += 1
@@ -253,6 +253,7 @@ def replayed(
     """Write what a disk may hold at the end of these writes; the last note that it holds for certain."""
     files: dict[str, bytearray] = {"d": bytearray(before)}
     pending: dict[str, list[tuple[str, int, int, bytes]]] = {}
+    begun: dict[str, tuple[int, int]] = {}
     marked = durable = -1
 
     def put(name: str, what: str, at: int, size: int, body: bytes) -> None:
@@ -266,11 +267,15 @@ def replayed(
     for what, name, at, size, body in writes:
         if what == "m":
             marked = at
+        elif what == "b":
+            begun[name] = (len(pending.get(name, [])), marked)
         elif what == "s":
-            for one in pending.pop(name, []):
+            count, by_then = begun[name]
+            for one in pending.get(name, [])[:count]:
                 put(name, *one)
+            pending[name] = pending.get(name, [])[count:]
             if name == "w":
-                durable = marked
+                durable = by_then
         else:
             pending.setdefault(name, []).append((what, at, size, body))
     for name, left in pending.items():

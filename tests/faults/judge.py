@@ -70,7 +70,7 @@ class Owed:
                 case "answered":
                     self.replies[note["id"]] = note
                 case "naming":
-                    self.titles.setdefault(chat, set()).add(note["title"])
+                    self.titles.setdefault(chat, {""}).add(note["title"])
                 case "named":
                     self.titles[chat] = {note["title"]}
                 case "compared":
@@ -156,7 +156,8 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
         if word not in texts and is_owed(note) and not deleted:
             yield "problem", f"{note['what']} {word}: lost"
     for chat, titles in owed.titles.items():
-        if since is None and chat in chats and chats[chat] not in titles and chat not in owed.unsure:
+        given = "" not in titles and chat in chats and chat not in owed.unsure  # empty: never told of one
+        if since is None and given and chats[chat] not in titles:
             yield "problem", f"chat {chat} is called {chats[chat]!r}, not {titles}"
     for id, chat in owed.comparisons.items():
         kept = db.execute("SELECT 1 FROM comparisons WHERE id = ?", [id]).fetchone()
@@ -176,7 +177,7 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
         if not is_owed(note) or note["chat"] not in chats:
             continue
         if logged.get(id, ("", 0))[:2] != (note["text"], note["tokens"]):
-            yield "problem", f"reply {id}: told whole, and is not"
+            yield "problem", f"reply {id}: told whole, and is not: {note}"
     lost = 0.0
     for id, frames in owed.grown.items() if since is None else ():
         there = logged.get(id, ("", 0, ""))

@@ -213,7 +213,15 @@ class User:
                 self.notes("grown", id=state.message_id, chat=chat, tokens=state.figures.tokens)
         last = reply.latest
         if last is not None and last.phase == "done" and last.finish not in (None, "error"):
-            self.notes("answered", id=last.message_id, chat=chat, text=last.text, tokens=last.figures.tokens)
+            self.notes(
+                "answered",
+                id=last.message_id,
+                chat=chat,
+                text=last.text,
+                tokens=last.figures.tokens,
+                finish=last.finish,
+                notice=last.notice,
+            )
         elif reply.trouble or (last is not None and last.notice):
             self.notes("refused", why=reply.trouble or last.notice)
         return word

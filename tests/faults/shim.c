@@ -102,14 +102,18 @@ int ftruncate64(int fd, off64_t size) {
 }
 static int sync_of(int fd, int (*real)(int)) {
     char file = file_of(fd);
+    int records = file && file != 's' && (kinds & RECORD);
     if (file && fails(ERRORS, EIO)) return -1;
-    int done = real(fd);
-    if (file && file != 's' && !done && (kinds & RECORD)) {
-        pthread_mutex_lock(&lock);
-        note('s', file, 0, 0, NULL);
-        pthread_mutex_unlock(&lock);
+    for (int end = 0;; end = 1) { /* what is written between begin and end may be missing */
+        if (records) {
+            pthread_mutex_lock(&lock);
+            note(end ? 's' : 'b', file, 0, 0, NULL);
+            pthread_mutex_unlock(&lock);
+        }
+        if (end) return 0;
+        int done = real(fd);
+        if (done) return done;
     }
-    return done;
 }
 int fdatasync(int fd) { return sync_of(fd, REAL(fdatasync)); }
 int fsync(int fd) { return sync_of(fd, REAL(fsync)); }
