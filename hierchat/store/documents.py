@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import accumulate, islice
 
 from sqlite_utils import Database
 
@@ -61,10 +62,21 @@ _PUT = """
 # A document's scope is a word of the index: so what other chats hold is passed over while it is read. That word itself
 # weighs nothing; a name or a heading weighs twice as much as the text.
 _FIND = """
-    SELECT passages.name, passages.place, passages.text, passages.id, -bm25(passages_fts, 0, 2, 2, 1, 1) AS score
-    FROM passages_fts JOIN passages ON passages.id = passages_fts.rowid JOIN documents ON documents.id = document_id
-    WHERE passages_fts MATCH ? AND user_id = ? ORDER BY score DESC, passages.id LIMIT ?
+    WITH found AS MATERIALIZED (
+        SELECT rowid AS id, -bm25(passages_fts, 0, 2, 2, 1, 1) AS score FROM passages_fts WHERE passages_fts MATCH ?
+        LIMIT ?
+    )
+    SELECT passages.name, passages.place, passages.text, passages.id, score
+    FROM found JOIN passages USING (id) JOIN documents ON documents.id = document_id
+    WHERE user_id = ? ORDER BY score DESC, passages.id LIMIT ?
 """
+_WORDS = "{{name place text pairs}} : {}"
+RANKED, READ, SAMPLE = 40_000, 2_000_000, 5_000
+"""Bounds what a question reads of 500 MB: passages that are ranked, entries of the index for its words, and entries of
+each word before it is known how rare that is."""
+_SAMPLED = (
+    "SELECT count(*), max(rowid) FROM (SELECT rowid FROM passages_fts WHERE passages_fts MATCH ? LIMIT ?)"
+)
 
 
 class Documents(Repository):
@@ -113,9 +125,11 @@ class Documents(Repository):
         words = 2 * _words([question]) + _words(before)
         with self._connection.read() as db:
             project = owned_conversation(db, user_id, conversation_id)["project_id"]
-            scopes = f'"c{conversation_id}"' + (f' OR "p{project}"' if project else "")
-            match = f"scope : ({scopes}) AND {{name place text pairs}} : ({' OR '.join(words)})"
-            return [Passage(*row) for row in db.execute(_FIND, [match, user_id, most])] if words else []
+            scope = f'scope : ("c{conversation_id}"' + (f' OR "p{project}")' if project else ")")
+            match = f"{scope} AND {_ranking(db, scope, words)}"
+            return (
+                [Passage(*row) for row in db.execute(_FIND, [match, RANKED, user_id, most])] if words else []
+            )
 
     def delete(self, user_id: int, document_id: int) -> bool:
         """Delete a document, its passages and what messages quote of it, from the file too; the answer is that of
@@ -126,6 +140,27 @@ class Documents(Repository):
                 raise NotFound("This document was removed before.")
             drop_words(db)
         return self._connection.rewrite()
+
+
+def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
+    """Return what finds and ranks the passages of a scope in bounded time: all of these words, as long as there are few
+    passages; else those that hold one of the rarest words, or the two rarest, and of the other words the rarer ones."""
+    (last,) = db.execute("SELECT ifnull(max(id), 0) FROM passages").fetchone()
+    held = {word: _held(db, _WORDS.format(f"({word})"), SAMPLE, last) for word in dict.fromkeys(words)}
+    words = sorted(words, key=held.__getitem__)  # stable: they count in any order
+    sums = list(accumulate(held[word] for word in words))
+    counted = words[: max(bisect_right(sums, READ), 2)]
+    if _held(db, scope, RANKED, last) < RANKED:
+        return _WORDS.format(f"({' OR '.join(counted)})")
+    rare = list(dict.fromkeys(words[: bisect_right(sums, RANKED)]))
+    among = " OR ".join(rare) or " AND ".join(list(dict.fromkeys(words))[:2])
+    return _WORDS.format(f"({among})") + " AND " + _WORDS.format(f"({' OR '.join(counted)})")
+
+
+def _held(db: Database, match: str, sample: int, last: int) -> int:
+    """Return how many passages match, about: as many as if the first `sample` of them stood as dense as all."""
+    found, at = db.execute(_SAMPLED, [match, sample]).fetchone()
+    return int(found if found < sample else found * last / at)
 
 
 def copy_documents(db: Database, conversation_id: int, fork: int) -> None:

@@ -58,6 +58,31 @@ def test_what_shares_most_with_the_question_comes_first(store: Store, user: int)
     assert found.score > 0
 
 
+def test_of_many_passages_those_with_a_rare_word_are_ranked(
+    store: Store, user: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Common words rank those alone; where all words are common, both of the two rarest have to be there."""
+    monkeypatch.setattr("hierchat.store.documents.RANKED", 20)
+    monkeypatch.setattr("hierchat.store.documents.SAMPLE", 5)
+    chat, apart = store.chats.create(user), store.chats.create(user)
+    common = [Passage("a.md", f"{n}", f"The common {'one' if n % 4 else 'pair'} {n}.") for n in range(200)]
+    rare = [Passage("b.md", "Rare", "A quagga."), Passage("b.md", "Both", "A quagga pair.")]
+    document(store, user, chat, [*common, *rare])
+    assert places(store, user, chat, "A pair of quaggas?") == ["Both", "Rare"]
+    assert places(store, user, chat, "And that?", "A pair of quaggas.") == ["Both", "Rare"]
+    paired = places(store, user, chat, "common pair")
+    assert len(paired) == 5
+    assert not any(int(place) % 4 for place in paired)
+    document(store, user, apart, HOUSE)
+    assert places(store, user, apart, "The common roof") == [
+        "Roof",
+        "Heating",
+        "Garden",
+    ]  # a few: all words find them
+    monkeypatch.setattr("hierchat.store.documents.READ", 10)
+    assert places(store, user, chat, "A pair of quaggas?") == ["Rare", "Both"]  # by the rare word alone
+
+
 def test_writing_without_blanks_is_found(store: Store, user: int) -> None:
     chat = store.chats.create(user)
     document(
