@@ -19,6 +19,7 @@ import pytest
 from sqlite_utils import Database
 
 from hierchat import logs
+from hierchat.config import shipped
 from hierchat.store import (
     DatabaseCorrupt,
     DatabaseLocked,
@@ -30,9 +31,10 @@ from hierchat.store import (
     TurnFigures,
     connection,
 )
+from hierchat.store.backups import backups_of
 from hierchat.store.connection import IDLE, translated
 from hierchat.store.migrations import migrations
-from tests.testing.stores import replied
+from tests.testing.stores import drafting, replied
 
 
 @contextmanager
@@ -117,6 +119,53 @@ def test_a_database_of_the_revision_before_opens_unchanged(path: Path) -> None:
     now = rows()
     for name, found in before.items():  # later migrations add columns and a row of their own, behind these
         assert [row[: len(found[0])] for row in now[name]][: len(found)] == found, name
+
+
+def test_a_database_of_version_0_1_0(path: Path) -> None:
+    """version_0_1_0.db.xz: what the store of that version wrote, killed while it wrote its second reply."""
+    path.write_bytes(lzma.decompress((Path(__file__).parent / "version_0_1_0.db.xz").read_bytes()))
+    with Store.open(path) as store:
+        user = store.users.ids()["local"]
+        (chat,) = store.chats.find(user, "plays xylophonist")
+        (cut,) = store.chats.find(user, "glockenspielist")
+        assert [message.text for message in store.messages.path(user, chat.id)][1] == "The xylophonist plays."
+        assert store.messages.path(user, cut.id)[1].state == "interrupted"
+        assert drafting(store, user) == [2, 4]
+        assert (store.replies.tokens(user, 2), store.replies.tokens(user, 4)) == ([7, 8, 9], [7, 8, 10])
+        turn = store.replies.turn(user, 2)
+        assert turn
+        assert turn.figures
+        assert (turn.begun.seed, turn.figures.seconds, turn.figures.accepted) == (4711, 1.5, 1)
+        assert store.learned.get(user, "k", "acceptance") == b"what was learned"
+    (before,) = backups_of(path)
+    assert "before-m0005" in before.name
+    with Store.open(before) as store:
+        assert len(store.chats.find(store.users.ids()["local"], "glockenspielist")) == 1
+
+
+STEPS = [path.stem for path in sorted((shipped("assets") / "schema").glob("*.sql"))]
+
+
+@pytest.mark.parametrize("last", STEPS[1:])
+def test_a_database_of_every_schema_opens(path: Path, last: str) -> None:
+    """With a user and a question of before."""
+    with closing(Database(path)) as db:
+        migrations.apply(db, stop_before=(STEPS + ["none"])[STEPS.index(last) + 1])
+        db.execute("INSERT INTO users (id, name, created_at) VALUES (1, 'ann', 1)")
+        db.execute(
+            "INSERT INTO conversations (id, user_id, title, created_at, updated_at) VALUES (1, 1, 'Old', 1, 1)"
+        )
+        db.execute(
+            "INSERT INTO messages (id, conversation_id, role, text, state, created_at)"
+            " VALUES (1, 1, 'user', 'who plays', 'complete', 1)"
+        )
+        db.conn.commit()
+    with Store.open(path) as store:
+        assert [one.title for one in store.chats.find(1, "plays")] == ["Old"]
+        with store.connection.read() as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+            assert [step.name for step in migrations.applied(db)] == STEPS
 
 
 @pytest.mark.parametrize("keep", [1, 10, 99, 100, 512, 4096, 5000, 40_000])
@@ -495,6 +544,21 @@ def killed(path: Path, number: int) -> None:
 def titles(path: Path) -> list[str]:
     with Store.open(path) as store:
         return sorted(c.title for c in store.chats.find(store.users.ensure("ann")))
+
+
+def test_a_start_that_is_killed_while_the_schema_changes(path: Path) -> None:
+    """Each step or none of them is there, and the next start goes on."""
+    script = (
+        "import os, sys; from pathlib import Path; from hierchat.store import Store, migrations;"
+        "step = migrations.migrations._migrations[int(sys.argv[2])]; before = step.fn;"
+        "step.fn = lambda db: (before(db), os.kill(os.getpid(), 9)); Store.open(Path(sys.argv[1]))"
+    )
+    for number in (0, 4, len(STEPS) - 1):
+        command = [sys.executable, "-c", script, str(path), str(number)]
+        assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -9
+    assert titles(path) == []
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def copy_of(path: Path) -> Path:
