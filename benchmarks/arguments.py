@@ -101,6 +101,9 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
     soak = kinds.add_parser("soak", help="visits again and again: whether memory and handles level off")
     soak.add_argument("--model", metavar="MODEL", help="a name from `models list`, a folder, or a GGUF file")
     soak.add_argument("--minutes", type=positive, default=15, metavar="N", help="(15)")
+    soak.add_argument(
+        "--users", type=positive, default=8, metavar="N", help="people, one of them a program (8)"
+    )
     soak.add_argument("--port", type=positive, default=7880, metavar="N", help="of the server (7880)")
     soak.add_argument("--json", type=Path, help="write the figures here")
 

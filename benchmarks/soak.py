@@ -2,7 +2,8 @@
 
 The program runs as a user would start it, in a process and with data of its own. Whoever comes logs in, opens the page
 by Gradio's own protocol, chats, searches, compares, looks at every view, deletes the chat and logs out, or vanishes in
-the middle of a reply. Nothing that they did is there afterwards, so nothing of it may stay in memory.
+the middle of a reply. Nothing that they did is there afterwards, so nothing of it may stay in memory. A visit of a
+person who reads takes a quarter of an hour: those of eight users in four hours fit into some twenty minutes here.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from hierchat.store import Store
 TOKENS = 24
 """Of a reply: what is measured is visits."""
 ROUND_SECONDS, REST_SECONDS = 30, 5
-PAGES = 3
-"""People who visit at once, beside one program with a key."""
+LEAST_SAMPLES = 4
+SAME = "Word for word the same"
+"""What the page says of the two sides of a comparison, plain and drafted."""
+WITHIN = 0.05
+"""Share by which memory may grow between the third and the last quarter."""
 _PASSWORD = "soaking wet"
 
 
@@ -43,7 +47,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hierchat-soak-", ignore_cleanup_errors=True) as folder:
         data = Path(folder)
         with Store.open(data / "hierchat.db") as store:
-            for name in map(str, range(PAGES)):
+            for name in map(str, range(args.users - 1)):
                 store.accounts.add(name, hashed(_PASSWORD))
             key = store.keys.add("soak")
         command = [sys.executable, "-m", "hierchat", "serve", "--auth", "--api", "--port", str(args.port)]
@@ -55,7 +59,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                     if server.poll() is not None:
                         raise RequestError("hierchat did not start.")
                     time.sleep(1)
-                return _soak(address, key, server, args.minutes * 60)
+                return _soak(address, key, server, args.minutes * 60, args.users)
             finally:
                 server.terminate()
 
@@ -66,28 +70,35 @@ def _answers(address: str) -> bool:
     return False
 
 
-def _soak(address: str, key: str, server: psutil.Process, seconds: float) -> dict[str, Any]:
-    """Let people and programs visit, with a rest before each sample: memory of open visits says nothing."""
-    resting, ended = threading.Barrier(PAGES + 2), threading.Event()
+def _soak(address: str, key: str, server: psutil.Process, seconds: float, users: int) -> dict[str, Any]:
+    """Let people and a program visit, with a rest before each sample: memory of open visits says nothing."""
+    resting, ended = threading.Barrier(users + 1), threading.Event()
     visits: Counter[str] = Counter()
     failed: list[Exception] = []
+    waits: list[tuple[float, float]] = []  # when a reply came, and how long it took
+    round_seconds = min(ROUND_SECONDS, seconds / LEAST_SAMPLES)
 
     def again(visit: Callable[[], Iterator[str]]) -> None:
         try:
             while not ended.is_set():
-                due = time.monotonic() + ROUND_SECONDS
+                due = time.monotonic() + round_seconds
                 while time.monotonic() < due:
-                    visits.update(visit())
+                    before = time.monotonic()
+                    for done in visit():
+                        visits[done] += 1
+                        if done == "replies":
+                            waits.append((time.monotonic() - began, time.monotonic() - before))
+                        before = time.monotonic()
                 resting.wait()
                 resting.wait()
         except Exception as error:
             failed.append(error)
             resting.abort()
 
-    people = [partial(_visits, address, str(name), count()) for name in range(PAGES)]
+    people = [partial(_visits, address, str(name), count()) for name in range(users - 1)]
+    began, samples = time.monotonic(), list[dict[str, int]]()
     for visit in (partial(_asks, address, key), *people):
         threading.Thread(target=again, args=[visit], daemon=True).start()
-    began, samples = time.monotonic(), list[dict[str, int]]()
     try:
         while not ended.is_set():
             resting.wait()
@@ -95,12 +106,28 @@ def _soak(address: str, key: str, server: psutil.Process, seconds: float) -> dic
             passed = time.monotonic() - began
             samples.append({"seconds": round(passed), "visits": visits["visits"], **_held(server)})
             say(" ".join(f"{key} {value}" for key, value in samples[-1].items()))
-            if passed >= seconds and len(samples) >= 4:
+            if passed >= seconds and len(samples) >= LEAST_SAMPLES:
                 ended.set()
             resting.wait()
     except threading.BrokenBarrierError:
         raise RequestError(f"A visit failed: {failed[0]!r}") from failed[0]
-    return {"done": dict(visits), "growth": _growth(samples), "samples": samples}
+    growth, latency = _growth(samples), _latency(waits)
+    held = {
+        "memory": growth["uss_mib"] <= WITHIN,
+        "handles and threads": growth["handles"] <= 0 and growth["threads"] <= 0,
+        "words": not visits["differ"],
+    }
+    return {"done": dict(visits), "latency": latency, "growth": growth, "held": held, "samples": samples}
+
+
+def _latency(waits: list[tuple[float, float]]) -> dict[str, float]:
+    """Compare how long replies took in the first minute with the last one, as medians of seconds."""
+    end = max(at for at, _ in waits)
+    minute = min(60.0, end / 2)
+    first, last = (
+        [took for at, took in waits if low <= at <= high] for low, high in ((0, minute), (end - minute, end))
+    )
+    return {"first": round(median(first), 3), "last": round(median(last), 3)}
 
 
 def _held(server: psutil.Process) -> dict[str, int]:
@@ -151,7 +178,7 @@ def _visits(address: str, name: str, number: Iterator[int]) -> Iterator[str]:
     page.fire("hc-bus", "hc_open", id=chat)
     page.fire("hc-compare", "change", True)
     page.fire("hc-box", "submit", "Count to ten.")
-    yield "comparisons"
+    yield "same" if SAME in page.said else "differ"
     page.fire("hc-compare", "change", False)
     if vanishes:
         page.fire("hc-box", "submit", "Tell me a story.", messages=4)

@@ -22,6 +22,8 @@ class Tab:
         if account is not None:
             given = dict(zip(("username", "password"), account, strict=True))
             self._http.post("/login", data=given).raise_for_status()
+        self.said = ""
+        """All that the server answered to the last event."""
         self.key = secrets.token_hex(6)
         """By which Gradio knows the tab."""
         self._http.get("/").raise_for_status()
@@ -69,9 +71,11 @@ class Tab:
 
     def _call(self, act: dict[str, Any], data: Any = None, messages: int | None = None) -> None:
         self._http.post(f"{_API}/queue/join", json=self._sent(act, data)).raise_for_status()
+        self.said = ""
         bus = self._ids["hc-bus"]  # whose value is the number of the chat
         with self._http.stream("GET", f"{_API}/queue/data", params={"session_hash": self.key}) as answer:
             for line in islice(filter(None, answer.iter_lines()), messages):
+                self.said += line
                 output = json.loads(line.removeprefix("data:")).get("output") or {}
                 shown = dict(zip(act["outputs"], output.get("data") or (), strict=False))
                 if isinstance(shown.get(bus), str):

@@ -169,13 +169,12 @@ class Completions:
             writing = begin(turn.model)
             reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
             reply.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
-            last = Frame("waiting")
             try:
                 with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
-                    for last in frames:
-                        yield last
+                    yield from frames
             except Exception as error:
-                yield failed(logs.error_message(error), reply, last.message_id)
+                message = writing.message_id if isinstance(writing, ReplyRecorder) else None
+                yield failed(logs.error_message(error), reply, message)
             finally:
                 self.keep(turn.model)
 

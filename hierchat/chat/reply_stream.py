@@ -256,13 +256,15 @@ class ReplyRecorder:
         self._resumed = resumed
         self._system_prompt = system_prompt
         self._written = len(reply.statistics.tokens)
+        self.message_id = resumed
+        """Where it is stored, once it has begun."""
 
     def frames(
         self, stop: threading.Event, *, measure: bool, anew: bool = False
     ) -> Generator[Frame, None, None]:
         """Yield the reply's frames, each with its message id. However the reader leaves, what was written stands."""
         reply = self.reply
-        message_id = self._begin()
+        message_id = self.message_id = self._begin()
         elsewhere = self._tell(message_id)
         written = time.monotonic()
         failed = True
@@ -340,7 +342,11 @@ class ReplyRecorder:
             state = "stopped"
             statistics.finish = "stopped"
         statistics.plan = plan_of(self.reply.drafter)
-        self._store.replies.finish(message_id, statistics.text, state, statistics.record())
+        try:
+            self._store.replies.finish(message_id, statistics.text, state, statistics.record())
+        except StoreError:  # it will count as interrupted, so it is not shown as whole
+            statistics.finish = "error"
+            raise
 
     def _append(self, message_id: int) -> None:
         statistics, origins = self.reply.statistics, self.reply.origins

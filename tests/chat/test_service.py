@@ -390,6 +390,23 @@ def test_a_full_disk_in_mid_reply(talk: Talk, monkeypatch: pytest.MonkeyPatch, t
     assert talk.send("go on", reply.id).finish == "length"
 
 
+def test_a_reply_whose_end_cannot_be_stored_is_not_shown_as_whole(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(message_id: int, *rest: Any) -> None:
+        talk.store.connection.ended.add(message_id)  # as finish does
+        raise DatabaseUnwritable("chat.db cannot be written (disk full).")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(talk.store.replies, "finish", full)
+        last = talk.send("hello", max_new_tokens=4)
+    assert (last.finish, "disk full" in (last.notice or "")) == ("error", True)
+    with talk.store.connection.write():  # there is room again
+        pass
+    reply = talk.messages()[-1]
+    assert (reply.id, reply.state, reply.text) == (last.message_id, "interrupted", last.text)
+
+
 def test_a_conversation_that_is_deleted_in_mid_reply(talk: Talk) -> None:
     frames, _ = until(talk.sending("hello", max_new_tokens=100), 5)
     delete_for_good(talk.store, talk.user, talk.conversation)

@@ -167,6 +167,10 @@ class User:
         if self.number == 1:
             acts = {self.program: 1}
         self._acts, self._weights = list(acts), list(acts.values())
+        self.files = (
+            self.folder / "files"
+        )  # the user's own: a fault of the database's folder is none of theirs
+        self.files.mkdir(exist_ok=True)
 
     def live(self) -> None:
         """Go on whatever happens; what the user could not read as a sentence is noted."""
@@ -276,7 +280,7 @@ class User:
             gpt_node("a", "q", "assistant", [f"A reply of {words[1]}"]),
             current="a", conversation_id=words[0], id=words[0],
         )  # fmt: skip
-        file = self.folder / f"import {self.number}.json"
+        file = self.files / f"import {self.number}.json"
         file.write_text(json.dumps([chat]))
         importing = Import(self.service.store, self.user, [file])
         for _ in importing:
@@ -295,7 +299,7 @@ class User:
 
     def read(self) -> None:
         chat, word = self.chat(), self.word()
-        file = self.folder / f"about {self.number}.txt"
+        file = self.files / f"about {self.number}.txt"
         file.write_text(f"All that is known about {word}.\n" * 3)
         self.service.documents.read(self.user, chat, [file], to_project=False, ours=False)
         reading = self.service.documents.readings[self.user]

@@ -150,7 +150,7 @@ STEPS = [path.stem for path in sorted((shipped("assets") / "schema").glob("*.sql
 def test_a_database_of_every_schema_opens(path: Path, last: str) -> None:
     """With a user and a question of before."""
     with closing(Database(path)) as db:
-        migrations.apply(db, stop_before=(STEPS + ["none"])[STEPS.index(last) + 1])
+        migrations.apply(db, stop_before=[*STEPS, "none"][STEPS.index(last) + 1])
         db.execute("INSERT INTO users (id, name, created_at) VALUES (1, 'ann', 1)")
         db.execute(
             "INSERT INTO conversations (id, user_id, title, created_at, updated_at) VALUES (1, 1, 'Old', 1, 1)"
