@@ -107,7 +107,7 @@ function count() {
   const filled = Boolean(box()?.value.trim() || find('#hc-tray .hc-files'));
   document.body.toggleAttribute('data-hc-filled', filled);
   clearTimeout(counting);
-  if (filled) counting = setTimeout(() => trigger('hc_count', {}), 300);
+  if (filled) counting = setTimeout(() => trigger('hc_count', { text: box().value }), 300);
 }
 on('input', (event) => {
   if (event.target !== box()) return;

@@ -23,6 +23,7 @@ from hierchat.store import ChatSettings, Preset
 
 if TYPE_CHECKING:
     from hierchat.chat.service import ChatService
+    from hierchat.page.event_data import PageEvent
     from hierchat.page.page_sessions import Session
 
 
@@ -220,11 +221,12 @@ def read(values: Sequence[Any]) -> ChatSettings:
     return ChatSettings(prompt if prompt.strip() else "", sampling_of(rest), chosen, bool(notes))
 
 
-def taken(service: ChatService, session: Session, shown: str, values: Sequence[Any]) -> ChatSettings:
+def taken(service: ChatService, event: PageEvent) -> ChatSettings:
     """Read the open chat's settings, unless the panel still shows another one's. Raises InvalidSettings."""
-    if number(shown) != (session.conversation or 0):
+    session, controls = event.session, event.controls
+    if number(controls.shown) != (session.conversation or 0):
         return service.chats.settings(session.user, session.conversation, session.project)
-    return read(values)
+    return read(controls.settings)
 
 
 def choices(presets: list[Preset]) -> list[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,6 +55,10 @@ class Components:
             self.live = gr.HTML("", elem_id="hc-live")
             self._build_composer()
         self.settings = chat_settings.ChatSettingsComponents()
+        self.carried = [self.compare, self.bus, *self.settings.fields]
+        values = [None if part is self.bus else part.value for part in self.carried]
+        self.controls = gr.Textbox(json.dumps(values), visible=False)
+        """The values of `carried` in JSON, which the browser keeps up to date."""
         self.every = [
             self.list, self.undo, self.links, self.footer, self.account, self.title, self.model, self.pair, self.host,
             self.incognito, self.empty, self.tiny, self.chat, self.thread, self.growing, self.versus, self.asked,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,15 +38,38 @@ class EventFields(dict[str, Any]):
         raise Foreign
 
 
+@dataclass(frozen=True)
+class Controls:
+    """What the controls of a page stood at when it sent an event."""
+
+    compare: bool
+    shown: str
+    """The chat whose settings the panel shows, as the page tells it."""
+    settings: list[Any]
+    """The values of `ChatSettingsComponents.fields`."""
+
+
 class PageEvent:
     """One event of a page: which page sent it, and what came along."""
 
     def __init__(
-        self, request: gr.Request, data: EventFields, session_of: Callable[[gr.Request], Session]
+        self,
+        request: gr.Request,
+        data: EventFields,
+        session_of: Callable[[gr.Request], Session],
+        controls: Controls | None = None,
     ) -> None:
         self.request = request
         self.data = data
         self._session_of = session_of
+        self._controls = controls
+
+    @property
+    def controls(self) -> Controls:
+        """How the controls stood. Raises Foreign where they do not come along with this event."""
+        if self._controls is None:
+            raise Foreign
+        return self._controls
 
     @cached_property
     def session(self) -> Session:
@@ -130,6 +154,8 @@ def fields(data: Any) -> EventFields:
 
 def checked(values: Sequence[Any], components: Sequence[Any]) -> list[Any]:
     """The values of components, each by its kind. Raises Foreign."""
+    if len(values) != len(components):
+        raise Foreign
     return [_value(value, component) for value, component in zip(values, components, strict=True)]
 
 

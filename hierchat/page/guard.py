@@ -18,7 +18,7 @@ from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, 
 from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import Components
-from hierchat.page.event_data import PageEvent, checked, fields
+from hierchat.page.event_data import Controls, PageEvent, checked, fields, parsed
 from hierchat.page.page_sessions import KeptFiles, Session, Sessions, Stale
 from hierchat.page.panels.panel import Panel
 from hierchat.page.views import Update, Views
@@ -79,6 +79,10 @@ class PageEvents:
         self.views = Views(service, parts, panels)
         self.users: dict[str, int] = {}
         """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
+        # In the browser alone. As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame
+        # of a reply, and let some draw themselves sixty times a second: a third of a core.
+        changed, together = [part.change for part in parts.carried], "(...values) => JSON.stringify(values)"
+        gr.on(changed, None, parts.carried, [parts.controls], js=together, api_visibility="private")
 
     def on(
         self,
@@ -88,7 +92,8 @@ class PageEvents:
         outputs: Sequence[Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Join a control, or an action of the page's script by its name. `outputs`: all of the page where left out."""
+        """Join a control, or an action of the page's script by its name. `inputs`: their values go to the handler, but
+        `Components.controls` to the event; `outputs`: all of the page where left out."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         live = [self.parts.live] if outputs else []
@@ -102,8 +107,10 @@ class PageEvents:
         known = {component._id for component in outputs}
 
         def called(request: gr.Request, data: gr.EventData, values: Sequence[Any]) -> Any:
-            event = PageEvent(request, fields(data._data), self.session_of)
-            return handler(event, *checked(values, inputs))
+            given = dict(zip(inputs, checked(values, inputs), strict=True))
+            controls = given.pop(self.parts.controls, None)
+            read = None if controls is None else self._controls(controls)
+            return handler(PageEvent(request, fields(data._data), self.session_of, read), *given.values())
 
         def within(update: Update | None) -> Update:
             return {part: value for part, value in (update or {}).items() if part._id in known}
@@ -135,6 +142,11 @@ class PageEvents:
         wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
+
+    def _controls(self, text: str) -> Controls:
+        """Read how the controls of a page stand. Raises Foreign."""
+        compare, shown, *settings = checked(parsed(text, list), self.parts.carried)
+        return Controls(compare, shown, settings)
 
     def session_of(self, request: gr.Request) -> Session:
         """The page that asks, with the user behind it: that of the login, never one from a component. Raises Stale."""

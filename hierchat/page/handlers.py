@@ -368,20 +368,17 @@ class ChatHandlers(HandlerGroup):
 
 
 class PresetHandlers(HandlerGroup):
-    """Handle the panel of chat settings: what is changed is kept, presets are chosen, saved, renamed, deleted.
-
-    The first value of each is the chat whose settings the panel shows, which may not be on the screen any more, then
-    come the values of `ChatSettingsComponents.fields`.
-    """
+    """Handle the panel of chat settings: what is changed is kept, presets are chosen, saved, renamed, deleted. The chat
+    whose settings it shows may not be on the screen any more."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
-        shown, drawn = [p.bus, *p.settings.fields], [*p.settings.fields, p.settings.tools]
+        shown, drawn = [p.controls], [*p.settings.fields, p.settings.tools]
         on("hc_notes", self.note)
         on("hc_remember", self.remember)
         on("hc_keep", self.keep, shown, drawn, trigger_mode="always_last")
         on("hc_settings_back", self.bring_back, outputs=drawn)
-        on(p.settings.preset.input, self.choose, shown, drawn)
+        on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)
         on("hc_preset_new", self.create, shown, drawn)
         on("hc_preset_delete", self.delete, shown, drawn)
         presets = self._service.presets
@@ -395,13 +392,13 @@ class PresetHandlers(HandlerGroup):
         for name, act in acts.items():
             on(name, partial(self.change, act), shown, drawn)
 
-    def keep(self, event: PageEvent, shown: str, *values: Any) -> Update:
+    def keep(self, event: PageEvent) -> Update:
         """Keep what was changed in the panel."""
         try:
-            settings = chat_settings.read(values)
+            settings = chat_settings.read(event.controls.settings)
         except InvalidSettings:  # still being typed; who sends it is told
             return {}
-        return self._let(event, shown, settings) | self._views.settled(event.session, SETTINGS)
+        return self._let(event, settings) | self._views.settled(event.session, SETTINGS)
 
     def note(self, event: PageEvent) -> Update:
         """Keep the user's notes about themselves, as they were typed here or in the settings."""
@@ -425,44 +422,42 @@ class PresetHandlers(HandlerGroup):
         presets = self._service.presets.all(event.user)
         return chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
 
-    def choose(self, event: PageEvent, shown: str, *values: Any) -> Update:
+    def choose(self, event: PageEvent, chosen: Any) -> Update:
         """Choose a preset for this chat, or none: then the model's own values."""
         settings = self._service.chats.model_settings()
-        if wanted := whole(values[0] or 0):
+        if wanted := whole(chosen or 0):
             settings = self._service.presets.get(event.user, wanted).settings
-        return self._done(event, shown, settings, fields=True)
+        return self._done(event, settings, fields=True)
 
-    def create(self, event: PageEvent, shown: str, *values: Any) -> Update:
+    def create(self, event: PageEvent) -> Update:
         """Save what the panel shows as a new preset, which the chat has from now on."""
-        settings = chat_settings.read(values)
+        settings = chat_settings.read(event.controls.settings)
         preset = self._service.presets.create(event.user, event.text, settings)
-        return self._done(event, shown, replace(settings, preset_id=preset))
+        return self._done(event, replace(settings, preset_id=preset))
 
-    def change(
-        self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent, shown: str, *values: Any
-    ) -> Update:
+    def change(self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent) -> Update:
         """Do something with the preset that the chat has."""
-        settings = chat_settings.read(values)
+        settings = chat_settings.read(event.controls.settings)
         if settings.preset_id is not None:
             act(event, settings)
-        return self._done(event, shown, settings)
+        return self._done(event, settings)
 
-    def delete(self, event: PageEvent, shown: str, *values: Any) -> Update:
+    def delete(self, event: PageEvent) -> Update:
         """The preset goes, the chat keeps its settings."""
-        settings = chat_settings.read(values)
+        settings = chat_settings.read(event.controls.settings)
         if settings.preset_id is not None:
             self._service.presets.delete(event.user, settings.preset_id)
-        return self._done(event, shown, replace(settings, preset_id=None))
+        return self._done(event, replace(settings, preset_id=None))
 
-    def _done(self, event: PageEvent, shown: str, settings: ChatSettings, *, fields: bool = False) -> Update:
+    def _done(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
         """Keep the settings as `_let` does, and clear the remark about an earlier failure."""
         event.session.remark = ""
         event.session.settings_seen = self._service.changes.settings_changed(event.user)
-        return self._let(event, shown, settings, fields=fields)
+        return self._let(event, settings, fields=fields)
 
-    def _let(self, event: PageEvent, shown: str, settings: ChatSettings, *, fields: bool = False) -> Update:
+    def _let(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
         """The chat has these settings from now on; the panel says so, if it is still that chat's."""
-        session, chat = event.session, chat_settings.number(shown)
+        session, chat = event.session, chat_settings.number(event.controls.shown)
         if chat:
             chat_settings.keep(self._service, session, chat, settings)
         if chat != (session.conversation or 0):

@@ -62,11 +62,11 @@ class ReplyHandlers(HandlerGroup):
     """Handle what writes a reply."""
 
     def wire(self) -> None:
-        p, shown = self._parts, [self._parts.bus, *self._parts.settings.fields]
+        p, shown = self._parts, [self._parts.controls]
         for trigger in (p.box.submit, p.send.click):
-            self._ask_on(trigger, self.send, [p.box, p.compare, *shown])
-        self._ask_on("hc_example", self.example, [p.compare, *shown])
-        self._ask_on("hc_edit", self.edit, [p.compare, *shown])
+            self._ask_on(trigger, self.send, [p.box, *shown])
+        self._ask_on("hc_example", self.example, shown)
+        self._ask_on("hc_edit", self.edit, shown)
         self._ask_on("hc_again", self.again, shown)
         self._ask_on("hc_continue", self.resume, shown)
         self._ask_on("hc_summarise", self.summarise, [])
@@ -84,7 +84,7 @@ class ReplyHandlers(HandlerGroup):
         settled = [p.box, p.live, p.tray, p.send, p.stop]
         self._page.on(sent.then, self.settle, [p.box], settled, trigger_mode="always_last")
 
-    def send(self, event: PageEvent, text: str, compare: bool, *values: Any) -> Iterator[Update]:
+    def send(self, event: PageEvent, text: str) -> Iterator[Update]:
         """Ask what is in the box at the end of the open conversation, or when its reply in progress has ended."""
         session, user = event.session, event.user
         attached = list(session.files)
@@ -95,7 +95,7 @@ class ReplyHandlers(HandlerGroup):
             raise Remark(
                 _("A file is still being read. Send the message when that is done."), FILES, notice=True
             )
-        settings = self._settings(session, values)
+        settings = chat_settings.taken(self._service, event)
         sampling = reply_settings(settings.sampling)
         try:
             told = self._service.chats.system_prompt(user, settings)
@@ -110,7 +110,7 @@ class ReplyHandlers(HandlerGroup):
         except NotFound:
             yield self._views.missing(session, kept=True)
             return
-        reply = self._question(session, below, text, compare, files)
+        reply = self._question(session, below, text, event.controls.compare, files)
         session.release(attached)
         self._page.kept.drop(user, attached)
         emptied = {self._parts.box: ""}
@@ -118,33 +118,33 @@ class ReplyHandlers(HandlerGroup):
             yield update | emptied
             emptied = {}  # only once: what is typed from here on stays
 
-    def example(self, event: PageEvent, compare: bool, *values: Any) -> Iterator[Update]:
+    def example(self, event: PageEvent) -> Iterator[Update]:
         """Ask an example prompt as if it was typed."""
         session = event.session
-        settings = self._settings(session, values)
+        settings = chat_settings.taken(self._service, event)
         if self._views.now(session) is None:
-            reply = self._question(session, self._below(session), event.text, compare)
+            reply = self._question(session, self._below(session), event.text, event.controls.compare)
             yield from self._ask(session, reply, settings)
 
-    def edit(self, event: PageEvent, compare: bool, *values: Any) -> Iterator[Update]:
+    def edit(self, event: PageEvent) -> Iterator[Update]:
         """Ask a new version of a question: a sibling of the old one."""
         session = event.session
         session.unsent = event.text  # not lost, whatever comes
         if self._views.now(session) is not None:
             raise Remark(_(_STAYS), notice=True)
-        settings = self._settings(session, values)
+        settings = chat_settings.taken(self._service, event)
         edited = self._on_path(session, event.id)
         if edited.role != "user":
             raise Remark(_(_GONE))
         session.unsent = ""
         files = [one for one in self._service.chats.attachments(event.user, edited.id) if not one.number]
-        reply = self._question(session, edited.parent_id, event.text, compare, files)
+        reply = self._question(session, edited.parent_id, event.text, event.controls.compare, files)
         yield from self._ask(session, reply, settings)
 
-    def again(self, event: PageEvent, *values: Any) -> Iterator[Update]:
+    def again(self, event: PageEvent) -> Iterator[Update]:
         """Write another reply to the same question; with the seed of the reply that is named, if one is."""
         session, user = event.session, event.user
-        settings = self._settings(session, values)
+        settings = chat_settings.taken(self._service, event)
         question = self._on_path(session, event.id)
         reply = self._in_progress(session, question.conversation_id, below=question.id)
         seed_of = whole(event.data.get("text") or 0) or None
@@ -156,10 +156,10 @@ class ReplyHandlers(HandlerGroup):
 
         yield from self._go_on(session, reply, start)
 
-    def resume(self, event: PageEvent, *values: Any) -> Iterator[Update]:
+    def resume(self, event: PageEvent) -> Iterator[Update]:
         """Go on with the reply at the end of the open conversation, which was cut."""
         session = event.session
-        more = int(self._settings(session, values).sampling["max_new_tokens"])
+        more = int(chat_settings.taken(self._service, event).sampling["max_new_tokens"])
         path = self._path(session)
         if not path or path[-1].id != event.id:
             raise Remark(_(_GONE))
@@ -197,11 +197,6 @@ class ReplyHandlers(HandlerGroup):
         if text:
             update[self._parts.box] = f"{text}\n\n{box}" if box.strip() else text
         return update
-
-    def _settings(self, session: Session, values: Sequence[Any]) -> ChatSettings:
-        """`values`: the chat whose settings the panel shows, and they. Raises InvalidSettings."""
-        shown, *fields = values
-        return chat_settings.taken(self._service, session, shown, fields)
 
     def _path(self, session: Session) -> list[Message]:
         if session.conversation is None:
@@ -408,8 +403,7 @@ class AttachingHandlers(HandlerGroup):
         on("hc_inline", self.inline, [p.box], [p.tray, p.box])
         on("hc_next_edit", self.edit_next, [p.box], [p.tray, p.box])
         on("hc_next_cancel", self.cancel_next, outputs=[p.tray])
-        counted = [p.box, p.bus, *p.settings.fields]
-        on("hc_count", self.count, counted, [p.count, p.tray], trigger_mode="always_last")
+        on("hc_count", self.count, [p.controls], [p.count, p.tray], trigger_mode="always_last")
         on("hc_attachment", self.show)
 
     def attach(self, event: PageEvent) -> Iterator[Update]:
@@ -493,15 +487,15 @@ class AttachingHandlers(HandlerGroup):
         self._service.in_progress.take_out(event.user, whole(event.text))
         return self._views.tray(event.session)
 
-    def count(self, event: PageEvent, text: str, shown: str, *values: Any) -> Update:
+    def count(self, event: PageEvent) -> Update:
         """Count how long the message has become, and how long it may be; beside a reply that is being written."""
         session, files = event.session, event.session.files
         uncounted = any(file.tokens is None for file in files)
         # As it will be sent: so the number is that of the error, if it is too long.
-        counted = self._service.tokens(with_files(text, [one.file for one in files if one.file]))
+        counted = self._service.tokens(with_files(event.text, [one.file for one in files if one.file]))
         drawn = self._views.tray(session) if uncounted else {}  # counts them, too
         try:
-            settings = chat_settings.taken(self._service, session, shown, values)
+            settings = chat_settings.taken(self._service, event)
         except InvalidSettings:
             settings = self._service.chats.settings(event.user, session.conversation)
         told = self._service.chats.system_prompt(event.user, settings)

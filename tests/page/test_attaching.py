@@ -132,7 +132,7 @@ def test_what_cannot_be_read_or_is_too_long_is_refused_and_nothing_is_lost(servi
     assert page.value("hc-box") == "Five more words than that"
     assert "notes.md" in page.says("hc-tray")
     assert service.store.chats.find(service.user) == []
-    page.press("hc_count")
+    page.press("hc_count", text=page.html("hc-box"))
     assert "of 100 tokens: 29 too many" in page.says("hc-count")
     service.script.window = 1000
     page.click("hc-send")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -138,6 +139,10 @@ class Visitor:
                     yield from self._called(after, data)
 
     def _called(self, function: Any, data: Mapping[str, Any] | None) -> Iterator[None]:
+        for alone in self.app.fns.values():  # in the browser: one control carries the values of others
+            if not alone.fn and alone.outputs:
+                carried = [self._values[part._id] for part in alone.inputs]
+                self._values[alone.outputs[0]._id] = json.dumps(carried)
         values = [self._values[component._id] for component in function.inputs]
         given = function.fn(self._request, gr.EventData(None, data), *values)
         for update in given if inspect.isgenerator(given) else [given]:

@@ -73,13 +73,9 @@ class ModelsPanel(Panel):
         self._parts, self._views = page.parts, page.views
         on, p = page.on, page.parts
         on(p.timer.tick, self.poll)
-        on(p.model.select, self.choose, [p.model, *p.settings.fields])
+        on(p.model.select, self.choose, [p.model, p.controls])
         # The model that alone can show where a reply's words came from.
-        on(
-            "hc_sources_load",
-            lambda event, *values: self.choose(event, event.text, *values),
-            p.settings.fields,
-        )
+        on("hc_sources_load", lambda event: self.choose(event, event.text), [p.controls])
         on("hc_models_sort", self.sort, outputs=self.outputs)
         for name, act in self._acts().items():
             # Each press counts, one after the other: an answer of several steps is still under way when it is seen.
@@ -134,13 +130,13 @@ class ModelsPanel(Panel):
         session.models_by = f"-{by}" if session.models_by == by else by
         return self._drawn(session)
 
-    def choose(self, event: PageEvent, name: str, *values: Any) -> Update:
+    def choose(self, event: PageEvent, name: str) -> Update:
         """Load another model that is here, or show all. Sampling in which nothing was set follows the model."""
         now = self._service.model_status
         if name == MORE:
             present = gr.update(value=now.name or None)
             return self._views.open_panel(event.session, self.name) | {self._parts.model: present}
-        sampled = self._following(name, values)
+        sampled = self._following(name, event.controls.settings)
         # Gradio 6.31 reports one choice in a dropdown twice.
         if now.name != name or now.phase in ("none", "failed"):
             self._manager.load(name)
