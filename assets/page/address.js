@@ -49,6 +49,7 @@ window.hcArrived = () => {
   answers = Math.max(0, answers - 1);
   if (!known) {
     window.hcKnown = known = true;
+    window.hcStands?.();
     for (const part of WAITING) find(part)?.removeAttribute('inert');
     for (const [act, given] of early.splice(0)) trigger(act, given);
   }

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from gradio.routes import App, ORJSONResponse
+from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
+from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import FileResponse, JSONResponse
 from starlette.routing import Route
@@ -118,6 +119,15 @@ _MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mon
 
 # What Gradio believes of where it is served, whoever says so.
 _ROOTS = (b"x-forwarded-host", b"x-gradio-server")
+
+
+class WithEarlyScript(FileSystemLoader):
+    """Gives Gradio's templates a script of ours before its own, which `head` would come behind."""
+
+    def get_source(self, environment: Environment, template: str) -> Any:
+        source, *facts = super().get_source(environment, template)
+        early = (ASSETS / "page" / "early.js").read_text(encoding="utf-8")
+        return source.replace("<head>", f"<head><script>{early}</script>", 1), *facts
 
 
 class OwnOriginOnly:
@@ -234,6 +244,7 @@ def serve(
         "state_session_capacity": MOST_PAGES,
         "_app": ProtectedApp(host, log_ins, before, public_url),
     }
+    templates.env.loader = WithEarlyScript(STATIC_TEMPLATE_LIB)
     _, local, public = app.launch(server_port=port, share=share, prevent_thread_lock=True, **options)
     limit_connections(app.server.config)
     return local, public

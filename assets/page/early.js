@@ -1,0 +1,12 @@
+// Stands before Gradio's own script. Gradio 6.31 takes its loading screen away while a clock in it runs, which then asks
+// for sixty frames a second as long as the page is open: a tenth of a core. What took hold of this function before the
+// page stood gets no frame from then on; all others call the browser's own.
+{
+  const frame = window.requestAnimationFrame;
+  let stands = false;
+  window.requestAnimationFrame = (then) => (stands ? 0 : frame.call(window, then));
+  window.hcStands = () => {
+    stands = true;
+    window.requestAnimationFrame = frame;
+  };
+}
