@@ -82,7 +82,7 @@ class PageEvents:
         # In the browser alone. As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame
         # of a reply, and let some draw themselves sixty times a second: a third of a core.
         changed, together = [part.change for part in parts.carried], "(...values) => JSON.stringify(values)"
-        gr.on(changed, None, parts.carried, [parts.controls], js=together, api_visibility="private")
+        gr.on(changed, None, parts.carried, [parts.controls], js=together, **_QUIET)
 
     def on(
         self,
