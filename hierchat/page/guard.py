@@ -79,10 +79,6 @@ class PageEvents:
         self.views = Views(service, parts, panels)
         self.users: dict[str, int] = {}
         """Names and ids of users that were seen. Known ones need no store: Stop works while the file is locked."""
-        # In the browser alone. As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame
-        # of a reply, and let some draw themselves sixty times a second: a third of a core.
-        changed, together = [part.change for part in parts.carried], "(...values) => JSON.stringify(values)"
-        gr.on(changed, None, parts.carried, [parts.controls], js=together, **_QUIET)
 
     def on(
         self,
@@ -142,6 +138,22 @@ class PageEvents:
         wrapper = yielding if inspect.isgeneratorfunction(handler) else returning
         wrapper.__name__ = getattr(handler, "__name__", "handler")
         return wrapper
+
+    def carry_controls(self) -> None:
+        """Let the browser carry the values of controls in one.
+
+        As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame of a reply, and let some
+        draw themselves sixty times a second: a third of a core.
+        """
+        parts, together = self.parts, "(...values) => JSON.stringify(values)"
+        gr.on(
+            [part.change for part in parts.carried],
+            None,
+            parts.carried,
+            [parts.controls],
+            js=together,
+            **_QUIET,
+        )
 
     def _controls(self, text: str) -> Controls:
         """Read how the controls of a page stand. Raises Foreign."""

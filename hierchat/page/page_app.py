@@ -71,6 +71,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
             group(page).wire()
         for panel in panels:
             panel.wire(page)
+        page.carry_controls()
         # Last: a test that tries all handlers in turn closes its page with it.
         app.unload(page.guarded(PageHandlers(page).unload))
     if log_ins is not None:
