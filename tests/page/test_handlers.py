@@ -157,9 +157,9 @@ def test_which_chats_the_pages_of_a_user_show_and_which_pages_are_stale() -> Non
 )
 def test_only_loopback_goes_without_a_login(host: str, expected: bool, fresh: FakeService) -> None:
     assert is_loopback(host) is expected
-    assert (login(host, share=False, asked=False, store=fresh.store) is None) is expected
-    assert login(host, share=True, asked=False, store=fresh.store)
-    made = login(host, share=False, asked=True, store=fresh.store)
+    assert (login(host, public=False, asked=False, store=fresh.store) is None) is expected
+    assert login(host, public=True, asked=False, store=fresh.store)
+    made = login(host, public=False, asked=True, store=fresh.store)
     assert made
     assert len(made[1]) >= 32
     member = made[0].members.recognise("guest", made[1])
