@@ -34,6 +34,8 @@ class Tab:
         self._values = {one["id"]: one["props"].get("value") for one in parts}
         self._values |= {one["id"]: "" for one in parts if one["type"] == "textbox"}
         self._values |= {one["id"]: most_tokens for one in parts if one["props"].get("info") == "In tokens"}
+        # In a browser, one control carries the values of others.
+        self._carrying = next(act for act in acts if not act["backend_fn"] and act["outputs"])
         beat = self._http.build_request("GET", f"{_API}/heartbeat/{self.key}")
         self._beat = self._http.send(beat, stream=True)
         for act in acts:
@@ -66,6 +68,8 @@ class Tab:
         self._http.close()
 
     def _sent(self, act: dict[str, Any], data: Any = None) -> dict[str, Any]:
+        carried = [self._values[id] for id in self._carrying["inputs"]]
+        self._values[self._carrying["outputs"][0]] = json.dumps(carried)
         values = [self._values[id] for id in act["inputs"]]
         return {"fn_index": act["id"], "data": values, "event_data": data, "session_hash": self.key}
 
