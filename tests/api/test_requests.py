@@ -87,6 +87,9 @@ def test_what_is_too_large(tiny_served: Served, monkeypatch: pytest.MonkeyPatch)
     long = {"messages": [{"role": "user", "content": "x" * 2000}]}
     assert ask(tiny_served.address, "POST", CHAT, long).status == 413
     assert ask(tiny_served.address, "POST", CHAT, {**ASKED, "max_tokens": 2}).status == 200
+    monkeypatch.setattr("hierchat.api.text_completions.MOST_BYTES", 500)
+    for count, status in ((500, 200), (501, 413)):
+        assert ask(tiny_served.address, "POST", "/tokenize", {"content": "x" * count}).status == status
 
 
 def test_stop_strings_never_come_out_in_part(written: tuple[Script, Served], script: Script) -> None:
