@@ -47,8 +47,10 @@ def add_account(store: Store, name: str, owner: bool) -> None:
     said = _("{name} can log in now, and is the owner.") if account.owner else _("{name} can log in now.")
     print(said.format(name=account.name))
     if count := store.users.counts(store.users.ensure(account.name))[0]:
-        whose = "the page without a login" if account.name == LOCAL_USER else f"a user {account.name!r}"
-        print(f"Chats of {whose} are there already: {chats(count)}. They are this account's.")
+        said = _("Chats of a user {name!r} are there already: {chats}. They are this account's.")
+        if account.name == LOCAL_USER:
+            said = _("Chats of the page without a login are there already: {chats}. They are this account's.")
+        print(said.format(name=account.name, chats=chats(count)))
     print(
         _(
             "A login is asked for with --host, --share or --auth; a hierchat that runs takes the account at once."
@@ -61,8 +63,11 @@ def add_account(store: Store, name: str, owner: bool) -> None:
 def list_accounts(store: Store) -> None:
     accounts, users = store.accounts.all(), store.users.ids()
     if not accounts:
-        makes = "`hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
-        print(f"There are no accounts: {makes}")
+        print(
+            _(
+                "There are no accounts: `hierchat users add NAME` makes one. Without any, whoever logs in is a guest."
+            )
+        )
         return
     rows = []
     for account in accounts:
@@ -124,8 +129,10 @@ def _typed(name: str) -> str:
 @with_store
 def add_key(store: Store, name: str, history: bool, tokens_a_day: int | None, **limits: int | None) -> None:
     print(store.keys.add(name, history=history, tokens_per_day=tokens_a_day, **limits))
-    kept = "What it asks and gets is kept, for its own drafts." if history else "Nothing it asks is kept."
-    Console(stderr=True).print(Text(f"The key of {name!r}, shown only now. {kept}"))
+    said = _("The key of {name!r}, shown only now. Nothing it asks is kept.")
+    if history:
+        said = _("The key of {name!r}, shown only now. What it asks and gets is kept, for its own drafts.")
+    Console(stderr=True).print(Text(said.format(name=name)))
 
 
 @keys_command.command("list", help="the keys that are there, without what opens")
@@ -142,7 +149,9 @@ def list_keys(store: Store) -> None:
         cells = [key.name, _date(key.created_at), _date(key.used_at), f"{key.today:,}", most]
         rows.append([*map(Text, cells), "kept" if key.user_id else "none"])
     columns = ("name", "made", "last used", "tokens today", "limits", "history")
-    Console().print(table(columns, rows, ()) if rows else "No keys yet. `hierchat keys add NAME` makes one.")
+    Console().print(
+        table(columns, rows, ()) if rows else _("No keys yet. `hierchat keys add NAME` makes one.")
+    )
 
 
 @keys_command.command("remove", help="a key opens nothing any more; its history is deleted")
@@ -151,7 +160,7 @@ def list_keys(store: Store) -> None:
 def remove_key(store: Store, name: str) -> None:
     key = store.keys.remove(name)
     if key.user_id is not None and not store.users.forget(key.user_id):
-        print("Its history is deleted; another program keeps bytes of it in the file until it closes.")
+        print(_("Its history is deleted; another program keeps bytes of it in the file until it closes."))
     print(_("The key {name!r} opens nothing any more.").format(name=name))
 
 

@@ -29,6 +29,7 @@ from hierchat import logs
 from hierchat.cli.options import CommandError
 from hierchat.cli.serve import PageFlags, require_address, serve
 from hierchat.config import APP, data_dir, require_folders, shipped
+from hierchat.language import _
 
 _FOLDERS = ("HIERCHAT_CACHE", "HIERCHAT_CONFIG", "HIERCHAT_DATA")
 _HOST, _PORTS = "127.0.0.1", range(7860, 7880)
@@ -67,13 +68,14 @@ def desktop_command(remove: bool, opens: bool) -> int:
         if remove:
             gone = remove_entry(sys.platform, os.environ)
             shutil.rmtree(data_dir() / "window", ignore_errors=True)
-            print(f"Removed: {gone}" if gone else "hierchat is not in the menu.")
+            print(_("Removed: {path}").format(path=gone) if gone else _("hierchat is not in the menu."))
             return 0
         folders = [
             f"--set={name}={os.path.abspath(os.environ[name])}" for name in _FOLDERS if os.environ.get(name)
         ]
         command = [sys.executable, "-P", "-m", APP, "desktop", "--open", *folders]
-        print(f"hierchat is in the menu now: {add_entry(sys.platform, os.environ, command)}")
+        entry = add_entry(sys.platform, os.environ, command)
+        print(_("hierchat is in the menu now: {path}").format(path=entry))
     except OSError as error:
         raise CommandError(f"The menu cannot be changed: {error.filename}: {error.strerror}.") from error
     return 0

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from hierchat.cli.options import Group, catalogue_name, table
+from hierchat.language import _
 from hierchat.models.cache import count, gigabytes, size_of
 from hierchat.models.catalogue import Catalogue, read_catalogue
 from hierchat.models.device_memory import best_device
@@ -90,7 +91,7 @@ def check_models(names: tuple[str, ...]) -> int:
             print(f"{entry.name}: {error}")
             continue
         found += len(differing)
-        for sentence in differing or ["as on the hub"]:
+        for sentence in differing or [_("as on the hub")]:
             print(f"{entry.name}: {sentence}")
     return 1 if found else 0
 
@@ -100,7 +101,8 @@ def check_models(names: tuple[str, ...]) -> int:
 def search_models(words: tuple[str, ...]) -> None:
     found = search(" ".join(words))
     if not found:
-        print(f"The hub at {endpoint()} has no model whose name holds these words. Try fewer.")
+        none = _("The hub at {address} has no model whose name holds these words. Try fewer.")
+        print(none.format(address=endpoint()))
         return
     rows = []
     for model in found:
@@ -142,14 +144,14 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: S
         ]
         print("  ".join(cells).rstrip())
     if left_out := ", ".join(columns[shown:]):
-        print(f"A wider window, or a file, also gets: {left_out}.")
+        print(_("A wider window, or a file, also gets: {columns}.").format(columns=left_out))
 
 
 @corpus_command.command("list", help="what is stored, and for which models")
 def list_corpora() -> None:
     catalogue = read_catalogue()
     if not (found := corpora.listed()):
-        print("There are none yet: python -m hierchat corpus add PATH")
+        print(_("There are none yet: python -m hierchat corpus add PATH"))
         return
     columns = ("corpus", "texts", "tokens", "size", "for", "added", "from")
     Console().print(table(columns, [_row(corpus, catalogue) for corpus in found], columns[1:4]))
@@ -158,7 +160,8 @@ def list_corpora() -> None:
 @corpus_command.command("remove", help="delete a corpus, for all models")
 @click.argument("name")
 def remove_corpus(name: str) -> None:
-    print(f"{name} is removed: {gigabytes(corpora.remove(name))} are free again.")
+    size = gigabytes(corpora.remove(name))
+    print(_("{name} is removed: {size} are free again.").format(name=name, size=size))
 
 
 @corpus_command.command("add", help="files and folders of text, Markdown, code, JSON lines, chats")
@@ -186,14 +189,15 @@ def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, repl
     except MemoryError as error:
         raise CorpusError("Memory ran out. Close other programs, or add the corpus in parts.") from error
     except KeyboardInterrupt:
-        _say("Stopped. Nothing was stored.")
+        _say(_("Stopped. Nothing was stored."))
         return 130
-    for lines in (reader.notes, [f"not read: {file}" for file in reader.passed_over]):
+    for lines in (reader.notes, [_("not read: {file}").format(file=file) for file in reader.passed_over]):
         for line in lines[:_NAMED]:
             _say(line)
         if len(lines) > _NAMED:
-            _say(f"and {len(lines) - _NAMED} more")
-    print(f"{name}: {made.order.size:,} tokens for {entry.name}. They draft from the next start on.")
+            _say(_("and {n:,} more").format(n=len(lines) - _NAMED))
+    said = _("{name}: {n:,} tokens for {model}. They draft from the next start on.")
+    print(said.format(name=name, n=made.order.size, model=entry.name))
     return 0
 
 

@@ -31,6 +31,7 @@ from hierchat.cli.options import (
     port,
 )
 from hierchat.config import data_dir, database_file
+from hierchat.language import _
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Scope
@@ -218,18 +219,23 @@ def serve(
             raise CommandError(why) from error
         logs.take_over("uvicorn")
         log.info("serving, on Python %s, %s", platform.python_version(), platform.platform())
-        print(f"hierchat is at {local}\nYour data: {database}", flush=True)
+        print(_("hierchat is at {address}").format(address=local))
+        print(_("Your data: {path}").format(path=database), flush=True)
         if sys.stdout and sys.stdout.isatty() and not is_loopback(flags.host):
             print(qr_code(flags.host, flags.port, sys.stdout.encoding), end="", flush=True)
         ready(local)
         if store.notice:
             print(store.notice, flush=True)
         if (endpoint := store.keys.access()) != "off":
-            keys = "" if store.keys.all() or endpoint == "open" else " `hierchat keys add NAME` makes a key."
-            print(f"Other programs: {local}v1{keys}", flush=True)
+            print(_("Other programs: {address}").format(address=f"{local}v1"), flush=True)
+            if endpoint != "open" and not store.keys.all():
+                print(_("`hierchat keys add NAME` makes a key."), flush=True)
         if flags.share:
-            print(f"Public link: {public or 'could not be made; the local address works'}")
-            print("It relays everything through a third party's servers: it is not private from end to end.")
+            none = _("The public link could not be made; the local address works.")
+            print(_("Public link: {address}").format(address=public) if public else none)
+            print(
+                _("It relays everything through a third party's servers: it is not private from end to end.")
+            )
         if login:
             print(_how_to_log_in(store, login[1]), flush=True)
         slot.start(name)

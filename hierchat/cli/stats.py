@@ -14,6 +14,7 @@ from rich.table import Table
 from hierchat.chat.wording import in_order
 from hierchat.cli.options import Command, table, with_existing_store
 from hierchat.drafting.acceptance import Acceptance
+from hierchat.language import plural
 from hierchat.runtime.served_model import counted
 from hierchat.store import DraftingFigures, Store
 
@@ -47,7 +48,10 @@ def stats_command(store: Store, days: int) -> None:
             console.print()
             console.print(_calibration(learned))
     if not any(measured.values()):
-        console.print(f"No reply was measured in the last {days} days.")
+        none = plural(
+            "No reply was measured in the last day.", "No reply was measured in the last {n} days.", days
+        )
+        console.print(none)
 
 
 def _day(day: date, one: DraftingFigures) -> list[str]:
