@@ -61,10 +61,10 @@ class Campaign:
             "log": self.log, "power": self.power,
         }  # fmt: skip
         self._owed: dict[str, Any] = {}
-        self._number = 0
+        self._number, self._kind = 0, ""
 
     def round(self, kind: str) -> None:
-        self._number += 1
+        self._number, self._kind = self._number + 1, kind
         self.counts.setdefault(kind, Count()).rounds += 1
         # The database goes on from round to round, unless what happens takes acknowledged messages along.
         self.place = self.folder / (f"{kind} {self._number}" if kind in ("log", "power") else kind)
@@ -195,6 +195,7 @@ class Campaign:
         killed = time.monotonic()
         os.kill(child[0], signal.SIGKILL)
         os.waitpid(child[0], 0)
+        self.counts[self._kind].kills += 1
         return killed
 
     def notes(self) -> list[dict[str, Any]]:
@@ -210,7 +211,6 @@ class Campaign:
         owed.take(notes)
         for file in self.place.glob("notes*"):
             file.unlink()
-        count.kills += 1
         count.told.update(note["what"] for note in notes if note["what"] in COUNTED)
         count.refused += sum(note["what"] == "refused" for note in notes)
         count.faults += max((note["failed"] for note in notes if note["what"] == "healed"), default=0)

@@ -173,11 +173,12 @@ def _found(db: Any, owed: Owed, killed: float, since: float | None, late: float)
     for id, length in db.execute("SELECT message_id, sum(length) FROM spans GROUP BY message_id").fetchall():
         if logged[id][1] != length:
             yield "problem", f"reply {id}: {logged[id][1]} tokens, sources of {length}"
-    for id, note in owed.replies.items():
+    for id, note in list(owed.replies.items()):
         if not is_owed(note) or note["chat"] not in chats:
             continue
         if logged.get(id, ("", 0))[:2] != (note["text"], note["tokens"]):
             yield "problem", f"reply {id}: told whole, and is not: {note}"
+            del owed.replies[id]
     lost = 0.0
     for id, frames in owed.grown.items() if since is None else ():
         there = logged.get(id, ("", 0, ""))
