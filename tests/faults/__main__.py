@@ -30,8 +30,6 @@ SHIM = "HIERCHAT_FAULTS"
 HEAD = struct.Struct("<ccqq")
 """Of each entry of the shim's record."""
 SECTOR = 512
-CUTS = 25
-"""Power cuts that are tried in the writes of one round."""
 
 
 @dataclass
@@ -52,8 +50,8 @@ class Count:
 class Campaign:
     """Rounds of all kinds, each on databases of its own."""
 
-    def __init__(self, folder: Path, seed: int, seconds: float) -> None:
-        self.folder, self.seed, self.seconds = folder, seed, seconds
+    def __init__(self, folder: Path, seed: int, seconds: float, cuts: int) -> None:
+        self.folder, self.seed, self.seconds, self.cuts = folder, seed, seconds, cuts
         self.counts: dict[str, Count] = {}
         self.kinds: dict[str, Callable[[str, random.Random], None]] = {
             "kill": self.kill, "clock": self.kill, "two": self.kill, "folder": self.read_only,
@@ -149,7 +147,7 @@ class Campaign:
         time.sleep(rng.uniform(0.5, 2 * self.seconds))
         self.end(child)
         writes, notes = record_of(self.place / "writes"), self.notes()
-        for number in range(CUTS):
+        for number in range(self.cuts):
             cut = rng.randrange(len(writes) + 1)
             place = self.place / f"cut {number}"
             place.mkdir()
@@ -333,6 +331,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0, help="of each kind")
     parser.add_argument("--minutes", type=float, default=0.0, help="in place of rounds: all kinds by turns")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a round is about")
+    parser.add_argument("--cuts", type=int, default=25, help="power cuts in the writes of one round (25)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -348,7 +347,7 @@ def main() -> int:
     from tests.faults import service
 
     service.warm()
-    campaign, began, number = Campaign(folder, args.seed, args.seconds), time.monotonic(), 0
+    campaign, began, number = Campaign(folder, args.seed, args.seconds, args.cuts), time.monotonic(), 0
     kinds = args.kinds or [kind for kind in campaign.kinds if kind != "folder" or os.geteuid() == 0]
     while number < args.rounds or time.monotonic() - began < 60 * args.minutes:
         for kind in kinds:
