@@ -337,3 +337,33 @@ def test_a_thought_is_folded_and_stays_open_while_it_grows(chat: Chat, service: 
     summary.click()
     expect(fold).not_to_have_attribute("open", re.compile(".*"))
     expect(chat.words.last).to_contain_text("Good morning!")
+
+
+@pytest.mark.browser
+def test_tab_alone_reaches_all_of_a_chat_and_escape_leads_back(visitor: Chat, service: FakeService) -> None:
+    page, keys = visitor.page, visitor.page.keyboard
+    visitor.open(f"?c={stored_chat(service.store, 'Story', 1)}")
+    expect(visitor.box).to_be_focused()
+    named = "(({ariaLabel, placeholder, textContent}) => ariaLabel || placeholder || textContent.trim())"
+    named += "(document.activeElement)"
+    reached = {"Message"}
+    for _ in range(60):
+        keys.press("Tab")
+        reached.add(page.evaluate(named))
+    assert reached >= {
+        "Send", "List of chats", "New", "Search", "New project", "Story", "Models", "Insights", "Comparisons",
+        "Settings", "Keyboard shortcuts", "Model", "Chat settings", "Conversation", "Sources", "Again", "Edit", "Copy",
+        "Fork: continue in a new chat", "Details", "Attach files",
+    }  # fmt: skip
+    for way, inside in (
+        (page.get_by_role("button", name="Options for Story"), page.get_by_role("menu")),
+        (page.get_by_role("button", name="New project"), page.get_by_role("dialog")),
+        (page.get_by_role("button", name="Keyboard shortcuts"), page.get_by_role("dialog")),
+        (page.get_by_role("button", name="Chat settings"), page.locator("#hc-drawer[data-open]")),
+    ):
+        way.focus()
+        keys.press("Enter")
+        expect(inside).to_be_visible()
+        keys.press("Escape")
+        expect(inside).to_be_hidden()
+        expect(way).to_be_focused()
