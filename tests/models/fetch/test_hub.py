@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +263,38 @@ def test_a_hub_that_does_not_answer_is_given_up(few: FakeHub, monkeypatch: pytes
     few.answering.clear()
     with pytest.raises(OfflineError, match="is too slow"):
         search("any")
+
+
+def test_a_hub_that_leads_elsewhere_leads_no_token_there(
+    few: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published files do lie elsewhere; who serves them learns of no key, and a file of this machine is none."""
+    seen: list[str | None] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            there = getattr(self.server, "leads_to", None)
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(302 if there else 200)
+            self.send_header("Location" if there else "Content-Length", there or "2")
+            self.end_headers()
+            self.wfile.write(b"" if there else b"[]")
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) for _ in range(2)]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{servers[0].server_port}")
+    servers[0].leads_to = f"http://127.0.0.1:{servers[1].server_port}/"  # type: ignore[attr-defined]
+    assert search("qwen") == []
+    assert seen == ["Bearer hf_secret", None]
+    for place in ("file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://x/"):
+        servers[0].leads_to = place  # type: ignore[attr-defined]
+        with pytest.raises((FetchError, OfflineError)):
+            search("qwen")
+    for server in servers:
+        server.shutdown()
+        server.server_close()
