@@ -39,7 +39,7 @@ class Tab:
         beat = self._http.build_request("GET", f"{_API}/heartbeat/{self.key}")
         self._beat = self._http.send(beat, stream=True)
         for act in acts:
-            if act["targets"][0][1] == "load":
+            if act["targets"][0][1] == "load" and act["backend_fn"]:  # else the page alone does it
                 self._call(act)
 
     @property
