@@ -29,7 +29,8 @@ class Tab:
         self._http.get("/").raise_for_status()
         config = self._http.get("/config").raise_for_status().json()
         parts, acts = config["components"], config["dependencies"]
-        self._acts = {(place, event): act for act in acts for place, event in act["targets"]}
+        asked = [act for act in acts if act["backend_fn"]]  # of the others, the page does all
+        self._acts = {(place, event): act for act in asked for place, event in act["targets"]}
         self._ids = {one["props"].get("elem_id"): one["id"] for one in parts}
         self._values = {one["id"]: one["props"].get("value") for one in parts}
         self._values |= {one["id"]: "" for one in parts if one["type"] == "textbox"}
@@ -38,8 +39,8 @@ class Tab:
         self._carrying = next(act for act in acts if not act["backend_fn"] and act["outputs"])
         beat = self._http.build_request("GET", f"{_API}/heartbeat/{self.key}")
         self._beat = self._http.send(beat, stream=True)
-        for act in acts:
-            if act["targets"][0][1] == "load" and act["backend_fn"]:  # else the page alone does it
+        for act in asked:
+            if act["targets"][0][1] == "load":
                 self._call(act)
 
     @property
