@@ -113,7 +113,7 @@ def test_nothing_of_it_is_left(place: Path, how: str) -> None:
             store.guests.end()
         else:
             assert mine.service.forget_user(talk.user)
-        # Of a chat, backups by day tell for a week (docs/import.md).
+        # Of a chat, backups by day tell until seven newer ones are there (docs/import.md).
         there = files(place, "backups" if how == "chat" else "")
         assert any(name.endswith(".log") for name in there)
         for name, data in there.items():
