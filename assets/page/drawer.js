@@ -12,6 +12,7 @@ window.addEventListener('resize', behindDrawer, { signal: window.hcEnd.signal })
 function openDrawer(open) {
   const within = drawer().contains(document.activeElement);
   drawer().toggleAttribute('data-open', open);
+  document.body.toggleAttribute('data-hc-drawer', open); // `:has` of a sibling would be looked up at each word of a reply
   drawerButton().setAttribute('aria-expanded', String(open));
   behindDrawer();
   if (open) drawer().querySelector('[data-act=hc_settings_close]').focus();

@@ -13,7 +13,8 @@ window.hcBench = (() => {
   // And the list of chats gains a row.
   function isExpected({ node, previousRect, currentRect }) {
     const element = node?.nodeType === Node.TEXT_NODE ? node.parentElement : node;
-    if (element) return Boolean(element.closest('#hc-growing, #hc-list'));
+    // A reply that has ended stands where it grew, in another place of the tree: it was not there before.
+    if (element) return Boolean(element.closest('#hc-growing, #hc-list')) || (!previousRect.width && Boolean(element.closest('#hc-thread')));
     return ['#hc-chat', '#hc-list'].some((part) => {
       const place = document.querySelector(part).getBoundingClientRect();
       return [previousRect, currentRect].every(({ left, right, top, bottom, width }) => !width // it was not there

@@ -54,6 +54,7 @@ class UserData:
         self.generated, self.forget_learned = store.generated.size, store.learned.forget
         self.backup, self.rewrite = store.connection.backup, store.connection.rewrite
         self.backups = store.backups.folder
+        self._not_why = ""  # the last backup failed: it is tried again each minute, and told once
         self._daily = SpareTimeThread("backups", BACKUP_SECONDS, self._back_up_daily, self._not_backed_up)
 
     def back_up_daily(self) -> None:
@@ -68,10 +69,15 @@ class UserData:
     def _back_up_daily(self) -> bool:
         if self._store.backups.due():
             self._store.backups.make()
+        self._not_why = ""
         return True
 
     def _not_backed_up(self, error: Exception) -> None:
-        _log.warning("The database was not backed up: %s", logs.error_message(error))
+        if self._store.connection.closed:
+            return
+        if (said := logs.error_message(error)) != self._not_why:
+            _log.warning("The database was not backed up: %s", said)
+        self._not_why = said
         self._daily.wake()
 
     def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hierchat.chat import user_data
 from hierchat.runtime import history_index
 from hierchat.store import Store
-from hierchat.store.backups import restore
+from hierchat.store.backups import Backups, backups_of, require_whole, restore
 from tests.testing.tiny_chat import ready_slot
 
 from .conftest import talk_on
@@ -45,3 +47,30 @@ def test_a_restored_backup_drafts_as_before(tmp_path: Path, monkeypatch: pytest.
     assert restored == before
     assert restored[0] > 0
     assert restored[4] > 20  # of 40 tokens
+
+
+def test_a_backup_is_made_by_itself_and_what_keeps_it_from_that_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried, hindered = threading.Semaphore(0), [OSError("no room")] * 3
+
+    def make(backups: Backups, *args: Any) -> Any:
+        try:
+            if hindered:
+                raise hindered.pop()
+            return made(backups, *args)
+        finally:
+            tried.release()
+
+    made = Backups.make
+    monkeypatch.setattr(Backups, "make", make)
+    monkeypatch.setattr(user_data, "BACKUP_SECONDS", 0.01)
+    with Store.open(tmp_path / "chat.db") as store:
+        talk = talk_on(store, ready_slot())
+        for _ in range(4):
+            assert tried.acquire(timeout=30)
+        talk.service.close()
+        (copy,) = backups_of(store.path)
+        require_whole(copy)
+    told = [one for one in caplog.records if one.name == user_data.__name__]
+    assert [one.levelname for one in told] == ["WARNING"]
