@@ -266,7 +266,9 @@ class Views:
         now = service.documents.readings.get(user)
         now = now if now and now.chat == chat else None
         listed = [] if chat is None else service.documents.listed(user, chat)
-        in_project = chat is not None and service.chats.get(user, chat).project_id is not None
+        in_project = (
+            session.project if chat is None else service.chats.get(user, chat).project_id
+        ) is not None
         drawn = _DOCUMENTS.of_chat(
             listed, service.passage_budget, now, service.users.is_owner(user), in_project, said
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from hierchat.store import Project
 from tests.testing import browser as driving
 from tests.testing.browser import Chat
 from tests.testing.fake_service import FakeService
@@ -92,3 +93,11 @@ def test_it_fits_a_narrow_screen(
         expect(chat.page.locator(".hc-cited").get_by_role("region")).to_be_visible()
         chat.page.locator(".hc-thought > summary").click()
         assert chat.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_new_chat_of_a_project_offers_documents_for_all_of_them(service: FakeService) -> None:
+    garden = service.projects.save(service.user, Project(0, "Garden"))
+    page = Visitor(service)
+    assert "For all chats of the project" not in page.says("hc-documents")
+    page.press("hc_project_new", id=garden)
+    assert "For all chats of the project" in page.says("hc-documents")
