@@ -329,8 +329,7 @@ def _to_page(request: Request) -> Response:
 def _closed(request: Request) -> Response:
     if request.method in ("GET", "HEAD") and _is_page_load(request):
         query = f"?{request.url.query}" if request.url.query else ""
-        up = "../" * (
-            request.url.path.count("/") - 1
-        )  # relative: a proxy may serve this below a path of its own
+        # Relative: a proxy may serve this below a path of its own.
+        up = "../" * (request.url.path.count("/") - 1)
         return RedirectResponse(f"{up}login{query}", 303, {"Cache-Control": "no-store"})
     return PlainTextResponse(_("Log in first, at /login.") + "\n", 401, {"Cache-Control": "no-store"})
