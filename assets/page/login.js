@@ -1,7 +1,10 @@
 // Out, or in again: the session may have ended behind an open page (log-out in another tab, a restart).
-const toLogin = () => window.location.replace(`login${window.location.search}`);
+let loggedOut = false;
+const toLogin = () => loggedOut || window.location.replace(`login${window.location.search}`);
 
+// Whoever logs out names no chat to come back to, whatever a question on its way is answered meanwhile.
 async function logOut() {
+  loggedOut = true;
   await fetch('logout', { method: 'POST' }).catch(() => {});
   window.location.replace('login');
 }

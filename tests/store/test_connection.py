@@ -218,10 +218,11 @@ def test_a_read_only_file_or_folder(open_folder: Path, closed: str, request: pyt
     path.chmod(0o444 if closed != "folder" else 0o666)
     path.parent.chmod(0o555 if closed != "file" else 0o777)
     request.getfixturevalue("powerless")
+    before = set(threading.enumerate())
     with refused(path, DatabaseUnwritable, "folder writable"):
         Store.open(path)
     # Nobody tries for ever to write the log of what was never opened.
-    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert not set(threading.enumerate()) - before
 
 
 def test_a_folder_that_cannot_be_made(open_folder: Path, request: pytest.FixtureRequest) -> None:
