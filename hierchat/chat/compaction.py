@@ -3,10 +3,12 @@ place in the prompt. The turns themselves stay in the chat, and so do their file
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import pairwise
 
 from hierchat.chat.completions import Completions, ReplyOptions
 from hierchat.chat.frames import Frame
@@ -22,12 +24,18 @@ from hierchat.texts.attachments import with_files
 
 ASK = (
     "Summarise the conversation so far, so that it can go on without its text: what was asked, found and decided, and "
-    "the names, numbers and code that are still needed. Write at most 300 words, in the language of the conversation. "
-    "Answer with the summary alone."
+    "the names, numbers and code that are still needed. Answer in its language, with the summary alone"
 )
+_LENGTH = ", in at most {words} words."
 _SUMMARY = "Summary of the conversation so far:\n\n{text}"
 _MOST_TOKENS = 2048
 """Bounds a summary, with what a model that cannot be kept from it thinks before."""
+_MOST_WORDS = 300
+_CLOSING = "[\"')\\]*\u201d\u2019\u00bb\u300d\u300f\uff09]*"
+_END = re.compile(
+    rf"(?:(?<!\b\d)(?<!\b\d\d)[.!?\u2026\u061f]{_CLOSING}(?!\S)|[\u3002\uff01\uff1f]{_CLOSING}|\n)\s*"
+)
+"""Finds the ends of sentences and lines. A point behind one or two digits numbers a line."""
 Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
 
 
@@ -76,14 +84,16 @@ class Compaction:
             for last in written:
                 if last.phase in ("reading", "writing"):
                     yield replace(doing, prompt_read=last.prompt_read, prompt_tokens=last.prompt_tokens)
-        text = split_reasoning(last.text).answer.strip()
-        if stop.is_set() or last.finish not in ("end", "stop") or not text:
+        text, cut = split_reasoning(last.text).answer.strip(), last.finish in ("length", "loop")
+        text = _whole_sentences(text, once=last.finish == "loop") if cut else text
+        if stop.is_set() or not (cut or last.finish in ("end", "stop")) or not text:
             why = (
                 last.notice if last.finish == "error" and last.notice else _("The summary was not finished.")
             )
             raise NotSummarised(_("{why} The chat is as it was.").format(why=why))
         self._store.messages.set_summary(user_id, until, text)
-        yield Frame("done", finish="end")
+        ended = _("The summary came to its limit and ends with its last whole sentence. You can edit it.")
+        yield Frame("done", finish="end", notice=ended if cut else None)
 
     def _oldest(
         self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
@@ -91,6 +101,7 @@ class Compaction:
         """Return the last message that is summarised, and the prompt that asks for that."""
         turns = turns_of(message for message in path[unsummarised(path) :] if message.role != "system")
         said, quarter = self._said(served, user_id, path), served.prompts.context_length // 4
+        ask = ASK + _LENGTH.format(words=min(_MOST_WORDS, settings.max_new_tokens // 20 * 10))
         count = len(turns) - 1  # where the last one alone leaves no quarter free
         with suppress(PromptError):
             count = served.prompts.build(said, quarter, served.end_ids, spare=quarter).dropped_turns
@@ -99,7 +110,7 @@ class Compaction:
         while count:
             until: int = turns[count - 1][-1].id
             part = [message for message in path if message.id <= until]  # along a path ids only grow
-            asked = [*map(_answered, self._said(served, user_id, part)), PromptMessage("user", ASK)]
+            asked = [*map(_answered, self._said(served, user_id, part)), PromptMessage("user", ask)]
             with suppress(PromptError):
                 prompt = served.prompts.build(
                     asked, settings.max_new_tokens, served.end_ids, settings.reasoning
@@ -108,6 +119,13 @@ class Compaction:
                     return until, prompt
             count //= 2
         raise NotSummarised(_("The oldest turn and its files are too long to be summarised."))
+
+
+def _whole_sentences(text: str, *, once: bool) -> str:
+    """Return the sentences and lines of a text that has no end; `once`: each one that comes again only once."""
+    text += " "
+    whole = [text[begin:end] for begin, end in pairwise([0, *(found.end() for found in _END.finditer(text))])]
+    return "".join(dict.fromkeys(whole) if once else whole).strip()
 
 
 def _answered(message: PromptMessage) -> PromptMessage:

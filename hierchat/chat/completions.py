@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -51,8 +52,8 @@ class ModelTurn:
         """The model, once this turn has come."""
         self.waited_seconds = 0.0
         """How long other replies came before,"""
-        self.loading_seconds = 0.0
-        """and how long no model was there, as while one is loaded."""
+        self.loading: dict[str, float] = defaultdict(float)
+        """and how long no model was there, by what the slot did meanwhile (SlotPhase)."""
         self._slot = slot
         self._stop = stop
         self._ticket = slot.scheduler.join(shares=not alone)
@@ -64,13 +65,14 @@ class ModelTurn:
         """
         looked = time.monotonic()
         while not self._stop.is_set():
+            phase = self._slot.status.phase
             yield (ahead := self._ticket.ahead)
             taken = self._ticket.take()
             passed, looked = time.monotonic() - looked, time.monotonic()
             if ahead:
                 self.waited_seconds += passed
             else:
-                self.loading_seconds += passed
+                self.loading[phase] += passed
             if not taken:
                 continue
             self.model = self._slot.model
@@ -168,7 +170,7 @@ class Completions:
                 return
             writing = begin(turn.model)
             reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
-            reply.count_wait(sent, waited + turn.waited_seconds, turn.loading_seconds)
+            reply.count_wait(sent, waited + turn.waited_seconds, turn.loading)
             try:
                 with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
                     yield from frames

@@ -54,8 +54,8 @@ class Figures:
     """From Send to the last token: waiting, reading the prompt and writing. None where nobody looked at the clock,"""
     waited_seconds: float | None = None
     """of these, what other replies took before and during this one,"""
-    loading_seconds: float | None = None
-    """and what it took until the model was there."""
+    loading: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """and what it took until the model was there, by what was done meanwhile (SlotPhase)."""
     thought_seconds: float | None = None
     """Decoding time of what the model thought before it answered."""
     speedup: float | None = None

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -82,12 +82,13 @@ class ReplyStream:
     sent: float | None = None
     """When its question was sent (time.monotonic); None: as it begins to be written."""
 
-    def count_wait(self, sent: float, waited_seconds: float, loading_seconds: float) -> None:
+    def count_wait(self, sent: float, waited_seconds: float, loading: Mapping[str, float]) -> None:
         """Take note of when its question was sent (time.monotonic), and of how long it waited since: for other replies,
-        and until the model was there."""
+        and until the model was there, by what was done meanwhile."""
         self.sent = sent
         self.statistics.waited_ms += waited_seconds * 1e3
-        self.statistics.loading_ms += loading_seconds * 1e3
+        for phase, seconds in loading.items():
+            self.statistics.loading_ms[phase] += seconds * 1e3
 
     def frames(
         self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False

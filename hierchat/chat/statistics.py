@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -72,8 +72,8 @@ class ReplyStatistics:
         """From Send to the last token; None where nobody looked at the clock."""
         self.waited_ms = 0.0
         """Of these, what other replies took,"""
-        self.loading_ms = 0.0
-        """and what it took until the model was there."""
+        self.loading_ms: dict[str, float] = defaultdict(float)
+        """and what it took until the model was there, by what was done meanwhile."""
         self._earlier_ms: float | None = 0.0
         """`total_ms` of the earlier run, where the reply is continued."""
 
@@ -98,7 +98,8 @@ class ReplyStatistics:
             return
         self.total_ms = recorded.total_ms
         self.waited_ms += recorded.waited_ms or 0.0
-        self.loading_ms += recorded.loading_ms or 0.0
+        for phase, spent in (recorded.loading or {}).items():
+            self.loading_ms[phase] += spent
         self.proposed = Counter({name: count.proposed for name, count in recorded.sources.items()})
         self.forwards = recorded.forwards
         self.decode_ms = recorded.seconds * 1e3
@@ -236,7 +237,7 @@ class ReplyStatistics:
             thought_ms=self.thought_ms,
             total_ms=self.total_ms,
             waited_ms=None if self.total_ms is None else self.waited_ms,
-            loading_ms=None if self.total_ms is None else self.loading_ms,
+            loading=None if self.total_ms is None else dict(self.loading_ms),
             plan=self.plan,
             baseline_tokens_per_second=vanilla,
             baseline=self.baseline if self.tokens else None,
@@ -274,7 +275,7 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         read_seconds=_seconds(recorded.read_ms),
         total_seconds=_seconds(recorded.total_ms),
         waited_seconds=_seconds(recorded.waited_ms),
-        loading_seconds=_seconds(recorded.loading_ms),
+        loading={phase: ms / 1e3 for phase, ms in (recorded.loading or {}).items()},
         thought_seconds=_seconds(recorded.thought_ms),
         plan=recorded.plan,
         written=written,

@@ -24,6 +24,7 @@ from hierchat.cli.options import (
     model_option,
     with_store,
 )
+from hierchat.language import _, number
 from hierchat.models.catalogue import Backend
 from hierchat.shutdown import stopped_by_signals
 
@@ -110,6 +111,7 @@ def learn_command(
     # These take seconds to import: only when they are needed
     from hierchat.chat.idle_generation import Writer
     from hierchat.chat.prompts import waiting_scripts
+    from hierchat.chat.wording import tokens
     from hierchat.models.catalogue import read_catalogue
     from hierchat.models.load.load_model import makers_sampling
     from hierchat.models.progress import terminal_progress
@@ -138,12 +140,17 @@ def learn_command(
         seconds = time.monotonic() - began
         writer.keep()
     size = store.generated.size(owner, served.model_key)
-    print(
-        f"{served.name} wrote {writer.tokens:,} tokens in {seconds / 60:.1f} minutes, "
-        f"{_rate(writer.tokens, seconds)} tokens a minute, {writer.streams} replies at a time.\n"
-        f"There are {size.tokens:,} tokens of it now, {size.size / 1e6:.1f} MB. They draft from the next reply on; "
-        "Settings of the page, or `hierchat forget`, deletes them."
-    )
+    wrote = _(
+        "{name} wrote {tokens} in {minutes} minutes: {rate} tokens a minute, replies at a time: {streams}."
+    ).format(
+        name=served.name, tokens=tokens(writer.tokens), minutes=number(seconds / 60, ",.1f"),
+        rate=_rate(writer.tokens, seconds), streams=writer.streams,
+    )  # fmt: skip
+    there = _(
+        "It has written {tokens} by now, {megabytes} MB. They draft from the next reply on; Settings of the page, or "
+        "`hierchat forget`, deletes them."
+    ).format(tokens=tokens(size.tokens), megabytes=number(size.size / 1e6, ",.1f"))
+    print(f"{wrote}\n{there}")
 
 
 def _user(store: Store, name: str | None) -> int:
@@ -189,11 +196,13 @@ class _Progress:
         if seconds - self._last < (LINE_SECONDS if self._lines else 0.5):
             return
         self._last = seconds
-        line = f"{tokens:,} tokens, {replies:,} replies, {_rate(tokens, seconds)} tokens a minute"
+        line = _("Tokens: {tokens}, replies: {replies}, tokens a minute: {rate}").format(
+            tokens=number(tokens, ",d"), replies=number(replies, ",d"), rate=_rate(tokens, seconds)
+        )
         self._bar.update(self._task, completed=seconds, description=line)
         if self._lines:
             print(line, file=sys.stderr, flush=True)
 
 
 def _rate(tokens: int, seconds: float) -> str:
-    return f"{tokens / max(seconds, 1e-3) * 60:,.0f}"
+    return number(tokens / max(seconds, 1e-3) * 60, ",.0f")

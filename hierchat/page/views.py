@@ -263,15 +263,11 @@ class Views:
     def documents(self, session: Session, said: str = "") -> Update:
         """The documents of the open conversation, and how far others are read. `said`: in answer to a click."""
         service, chat, user = self._service, session.conversation, session.user
+        project = session.project if chat is None else service.chats.get(user, chat).project_id
         now = service.documents.readings.get(user)
         now = now if now and now.chat == chat else None
-        listed = [] if chat is None else service.documents.listed(user, chat)
-        in_project = (
-            session.project if chat is None else service.chats.get(user, chat).project_id
-        ) is not None
-        drawn = _DOCUMENTS.of_chat(
-            listed, service.passage_budget, now, service.users.is_owner(user), in_project, said
-        )
+        listed, owner = service.documents.listed(user, chat, project), service.users.is_owner(user)
+        drawn = _DOCUMENTS.of_chat(listed, service.passage_budget, now, owner, project is not None, said)
         return {
             self._parts.settings.documents: drawn,
             self._parts.settings.reading: gr.Timer(active=now is not None and not now.ended.is_set()),

@@ -111,10 +111,11 @@ class Documents(Repository):
             raise
         return added is not None
 
-    def listed(self, user_id: int, conversation_id: int) -> list[Document]:
-        """List the documents of a chat and of its project. Raises NotFound."""
+    def listed(self, user_id: int, conversation_id: int | None, project: int | None = None) -> list[Document]:
+        """List the documents of a chat and of its project; without a chat, of that `project`. Raises NotFound."""
         with self._connection.read() as db:
-            project = owned_conversation(db, user_id, conversation_id)["project_id"]
+            if conversation_id is not None:
+                project = owned_conversation(db, user_id, conversation_id)["project_id"]
             return [Document(*row) for row in db.execute(_LISTED, [user_id, conversation_id, project])]
 
     def find(

@@ -248,8 +248,8 @@ class TurnFigures:
     """Milliseconds from Send to the last token,"""
     waited_ms: float | None = None
     """of these, what other replies took,"""
-    loading_ms: float | None = None
-    """and what it took until the model was there."""
+    loading: Mapping[str, float] | None = None
+    """and what it took until the model was there, by what was done meanwhile ("" in records of an earlier version)."""
 
 
 @dataclass(frozen=True, slots=True)

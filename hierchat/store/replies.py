@@ -160,9 +160,11 @@ class Replies(Repository):
         A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
         written.
         """
-        sources = json.dumps({name: _columns(count) for name, count in figures.sources.items()})
-        plan = None if figures.plan is None else json.dumps(figures.plan)
-        values = _columns(figures) | {"sources": sources, "plan": plan}
+        sources = {name: _columns(count) for name, count in figures.sources.items()}
+        encoded = {"sources": sources, "plan": figures.plan, "loading": figures.loading}
+        values = _columns(figures) | {
+            name: None if value is None else json.dumps(value) for name, value in encoded.items()
+        }
         assignments = ", ".join(f"{name} = :{name}" for name in values)
         try:
             with self._connection.write() as db:
@@ -222,6 +224,7 @@ class Replies(Repository):
                     counts = json.loads(row["sources"]).items()
                     row["sources"] = {name: records.SourceCount(**count) for name, count in counts}
                     row["plan"] = row["plan"] and tuple(map(tuple, json.loads(row["plan"])))
+                    row["loading"] = row["loading"] and json.loads(row["loading"])
                     figures = records.TurnFigures(**_only(records.TurnFigures, row))
                 return records.Turn(
                     message_id=message_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from hierchat.store import Attachment, ChatSettings, Mark, Store
 from tests.testing.deleting import delete_for_good, on_disk
 from tests.testing.scripted_engine import ScriptedEngine, served
 from tests.testing.thinkers import KEEPS, thinker
-from tests.testing.tiny_chat import SYSTEM, ready_slot
+from tests.testing.tiny_chat import CONTEXT, SYSTEM, ready_slot
 
 from .conftest import Talk, talk_on
 
+MOST = CONTEXT // 4
+"""Tokens that a summary may have."""
 SUMMARY, ANSWER = "They asked of rivers.", "It ends in the sea."
 STANDS = f"<|im_start|>user\nSummary of the conversation so far:\n\n{SUMMARY}"
 FILE = Attachment("map.txt", 9, "a long river")
@@ -29,13 +32,14 @@ class Summarising(ScriptedEngine):
 
     summary = SUMMARY
     fails_at = -1
+    loops = False
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         self.text = self.summary if ASK in self.words.decode(request.prompt_ids) else ANSWER
         for number, step in enumerate(super().generate(request)):
             if self.text == self.summary and number == self.fails_at:
                 raise MemoryError
-            yield step
+            yield replace(step, finish="loop") if self.loops and step.finish else step
 
     @property
     def asked_for_summaries(self) -> list[str]:
@@ -104,7 +108,7 @@ def test_the_model_is_asked_behind_the_turns_themselves(talk: Talk) -> None:
     (asked,) = talk.model.engine.asked_for_summaries
     before, _, rest = asked.partition(f"<|im_start|>user\n{ASK}")
     assert prompt.startswith(before)
-    assert rest == "<|im_end|>\n<|im_start|>assistant\n"
+    assert rest == f", in at most {MOST // 20 * 10} words.<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_system_prompt_and_files_stay(talk: Talk) -> None:
@@ -181,6 +185,38 @@ def test_a_summary_that_fails_leaves_the_chat_as_it_was(talk: Talk, how: str) ->
     engine.fails_at, engine.stops_at, engine.summary = -1, None, SUMMARY
     summarise(talk)
     assert any(message.summary for message in talk.messages())
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("Of rivers (all). Of lakes: 3.5 of them! " + "and then " * 200, "Of rivers (all). Of lakes: 3.5 of them!"),
+        ("1. Rivers\n2. Lakes\n3. " + "sea and " * 200, "1. Rivers\n2. Lakes"),
+        ("川の話。「湖。」" + "海と" * 200, "川の話。「湖。」"),
+    ],
+    ids=["sentences", "lines", "without blanks"],
+)  # fmt: skip
+def test_a_summary_that_comes_to_its_limit_ends_with_its_last_whole_sentence(
+    talk: Talk, written: str, kept: str
+) -> None:
+    filled(talk)
+    before, engine = talk.messages(), talk.model.engine
+    engine.summary = written
+    last = summarise(talk)[-1]
+    assert engine.asked[-1][1].max_new_tokens == MOST
+    assert last.notice.startswith("The summary came to its limit")
+    (summed,) = [message for message in talk.messages() if message.summary]
+    assert summed.summary == kept
+    talk.service.chats.set_summary(talk.user, talk.conversation, summed.id, "")
+    assert talk.messages() == before
+
+
+def test_a_summary_that_loops_says_each_sentence_once(talk: Talk) -> None:
+    filled(talk)
+    engine = talk.model.engine
+    engine.summary, engine.loops = "Of rivers. Of lakes. Of lakes. Of la", True
+    summarise(talk)
+    assert [message.summary for message in talk.messages() if message.summary] == ["Of rivers. Of lakes."]
 
 
 def test_a_chat_that_fits_is_not_summarised(talk: Talk) -> None:

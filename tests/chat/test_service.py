@@ -533,12 +533,18 @@ def test_waiting_for_the_model_to_load_is_no_waiting_for_replies(talk: Talk) -> 
     scheduler = talk.service.slot.scheduler
     loads = scheduler.join(first=True)
     assert loads.take()
+    ready = talk.service.slot.status
     frames = talk.sending("hello")
-    assert [next(frames).ahead for _ in range(2)] == [0, 0]
+    for phase in ("compiling", "measuring", "ready"):
+        talk.service.slot.status = replace(ready, phase=phase)
+        assert next(frames).ahead == 0
     loads.leave()
-    figures = list(frames)[-1].figures
+    last = list(frames)[-1]
+    figures = last.figures
     assert figures.waited_seconds == 0
-    assert 0 < figures.loading_seconds <= figures.total_seconds
+    assert list(figures.loading) == ["compiling", "measuring", "ready"]
+    assert 0 < sum(figures.loading.values()) <= figures.total_seconds
+    assert same(talk.service.figures(talk.user, last.message_id), figures)
     question = Question(talk.conversation, None, "hello", waited=17.0)  # for the reply before it
     frames = talk.service.send(talk.user, question, GenerationSettings(max_new_tokens=8), talk.stop)
     figures = list(frames)[-1].figures

@@ -139,12 +139,12 @@ def test_figures_of_a_reply() -> None:
 
 def test_time_counts_from_send_on_and_says_what_others_took() -> None:
     statistics = ReplyStatistics(decode)
-    statistics.waited_ms, statistics.loading_ms = 17_000.0, 2_000.0  # in the queue
+    statistics.waited_ms, statistics.loading_ms["compiling"] = 17_000.0, 2_000.0  # in the queue
     statistics.add(Step(width=4, forward_ms=500.0, waited_ms=300.0), 19_900.0)
     statistics.add(step([5, 6], forward_ms=100.0, waited_ms=700.0), 20_800.0)
     figures = statistics.figures()
     assert (figures.total_seconds, figures.first_token_seconds) == (20.8, 20.8)
-    assert (figures.waited_seconds, figures.loading_seconds) == (18.0, 2.0)
+    assert (figures.waited_seconds, figures.loading) == (18.0, {"compiling": 2.0})
     assert stored_figures(statistics.record(), 2).whole_seconds == 20.8
     later = ReplyStatistics(decode)
     later.resume([5, 6], ["target", "target"], statistics.record())
@@ -187,7 +187,7 @@ def test_the_record_gives_back_the_figures(made: list[tuple[list[str], float]]) 
     assert stored.tokens_per_second == pytest.approx(shown.tokens_per_second)
     for name in (
         "tokens", "seconds", "first_token_seconds", "tokens_per_forward", "acceptance_rate", "forwards", "forward_ms",
-        "verify_ms", "total_seconds", "waited_seconds", "loading_seconds", "prompt_read", "read_seconds", "stop_string",
+        "verify_ms", "total_seconds", "waited_seconds", "loading", "prompt_read", "read_seconds", "stop_string",
         "plan",
     ):  # fmt: skip
         assert getattr(stored, name) == getattr(shown, name)

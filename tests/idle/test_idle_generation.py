@@ -498,7 +498,7 @@ def test_it_writes_and_goes_on_where_it_was_stopped(
     kept = store.generated.size(user)
     assert kept.tokens > 0
     assert store.generated.replies(user, "key of tiny") != DONE
-    assert f"There are {kept.tokens:,} tokens of it now" in capsys.readouterr().out
+    assert f"It has written {kept.tokens:,} tokens by now" in capsys.readouterr().out
     assert learn() == 0
     assert store.generated.replies(user, "key of tiny") == DONE
 

@@ -65,8 +65,13 @@ LEAST: dict[str, Any] = {"shares": {}, "waited_seconds": 0.0}
         ({}, f"{FASTER} · 1,214 tokens in 23 s · waited 17 s for other replies{SHARES}"),
         ({"waited_seconds": 0.4, "shares": {}}, f"{FASTER} · 1,214 tokens in 23 s"),
         (
-            {"waited_seconds": None, "loading_seconds": 12.0, "shares": {}},
+            {"waited_seconds": None, "loading": {"loading": 12.0, "measuring": 0.4}, "shares": {}},
             f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the model to load",
+        ),
+        (
+            {"waited_seconds": 0.0, "loading": {"compiling": 12.0, "measuring": 2.0, "": 1.0}, "shares": {}},
+            f"{FASTER} · 1,214 tokens in 23 s · waited 12 s for the kernels to be compiled, once"
+            " · waited 2.0 s for the speed of the model to be measured · waited 1.0 s until the model was ready",
         ),
         (
             {"waited_seconds": 2.0, "read_seconds": 8.31, "shares": {}},
