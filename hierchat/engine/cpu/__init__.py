@@ -1,1 +1,1 @@
-"""The CPU engine: a decoder computed on quantised blocks, in kernels of our own."""
+"""Compute decoder models on the CPU from quantised blocks of weights, in kernels of our own."""

@@ -1,4 +1,4 @@
-"""Attention over key-value slots, chunk by chunk of absolute positions, the chunks added in order of position.
+"""Compute attention over paged keys and values, chunk by chunk of absolute positions, added in order of position.
 
 Each row of a block attends alone: to a chunk's keys one by one in order of position, whether they are committed slots
 or nodes of the tree, so that a row's bits depend on its own path and on nothing else.
@@ -16,7 +16,7 @@ from hierchat.engine.cpu.softmax import QUERIES, score, soft_cap, weigh
 
 @kernel
 def lay_out(parents, start, pages, stride, positions, order, places):  # type: ignore[no-untyped-def]
-    """Positions of a block's nodes, and for each the slots of its path from the last whole chunk on (memory.Work).
+    """Set the positions of a block's nodes, and for each the slots of its path from the last whole chunk on (Work).
 
     parents int64 [n], -1 for what follows the committed text; node i lies in slot start + i. pages int64 [chunks] of
     the text; `stride`: slots of all heads and layers in a page.
@@ -41,7 +41,8 @@ def lay_out(parents, start, pages, stride, positions, order, places):  # type: i
 
 @kernel
 def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
-    """One key (along=0: a column of numbers [head_dim, CHUNK]) or value (1: a row of [CHUNK, head_dim]) as int16."""
+    """Store one key (along=0: a column of numbers [head_dim, CHUNK]) or value (1: a row of [CHUNK, head_dim]) as
+    int16."""
     most, nothing = ZERO, ZERO
     for j in range(head.shape[0]):
         value = abs(head[j])
@@ -59,13 +60,13 @@ def store(head, numbers, scales, slot, along):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_seen(position, window):  # type: ignore[no-untyped-def]
-    """The first position that one sees through a window; 0: there is none."""
+    """Return the first position that a window of so many positions lets a query see; with `window` 0 it sees all."""
     return max(position + 1 - window, 0) if window else 0
 
 
 @kernel
 def queries_a_pass(group):  # type: ignore[no-untyped-def]
-    """Queries of a kv head that pass over a chunk together: the passes of `group` queries are about equal."""
+    """Return how many of a kv head's `group` queries pass over a chunk together, so that all passes are about equal."""
     passes = (group + QUERIES - 1) // QUERIES
     return (group + passes - 1) // passes
 
@@ -74,7 +75,7 @@ def queries_a_pass(group):  # type: ignore[no-untyped-def]
 def attend_chunk(  # type: ignore[no-untyped-def]
     queries, positions, window, page, chunk, head, group, slots, layer, cap, attended, identity, scratch
 ):
-    """All rows of a block against a whole chunk of committed slots, for the `group` query heads of one kv head.
+    """Let all rows of a block attend to a whole chunk of committed slots, for the `group` query heads of one kv head.
 
     `page`: where that chunk lies. `cap`: of the scores; 0: none. queries [rows, at least heads, head_dim];
     positions [rows]; attended [rows, heads, chunks, head_dim + 2].
@@ -105,7 +106,7 @@ def attend_chunk(  # type: ignore[no-untyped-def]
 def attend_tail(  # type: ignore[no-untyped-def]
     queries, texts, text, row, head, group, slots, layer, cap, attended, work, window, places, scratch
 ):
-    """One row of a block of a text against everything from the last whole chunk on, along its own path."""
+    """Let one row of a text's block attend to all slots from the last whole chunk on, along its own path."""
     rows, pages, start = texts.rows[text + 1] - texts.rows[text], texts.pages[text], texts.starts[text]
     size = queries.shape[2]
     begin = start // CHUNK
@@ -148,8 +149,8 @@ def attend_tail(  # type: ignore[no-untyped-def]
 
 @kernel
 def merge(parts, sink, out):  # type: ignore[no-untyped-def]
-    """A row's chunks of one head added in order of position; parts [chunks, head_dim + 2], out [head_dim]. `sink` [1]:
-    the score of a place without values, to which a part of the weight goes; or empty."""
+    """Merge one row and head's attention over its chunks in order of position; parts [chunks, head_dim + 2], out
+    [head_dim]. `sink` [1]: the score of a place without values, to which a part of the weight goes; or empty."""
     size = out.shape[0]
     highest, total = parts[0, size], parts[0, size + 1]
     for j in range(size):

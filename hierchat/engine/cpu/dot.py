@@ -1,4 +1,4 @@
-"""Interleaved rows of weights times rows of activations: the inner loop of everything, generated as LLVM.
+"""Generate, as LLVM, the product of interleaved rows of weights and rows of activations: the inner loop of everything.
 
 One lane holds one row of weights. Quantised weights meet activations of int16 with a scale per GROUP of a row
 (rows.quantise): products are added as integers inside a block, then as floats block after block, group after group.
@@ -31,15 +31,15 @@ ARGUMENTS = ("rows", "weights", "x", "scales", "sums", "blocks", "out", "stride"
 
 
 def takes_int8(name: str, isa: Isa, activations: Activations) -> bool:
-    """Whether the product of a block type reads int8. Types whose products an instruction set would not add up rightly
-    gain nothing by it, and keep int16."""
+    """Tell whether the product of a block type reads activations as int8. Types whose products an instruction set would
+    not add up rightly gain nothing by it, and keep int16."""
     return activations == "int8" and HIGHEST.get(name, 256) <= isa.highest
 
 
 def build(
     name: str, isa: Isa, activations: Activations = "int16", passes: tuple[int, ...] | None = None
 ) -> ir.Module:
-    """The module with the function `product`: out[row, n] for `rows` rows of activations, one of isa.rows, and
+    """Build the module with the function `product`: out[row, n] for `rows` rows of activations, one of isa.rows, and
     `count` rows of weights of block type `name`. All arguments int64, most of them addresses:
 
     weights: of the first panel; x: int16 [blocks, rows, 32], or float32 [rows, 32 blocks] for plain types;
@@ -59,7 +59,7 @@ def build(
 
 
 class _Product:
-    """The function for one number of rows; `given` are the ARGUMENTS behind it."""
+    """Emit the product for one number of rows of int16 or float32 activations; `given` are the ARGUMENTS behind it."""
 
     def __init__(self, name: str, isa: Isa, b: ir.IRBuilder, rows: int, *given: ir.Value) -> None:
         self.name, self.isa, self.b, self.rows = name, isa, b, rows
@@ -75,7 +75,7 @@ class _Product:
         self._panels()
 
     def _room(self, vectors: int) -> ir.Value:
-        """Memory of the function's own, aligned."""
+        """Allocate aligned memory for `vectors` vectors of floats on the function's stack, and return its address."""
         room = self.b.alloca(ir.ArrayType(self.floats, vectors))
         room.align = 4 * self.isa.lanes
         return self.b.ptrtoint(room, I64)
@@ -123,8 +123,8 @@ class _Product:
         return llvm.fused(self.b, x, y, z, self.isa.fused)
 
     def _fetch(self, address: ir.Value, size: int) -> None:
-        """Brings what lies ahead, if anything, into the nearest cache: the hardware's own looking ahead ends with
-        every page, and stops where the next weights are awaited."""
+        """Prefetch `size` bytes of weights AHEAD of `address` into the nearest cache: the hardware's own prefetching
+        ends with every page, and stops where the next weights are awaited."""
         b = self.b
         for line in range(0, size, _LINE):
             pointer = b.inttoptr(b.add(address, i64(AHEAD + line)), I8.as_pointer())
@@ -133,7 +133,7 @@ class _Product:
             )
 
     def _totals(self, base: ir.Value, per_block: int) -> list[ir.Value]:
-        """The totals of each row of activations: groups of eight blocks, each group scaled once."""
+        """Emit the dot products of each row of activations: groups of eight blocks, each group scaled once."""
         if self.name in PLAIN:
             return self._plain(base, per_block)
         b, rows, blocks = self.b, self.rows, self.at["blocks"]
@@ -163,7 +163,7 @@ class _Product:
         return loop(b, i64(0), groups, self.zeros, group)
 
     def _block(self, base: ir.Value, first: ir.Value, j: ir.Value, parts: list[ir.Value]) -> list[ir.Value]:
-        """parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum."""
+        """Emit parts + scale * (32 weights of every lane times 32 of every row) + minimum * sum for one block."""
         b, rows = self.b, self.rows
         if self.scratch is not None:
             size, count = 4 * self.isa.lanes, self.reader.scale_count
@@ -204,13 +204,13 @@ class _Product:
         return parts
 
     def _lowering(self, address: ir.Value) -> ir.Value:
-        """What makes numbers good that are too high, from -32 times a sum of activations."""
+        """Emit the correction for weights stored too high, from -32 times the activations' sum at `address`."""
         found = self._spread(I32, address)
         bits = (32 // TOO_HIGH[self.name]).bit_length() - 1
         return self.b.ashr(found, self.reader.all_of(bits)) if bits else found
 
     def _added(self, totals: dict[tuple[int, int], ir.Value]) -> ir.Value:
-        """Sums of integers, each brought down by the bits by which its weights stood too high."""
+        """Emit the sum of integer totals, each shifted down by the bits by which its weights stood too high."""
         b, found = self.b, None
         for (power, _), total in sorted(totals.items(), key=lambda item: item[0]):
             if power:
@@ -219,7 +219,7 @@ class _Product:
         return found
 
     def _plain(self, base: ir.Value, per_block: int) -> list[ir.Value]:
-        """Float weights: a sum for each block of 32, the sums added in order."""
+        """Emit the products of float weights: a sum for each block of 32, the sums added in order."""
         b, rows = self.b, self.rows
         row_bytes = b.mul(self.at["blocks"], i64(4 * BLOCK))
         starts = [b.add(self.at["x"], b.mul(row_bytes, i64(row))) for row in range(rows)]
@@ -248,7 +248,7 @@ class _Product:
 
 
 class _ByteProduct(_Product):
-    """The same for int8, a scale for each block.
+    """Emit the product of int8 activations, which have a scale for each block of 32.
 
     Where an instruction adds four products, every block is scaled for itself. Where pairs are added to int16, these are
     multiplied by the integer scales of a super-block, which so takes one float multiplication.
@@ -296,7 +296,7 @@ class _ByteProduct(_Product):
         return loop(b, i64(0), blocks, self.zeros, alone)
 
     def _lowered(self, least: ir.Value, number: ir.Value, totals: list[ir.Value]) -> list[ir.Value]:
-        """totals + minimum * sum of a block of every row."""
+        """Emit totals + minimum * sum of a block, for every row of activations."""
         sums = self.b.add(self.at["sums"], self.b.mul(number, i64(4 * BYTE_SUMS * self.rows)))
         return [
             self._fused(least, self._spread(F32, self.b.add(sums, i64(4 * row))), total)
@@ -306,7 +306,7 @@ class _ByteProduct(_Product):
     def _bytes(
         self, base: ir.Value, number: ir.Value, j: ir.Value, totals: list[ir.Value], integer: bool
     ) -> list[ir.Value]:
-        """totals + scales * (32 weights of every lane times 32 of every row) + minimum * sum."""
+        """Emit totals + scales * (32 weights of every lane times 32 of every row) + minimum * sum for one block."""
         b, isa, rows = self.b, self.isa, self.rows
         halved = self.name in HALVED
         x = b.add(self.at["x"], b.mul(number, i64(BLOCK * rows)))
@@ -359,7 +359,7 @@ class _ByteProduct(_Product):
         return totals[0] if chains == 1 else self.b.add(totals[0], totals[1])
 
     def _pairs(self, words: list[ir.Value], given: list[ir.Value], scales: list[ir.Value] | None) -> ir.Value:
-        """Products added to int16 as far as they fit, then times their scales to int32."""
+        """Emit products of bytes that are added to int16 as far as they fit, then times their scales to int32."""
         fit = min(8, 1 << (32767 // (HIGHEST[self.name] * 127 * 2)).bit_length() - 1)
         total = None
         for first in range(0, 8, fit):

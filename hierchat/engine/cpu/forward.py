@@ -1,4 +1,4 @@
-"""A whole forward of the decoder, run by every thread of a team at once."""
+"""Compute a whole forward of the decoder, in every thread of a team at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hierchat.engine.cpu.rows import ONE
 
 @kernel
 def experts(run, phase, rows, layer, shape, weights, work, chosen, dense):  # type: ignore[no-untyped-def]
-    """The part of a layer behind its second norm, or behind dense_mlp, where it has routed experts."""
+    """Compute a layer's routed experts: router, choice, gate, up and down projections, weighted sum."""
     matrices, routed, inner, hidden = weights.matrices[layer], work.routed, shape.inner, shape.hidden
     gate, up, down = matrices[GATE], matrices[UP], matrices[DOWN]
     product_phase(run, phase + phases.ROUTE, matrices[ROUTER], rows, work.input, routed.scores)
@@ -47,7 +47,7 @@ def experts(run, phase, rows, layer, shape, weights, work, chosen, dense):  # ty
 
 @kernel
 def dense_mlp(run, phase, rows, layer, shape, weights, work, dense):  # type: ignore[no-untyped-def]
-    """The dense MLP that a layer has beside its experts."""
+    """Compute the dense MLP that a layer has beside its routed experts."""
     matrices = weights.matrices[layer]
     gate, up, down = matrices[memory.DENSE_GATE], matrices[memory.DENSE_UP], matrices[memory.DENSE_DOWN]
     phases.gate_up_phase(run, phase + phases.DENSE_GATE_UP, gate, up, down[FORM], rows, shape, work)
@@ -57,7 +57,7 @@ def dense_mlp(run, phase, rows, layer, shape, weights, work, dense):  # type: ig
 
 @kernel
 def make_inputs(run, phase, rows, shape, weights, work, inputs):  # type: ignore[no-untyped-def]
-    """The inputs of all layers, out of the embeddings in work.x."""
+    """Compute the per-layer inputs of all layers out of the embeddings in work.x (memory.Inputs)."""
     none, matrix = weights.last_norm[:0], weights.matrices[shape.layers, K]
     norm_phase(
         run, phase + phases.EMBEDDING_NORM, rows, shape, work, matrix[FORM], none, none, none, False, ONE
@@ -69,7 +69,7 @@ def make_inputs(run, phase, rows, shape, weights, work, inputs):  # type: ignore
 
 @kernel
 def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: ignore[no-untyped-def]
-    """The part of a layer that brings its own input in, as far as the product behind it."""
+    """Add a layer's per-layer input to the residual stream, as far as the product behind it."""
     matrices, none, norm = weights.matrices[layer], weights.last_norm[:0], weights.after_inner_norms[layer]
     gate, out = matrices[memory.LAYER_GATE], matrices[memory.LAYER_OUT]
     norm_phase(run, phase + phases.INPUT_NORM, rows, shape, work, gate[FORM], none, norm, none, True, ONE)
@@ -82,7 +82,7 @@ def add_input(run, phase, rows, layer, shape, weights, work, inputs):  # type: i
 def forward(  # type: ignore[no-untyped-def]
     run, shapes, weights, slots, work, identity, texts, wanted, chosen, dense, inputs, logits
 ):
-    """Logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
+    """Compute the logits of blocks whose embeddings stand in work.x and whose paths in work.order (attention.lay_out).
 
     `run`: phases.Run, with a counter for each phase of each layer and of one more. `shapes` and `slots`: of each kind
     of layers (memory.Shape, memory.KeyValues). `identity` int32 [CHUNK], the numbers from 0 on. `texts` (memory.Texts):
@@ -166,7 +166,7 @@ Job = Callable[[int], Any]
 
 
 def cores() -> int:
-    """Processor cores that this process may use; a second thread of the same core brings nothing."""
+    """Count the processor cores that this process may use; a second thread of the same core brings nothing."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
@@ -175,7 +175,7 @@ def cores() -> int:
 
 
 class Team:
-    """`threads` threads, the caller one of them. A helper that is late finds the work done and goes back to sleep.
+    """Run jobs in `threads` threads, the caller one of them. A helper that is late finds the work done and sleeps on.
 
     Between jobs it holds nothing of its owner's, so that a model that is replaced leaves the memory.
     """
@@ -189,7 +189,7 @@ class Team:
             threading.Thread(target=self._help, args=(rank, bell), daemon=True, name=f"engine {rank}").start()
 
     def run(self, job: Job) -> None:
-        """`job` in all threads; returns when it is done."""
+        """Run `job` in all threads, and return when it is done."""
         self._job = job
         self._ring()
         try:
@@ -198,7 +198,7 @@ class Team:
             self._job = None
 
     def close(self) -> None:
-        """Send the helpers home."""
+        """End the helper threads."""
         self._closed = True
         self._ring()
 

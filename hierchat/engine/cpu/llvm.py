@@ -1,4 +1,4 @@
-"""What numba cannot say: vectors of LLVM, fused multiply-add, atomics."""
+"""Provide kernels with what numba cannot say: vectors of LLVM, fused multiply-add, atomics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def call(b: ir.IRBuilder, name: str, result: ir.Type, *arguments: ir.Value) -> i
 
 
 def load(b: ir.IRBuilder, kind: ir.Type, address: ir.Value, align: int) -> ir.Value:
-    """A value of `kind` at an address (an i64)."""
+    """Emit the load of a value of `kind` from an address (an i64)."""
     return b.load(b.inttoptr(address, kind.as_pointer()), align=align)
 
 
@@ -47,7 +47,7 @@ def store(b: ir.IRBuilder, value: ir.Value, address: ir.Value, align: int = 4) -
 
 
 def fused(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value, once: bool = FUSED) -> ir.Value:
-    """x * y + z, floats or vectors of them; rounded `once` or twice."""
+    """Emit x * y + z for floats or vectors of them; rounded `once` or twice."""
     if not once:
         return b.fadd(b.fmul(x, y), z)
     name = f"v{x.type.count}f32" if isinstance(x.type, ir.VectorType) else "f32"
@@ -76,7 +76,7 @@ def joined(b: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
 
 
 def folded(b: ir.IRBuilder, value: ir.Value, join: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
-    """The lanes joined in halves: a fixed order."""
+    """Emit the reduction of a vector's lanes by `join`, always in halves: a fixed order."""
     while value.type.count > 1:
         value = join(*halves(b, value))
     return b.extract_element(value, ir.Constant(I32, 0))
@@ -90,7 +90,7 @@ def by_count(
     given: Sequence[ir.Value],
     body: Callable[..., Any],
 ) -> None:
-    """Calls `body` as a function of its own for each of `counts`, with what is given, all int64."""
+    """Emit a switch over `count` that calls `body`, a function apart for each of `counts`, with `given`, all int64."""
     end = b.append_basic_block("counted")
     switch = b.switch(count, end)
     for number in counts:
@@ -103,7 +103,7 @@ def by_count(
 
 
 def apart(b: ir.IRBuilder, name: str, given: Sequence[ir.Value], body: Callable[..., Any]) -> None:
-    """Calls `body` as a function of its own of this name, compiled once, with what is given, all int64."""
+    """Emit a call of `body`, compiled once as a function of this name, with `given`, all int64."""
     full = f"hierchat_{name}"
     function = b.module.globals.get(full)
     if function is None:
@@ -124,7 +124,7 @@ def loop(
     values: list[ir.Value],
     body: Callable[[ir.Value, list[ir.Value]], list[ir.Value]],
 ) -> list[ir.Value]:
-    """for i in range(first, last): values = body(i, values), at least once; returns the last values."""
+    """Emit for i in range(first, last): values = body(i, values), run at least once; returns the last values."""
     before = b.block
     inside, behind = b.append_basic_block("loop"), b.append_basic_block("after")
     b.branch(inside)
@@ -167,44 +167,45 @@ def emits(result: types.Type, *kinds: types.Type) -> Callable[[Callable[..., Any
 
 @emits(types.float32, types.float32, types.float32, types.float32)
 def fma(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """float32 x * y + z in one rounding; loops over it become vector code."""
+    """Emit float32 x * y + z in one rounding; loops over it become vector code."""
     return fused(b, x, y, z)
 
 
 @emits(types.float32, types.float32)
 def rounded(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """float32 to the nearest whole number, ties to even."""
+    """Emit the rounding of a float32 to the nearest whole number, ties to even."""
     return call(b, "llvm.rint.f32", F32, x)
 
 
 @emits(types.int64, types.int64, types.int64)
 def atomic_add(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> ir.Value:
-    """Add to the int64 at an address; returns what stood there before."""
+    """Emit an atomic addition to the int64 at an address, which returns what stood there before."""
     return b.atomic_rmw("add", b.inttoptr(address, I64.as_pointer()), amount, "seq_cst")
 
 
 @emits(types.int64, types.int64)
 def atomic_load(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """The int64 at an address, and everything that was written before it was set."""
+    """Emit an atomic load of the int64 at an address; all that was written before that was set is visible
+    afterwards."""
     return b.load_atomic(b.inttoptr(address, I64.as_pointer()), "acquire", 8)
 
 
 @emits(types.void)
 def pause(b: ir.IRBuilder) -> None:
-    """Tell the processor that this is a waiting loop."""
+    """Emit the instruction that tells the processor that this is a waiting loop."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         call(b, "llvm.x86.sse2.pause", ir.VoidType())
 
 
 @emits(types.int64)
 def clock(b: ir.IRBuilder) -> ir.Value:
-    """The processor's cycle counter, int64; for profiles only."""
+    """Emit the reading of the processor's cycle counter, int64; for profiles only."""
     return call(b, "llvm.readcyclecounter", I64)
 
 
 @emits(types.void, *[types.int64] * 10)
 def call_product(b: ir.IRBuilder, function: ir.Value, *given: ir.Value) -> None:
-    """Call the function at an address with what dot.build says that it takes; all int64."""
+    """Emit a call of the function at an address with the int64 arguments that dot.build describes."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(given))
     b.call(b.inttoptr(function, kind.as_pointer()), given)
 
@@ -214,5 +215,5 @@ kernel = Kernels(__file__)
 
 
 def is_compiled() -> bool:
-    """Whether the code of this version lies on disk, so that the first forward need not compile."""
+    """Tell whether this version's machine code lies on disk, so that the first forward need not compile."""
     return kernel.has("forward.forward")

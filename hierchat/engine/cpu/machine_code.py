@@ -1,4 +1,4 @@
-"""Machine code of the product kernels: compiled for one block type at a time, when a model first needs it, and kept on
+"""Compile product kernels to machine code, for one block type at a time, when a model first needs it, and keep it on
 disk."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WITHOUT = {
 
 
 def product_address(name: str, isa: Isa = ISAS[INSTRUCTIONS], activations: Activations = "int16") -> int:
-    """The address of the function that dot.build describes, for a block type; compiled at most once per machine."""
+    """Return the address of a block type's product function (dot.build), compiled at most once per machine."""
     with _LOCK:
         key = (name, str(isa), takes_int8(name, isa, activations))
         if key not in _ADDRESSES:
@@ -46,7 +46,7 @@ def product_address(name: str, isa: Isa = ISAS[INSTRUCTIONS], activations: Activ
 
 
 def target_machine(isa: Isa, cpu: str | None = None, triple: str | None = None) -> llvm.TargetMachine:
-    """For this processor, with no more than the instruction set says; or, to look at the code, for another."""
+    """Return LLVM's target for this processor with no more than `isa` has; or, to look at the code, for another one."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     if triple:
@@ -60,7 +60,7 @@ def target_machine(isa: Isa, cpu: str | None = None, triple: str | None = None) 
 
 
 def compiled(module: ir.Module, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """The module, optimised."""
+    """Return the module, parsed, verified and optimised by LLVM."""
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     found = llvm.parse_assembly(str(module))
@@ -98,7 +98,7 @@ def _file(name: str, isa: Isa, activations: Activations) -> Path:
 
 
 def _code(name: str, isa: Isa, activations: Activations) -> bytes:
-    """The object file, from disk or made now. What is damaged on disk is made anew."""
+    """Return the object file of a kernel from disk, or compile it. One that is damaged on disk is made anew."""
     file = _file(name, isa, activations)
     with suppress(OSError):
         kept = file.read_bytes()

@@ -1,4 +1,4 @@
-"""What a forward reads and writes: plain arrays in named tuples, as the compiler wants them."""
+"""Define what a forward reads and writes: plain arrays in named tuples, as the compiler wants them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ embedding stands beside the head, as K."""
 
 
 class Shape(NamedTuple):
-    """The decoder's sizes and numbers; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
+    """Sizes and numbers of a decoder; `activation` counts in architecture.ACTIVATIONS. `experts` of a layer, each
     `inner` wide, of which a row is routed to `active`; 0: it has none. `shared_by_active`: what they bring is weighed
     by a softmax over these, else over all. What attention and gate bring is multiplied by `residual_scale`; scores and
     logits stay within their caps, where these are not 0.
@@ -76,7 +76,7 @@ class Shape(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The model, as the kernels find it.
+    """Weights of a model, as the kernels find them.
 
     `matrices` int64 [layers + 1, PLACES, FIELDS]: addresses and sizes; the arrays behind the addresses are kept alive
     by their owner. Norms float32 [layers, hidden], [layers, 0] where there are none. Query and key norms [layers,
@@ -124,7 +124,7 @@ class Weights(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Where each layer has an input of its own, made of the token and of its embedding."""
+    """Per-layer inputs of models whose layers have an input of their own, made of the token and of its embedding."""
 
     layers: Floats
     """[rows, layers, input]: first the token's part alone."""
@@ -137,7 +137,7 @@ class Inputs(NamedTuple):
 
 
 class DenseMlp(NamedTuple):
-    """Norms [layers, hidden] of MoE layers that also have a dense MLP, and what that brought."""
+    """Norms [layers, hidden] of MoE layers that also have a dense MLP, and the output of that MLP."""
 
     after_dense_norms: Floats
     router_norms: Floats
@@ -148,10 +148,10 @@ class DenseMlp(NamedTuple):
 
 
 class KeyValues(NamedTuple):
-    """Of the layers of one Shape. Keys int16 [pages, slot layers, kv heads, head_dim, CHUNK], values [pages, slot
-    layers, kv heads, CHUNK, head_dim], and a float32 scale for each slot of a head [pages, slot layers, kv heads,
-    CHUNK]. What a page holds lies together: a short text touches little memory, also where the system hands it out in
-    pieces of megabytes."""
+    """Key-value cache of the layers of one Shape. Keys int16 [pages, slot layers, kv heads, head_dim, CHUNK], values
+    [pages, slot layers, kv heads, CHUNK, head_dim], and a float32 scale for each slot of a head [pages, slot layers, kv
+    heads, CHUNK]. What a page holds lies together: a short text touches little memory, also where the system hands it
+    out in pieces of megabytes."""
 
     keys: NDArray[np.int16]
     key_scales: Floats
@@ -160,7 +160,7 @@ class KeyValues(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The sequences whose blocks go through a forward together, int64."""
+    """Sequences whose blocks go through one forward together, as int64 arrays."""
 
     starts: Integers
     """[texts]: positions committed of each."""
@@ -211,7 +211,7 @@ class RoutedExperts(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Buffers of a forward. Rows are padded to a multiple of what one pass computes: it may compute some too many."""
+    """Buffers of one forward. Rows are padded to a multiple of what one pass computes: it may compute some too many."""
 
     x: Floats
     """The residual stream, [rows, hidden]."""
@@ -241,18 +241,18 @@ class Work(NamedTuple):
 
 
 def tail_size(rows: int) -> int:
-    """Slots from the last whole chunk on, at most, in whole chunks."""
+    """Return how many slots the tail behind the last whole chunk has at most, with `rows` new ones, in whole chunks."""
     return -(-(CHUNK - 1 + rows) // CHUNK) * CHUNK
 
 
 def padded_rows(rows: int) -> int:
-    """Rows that a buffer needs, so that a pass may compute some too many."""
+    """Return how many rows a buffer needs for `rows` of them, as a pass may compute some too many."""
     most = ISAS[INSTRUCTIONS].most
     return -(-rows // most) * most
 
 
 def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
-    """Buffers for blocks of at most `rows` positions; `attended` grows with the context (see CpuRunner)."""
+    """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner)."""
     shape, padded = shapes[0], padded_rows(rows)
     attention = max(one.heads * one.head_dim for one in shapes)
     inner = max(shape.inner, shape.dense)
@@ -279,7 +279,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
 
 
 def product_input(places: int, widest: int) -> ProductInput:
-    """Room for so many rows."""
+    """Allocate the buffers for `places` rows of activations, of at most `widest` numbers each."""
     blocks = places * (widest // BLOCK)
     return ProductInput(
         plain=np.zeros(places * widest, np.float32),
@@ -312,7 +312,7 @@ def _routed_experts(shape: Shape, rows: int, threads: int) -> RoutedExperts:
 
 
 def make_key_values(shape: Shape, pages: int) -> KeyValues:
-    """Empty slots; the system hands out memory only for those that are written."""
+    """Allocate empty key-value slots; the system hands out memory only for those that are written."""
     head = (pages, shape.slot_layers, shape.kv_heads)
     return KeyValues(
         keys=np.zeros((*head, shape.head_dim, CHUNK), np.int16),

@@ -22,13 +22,13 @@ Floats = NDArray[np.float32]
 
 
 def room(rows: int) -> int:
-    """Places that so many rows of one matrix take: a pass computes some too many where there is no kernel for so
-    few."""
+    """Return how many places `rows` rows of one matrix take: a pass computes some too many where there is no kernel for
+    so few."""
     return rows // ROWS * ROWS + int(PASS_ROWS[rows % ROWS])
 
 
 class Multiplier:
-    """Threads and buffers of one model's products. A row's bits depend on that row alone."""
+    """Multiply a model's matrices with rows, on threads of its own. A row's bits depend on that row alone."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._team = Team(threads)
@@ -37,7 +37,7 @@ class Multiplier:
         weakref.finalize(self, self._team.close)
 
     def __call__(self, matrix: Blocks, x: Floats, rows: int) -> Floats:
-        """The first `rows` of x [rows, columns] times a matrix: float32 [rows, rows of the matrix]."""
+        """Multiply the first `rows` of x [rows, columns] with a matrix: float32 [rows, rows of the matrix]."""
         return self.several(matrix, matrix.rows, [0], [0], [rows], x)[:rows]
 
     def several(
@@ -71,12 +71,12 @@ class Multiplier:
         return out
 
     def share(self, job: Job) -> None:
-        """Have all threads do something else between products."""
+        """Run another job in all threads of the team, when no product is being computed."""
         with self._alone:
             self._team.run(job)
 
     def _with_room(self, places: int, columns: int) -> ProductInput:
-        """Buffers for so many rows of so many numbers. A thread that comes late holds those of its own job."""
+        """Return buffers for `places` rows of `columns` numbers. A late thread holds those of its own job."""
         groups = places * -(-columns // GROUP)
         if self._read.plain.size < places * columns or self._read.scales.size < groups:
             self._read = product_input(2 * places, columns)
@@ -85,7 +85,7 @@ class Multiplier:
 
 @kernel
 def _multiply(run, matrix, outputs, numbers, begins, counts, x, read, out):  # type: ignore[no-untyped-def]
-    """See Multiplier.several; every thread of the team calls it. `run` has counters of two phases."""
+    """Compute Multiplier.several in one thread; every thread of the team calls it. `run` has counters of two phases."""
     places, columns = out.shape[0], matrix[BLOCKS] * BLOCK
     group = 0
     for place in tasks(run.counters, 0, places):

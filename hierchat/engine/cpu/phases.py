@@ -1,4 +1,4 @@
-"""The phases of a forward: tasks that the threads of a team take from a counter until none is left.
+"""Compute the phases of a forward: tasks that the threads of a team take from a counter until none is left.
 
 A thread that comes late, or loses its core, leaves its tasks to the others. Which thread does a task changes no bit.
 An expert's weights are read once, however many rows are routed to it; a row's bits depend on its own experts alone, in
@@ -62,7 +62,7 @@ PARTS = {
 
 
 class Run(NamedTuple):
-    """A forward as one thread of the team sees it."""
+    """State of a forward as one thread of the team sees it."""
 
     counters: int
     """Address of int64s, all zero: COUNTER for each phase."""
@@ -121,9 +121,9 @@ def wait(run, phase, count):  # type: ignore[no-untyped-def]
 def norm_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, shape, work, forms, bias, before, norm, adding, factor
 ):
-    """The residual stream takes in the last product (`adding`), is multiplied by `factor` and normalised, and becomes
-    what products read, in the `forms` that they want. The product itself gets `bias` and is normalised by `before`.
-    What is empty is left out."""
+    """Add the last product to the residual stream (`adding`), multiply that by `factor`, normalise and quantise it, in
+    the `forms` that products want. The product itself gets `bias` and is normalised by `before`. An empty array leaves
+    its step out."""
     scale = np.float32(shape.residual_scale)
     size = work.x.shape[1]
     for row in tasks(run.counters, phase, rows):
@@ -146,14 +146,14 @@ def norm_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def tile_size(outputs, rows, threads):  # type: ignore[no-untyped-def]
-    """Rows of a matrix of `outputs` rows in one task."""
+    """Return how many rows of a matrix of `outputs` rows one task computes."""
     tile = max((outputs // (threads * TILES) + LANES - 1) // LANES * LANES, LANES)
     return tile if rows <= ROWS else min(tile, LARGEST_TILE)
 
 
 @kernel
 def product_tasks(run, phase, matrix, rows, given, out, stride):  # type: ignore[no-untyped-def]
-    """A matrix times all rows, tile by tile; see product. Does not wait."""
+    """Multiply a matrix with all rows, tile by tile (see rows.product), without waiting for other threads."""
     outputs = matrix[MATRIX_ROWS]
     tile = tile_size(outputs, rows, run.threads)
     for number in tasks(run.counters, phase, (outputs + tile - 1) // tile):
@@ -163,22 +163,22 @@ def product_tasks(run, phase, matrix, rows, given, out, stride):  # type: ignore
 
 @kernel
 def product_wait(run, phase, matrix, rows):  # type: ignore[no-untyped-def]
-    """Wait until product_tasks is done."""
+    """Wait until every thread's product_tasks of a phase are done."""
     tile = tile_size(matrix[MATRIX_ROWS], rows, run.threads)
     wait(run, phase, (matrix[MATRIX_ROWS] + tile - 1) // tile)
 
 
 @kernel
 def product_phase(run, phase, matrix, rows, given, out):  # type: ignore[no-untyped-def]
-    """A matrix times all rows into float32 `out` [rows padded to ROWS, ...]."""
+    """Multiply a matrix with all rows into float32 `out` [rows padded to ROWS, ...], and wait until all is done."""
     product_tasks(run, phase, matrix, rows, given, np.int64(out.ctypes.data), out.shape[1] * 4)
     product_wait(run, phase, matrix, rows)
 
 
 @kernel
 def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer):  # type: ignore[no-untyped-def]
-    """Biases, query, key and value norms, rotary positions; keys and values, where the layer has its own, go into the
-    blocks' slots. Without values of its own, these are its keys before norm and rotation."""
+    """Add biases, normalise and rotate queries, keys and values, and store keys and values in the blocks' slots, where
+    the layer has its own. Without values of its own, these are its keys before norm and rotation."""
     rotation, kept = weights.rotations[layer], weights.slots[layer]
     every = shape.heads * shape.head_dim
     own = weights.matrices[layer, K, MATRIX_ROWS] > 0
@@ -228,8 +228,8 @@ def place_phase(run, phase, rows, texts, shape, weights, slots, qkv, work, layer
 def attention_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, texts, shape, window, slots, qkv, places, work, kept, identity, attended
 ):
-    """Every kv head against every whole chunk of a text, and in the next phase against the tail for every row. `kept`:
-    the layer of the slots."""
+    """Attend with every kv head to every whole chunk of a text, and in the next phase to the tail for every row.
+    `kept`: the layer of the slots."""
     group, scratch = shape.heads // shape.kv_heads, work.scratch[run.rank]
     unseen = first_seen(texts.starts.min(), window) // CHUNK
     whole = max(texts.starts.max() // CHUNK - unseen, 0)
@@ -256,7 +256,7 @@ def attention_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def merge_phase(run, phase, rows, shape, window, sinks, work, forms, attended):  # type: ignore[no-untyped-def]
-    """Chunks are added in order of position; the result becomes what the next product reads."""
+    """Merge the chunks' attention in order of position; the result becomes what the next product reads."""
     size = shape.heads * shape.head_dim
     for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
@@ -271,7 +271,7 @@ def merge_phase(run, phase, rows, shape, window, sinks, work, forms, attended): 
 
 @kernel
 def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
-    """SwiGLU, GeGLU or gpt-oss' clamped gate of one row, by addresses of float32 [size]."""
+    """Compute SwiGLU, GeGLU or gpt-oss' clamped gate of one row, by addresses of float32 [size]."""
     if activation == SILU:
         silu_gate(gates, ups, size, out)
     elif activation == CLAMPED_SILU:
@@ -282,7 +282,7 @@ def gated(activation, gates, ups, size, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
-    """Logits stay within a soft cap."""
+    """Keep logits within a soft cap."""
     for row in tasks(run.counters, phase, rows):
         by_row.capped(logits[row], cap)
     wait(run, phase, rows)
@@ -290,9 +290,8 @@ def cap_phase(run, phase, rows, cap, logits):  # type: ignore[no-untyped-def]
 
 @kernel
 def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: ignore[no-untyped-def]
-    """Gate and up projections and the activation, of a tile and of the rows of one pass at a time, so that what lies
-    between them stays in the nearest cache (`scratch`); the result is what the down projection reads, in the `forms`
-    that it wants."""
+    """Compute gate and up projections and the activation into what the down projection reads, in the `forms` it wants:
+    a tile and the rows of one pass at a time, so that what lies between them stays in the nearest cache (`scratch`)."""
     size, unit, scratch = gate[MATRIX_ROWS], by_row.unit_of(forms), work.scratch[run.rank]
     room = ROWS * GATED
     most = room // pass_rows(0, rows) // unit * unit
@@ -322,7 +321,7 @@ def gate_up_phase(run, phase, gate, up, forms, rows, shape, work):  # type: igno
 
 @kernel
 def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ignore[no-untyped-def]
-    """What the dense MLP beside experts brought is normalised and held (memory.DenseMlp); the residual stream becomes
+    """Normalise and hold the output of the dense MLP beside experts (memory.DenseMlp), and make the residual stream
     what the router reads."""
     size = shape.hidden
     for row in tasks(run.counters, phase, rows):
@@ -335,7 +334,7 @@ def hold_phase(run, phase, rows, layer, shape, work, forms, dense):  # type: ign
 
 @kernel
 def join_phase(run, phase, rows, layer, shape, work, dense):  # type: ignore[no-untyped-def]
-    """What the experts brought is normalised, and takes in what is held."""
+    """Normalise the experts' output, and add what the dense MLP brought."""
     for row in tasks(run.counters, phase, rows):
         normalise(work.out[row], dense.after_expert_norms[layer], shape.epsilon, work.out[row])
         added(work.out[row], dense.held[row], ONE)
@@ -344,7 +343,7 @@ def join_phase(run, phase, rows, layer, shape, work, dense):  # type: ignore[no-
 
 @kernel
 def input_phase(run, phase, rows, inputs):  # type: ignore[no-untyped-def]
-    """The token's part of each layer's input takes in the embedding's, normalised (memory.Inputs)."""
+    """Normalise the embedding's part of each layer's own input, and add it to the token's part (memory.Inputs)."""
     for row in tasks(run.counters, phase, rows):
         for layer in range(inputs.layers.shape[1]):
             part = inputs.projected[row, layer]
@@ -355,7 +354,7 @@ def input_phase(run, phase, rows, inputs):  # type: ignore[no-untyped-def]
 
 @kernel
 def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ignore[no-untyped-def]
-    """As much of a layer's input as the last product opens becomes what the next product reads."""
+    """Gate a layer's own input by the last product, and quantise the result for the next product."""
     size = inputs.layers.shape[2]
     for row in tasks(run.counters, phase, rows):
         plain = work.input.plain[row * size : (row + 1) * size]
@@ -367,8 +366,8 @@ def open_phase(run, phase, rows, layer, shape, work, forms, inputs):  # type: ig
 
 @kernel
 def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped-def]
-    """The best of a row's `scores` [experts], the first of equal ones first, into `chosen` [active], and the weight of
-    each into `shares`: a softmax over these (`shared_by_active`) or over all."""
+    """Choose the experts of a row with the best `scores` [experts], the first of equal ones first, into `chosen`
+    [active], and the weight of each into `shares`: a softmax over these (`shared_by_active`) or over all."""
     experts, active = scores.shape[0], chosen.shape[0]
     for expert in range(experts):
         at = min(expert, active)
@@ -392,8 +391,8 @@ def choose(scores, shared_by_active, chosen, shares):  # type: ignore[no-untyped
 
 @kernel
 def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type: ignore[no-untyped-def]
-    """Every row's experts, out of its scores and their `bias`, and their shares times their `scales`, unless these are
-    empty."""
+    """Choose every row's experts by its scores and their `bias`, and multiply their shares by their `scales`, unless
+    these are empty."""
     for row in tasks(run.counters, phase, rows):
         if bias.shape[0]:
             added(routed.scores[row], bias, ONE)
@@ -406,8 +405,8 @@ def choose_phase(run, phase, rows, shape, bias, scales, routed, chosen):  # type
 
 @kernel
 def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
-    """This thread's lists of the rows of each expert (memory.RoutedExperts); returns how many experts have some, and
-    the rows of the one that has most.
+    """List this thread's rows of each expert (memory.RoutedExperts); return how many experts have some, and the rows of
+    the one that has most.
 
     `chosen` belongs to this forward and layer alone: a thread that comes late must count the tasks of each phase as the
     others did, also when these are layers or a forward ahead.
@@ -433,7 +432,7 @@ def grouped(rows, shape, routed, chosen, rank):  # type: ignore[no-untyped-def]
 
 @kernel
 def gather_phase(run, phase, rows, shape, work, forms, chosen):  # type: ignore[no-untyped-def]
-    """The normalised rows beside those of the same expert, as what products read."""
+    """Copy the normalised rows next to those of the same expert, as what products read."""
     routed, size, rank = work.routed, shape.hidden, run.rank
     for task in tasks(run.counters, phase, rows * shape.active):
         row, number = task // shape.active, routed.numbers[rank, task]
@@ -447,14 +446,14 @@ def gather_phase(run, phase, rows, shape, work, forms, chosen):  # type: ignore[
 
 @kernel
 def expert_tile(outputs, used, most, threads):  # type: ignore[no-untyped-def]
-    """Rows of an expert's matrix in one task."""
+    """Return how many rows of an expert's matrix one task computes."""
     return min(tile_size(outputs * used, most, threads), outputs)
 
 
 @kernel
 def expert_tasks(run, phase, matrix, outputs, used, most, routed, out):  # type: ignore[no-untyped-def]
-    """One matrix of every expert that has rows, `outputs` rows of each, times these, into `out` [places, outputs]. Does
-    not wait."""
+    """Multiply one matrix of every expert that has rows, `outputs` rows of each, with these, into `out` [places,
+    outputs]. Does not wait."""
     tile = expert_tile(outputs, used, most, run.threads)
     tiles = (outputs + tile - 1) // tile
     for task in tasks(run.counters, phase, used * tiles):
@@ -468,7 +467,7 @@ def expert_tasks(run, phase, matrix, outputs, used, most, routed, out):  # type:
 
 @kernel
 def expert_wait(run, phase, outputs, used, most):  # type: ignore[no-untyped-def]
-    """Wait until expert_tasks is done."""
+    """Wait until every thread's expert_tasks of a phase are done."""
     tile = expert_tile(outputs, used, most, run.threads)
     wait(run, phase, used * ((outputs + tile - 1) // tile))
 
@@ -477,7 +476,7 @@ def expert_wait(run, phase, outputs, used, most):  # type: ignore[no-untyped-def
 def expert_gate_phase(  # type: ignore[no-untyped-def]
     run, phase, rows, shape, forms, gate_biases, up_biases, routed, chosen
 ):
-    """The activation of every row at each of its experts. Biases [experts, inner], or empty."""
+    """Compute the activation of every row at each of its experts. Biases [experts, inner], or empty."""
     size, rank = shape.inner, run.rank
     for task in tasks(run.counters, phase, rows * shape.active):
         number, expert = routed.numbers[rank, task], chosen[task // shape.active, task % shape.active]
@@ -495,8 +494,8 @@ def expert_gate_phase(  # type: ignore[no-untyped-def]
 
 @kernel
 def add_phase(run, phase, rows, shape, biases, work, chosen):  # type: ignore[no-untyped-def]
-    """What a row's experts bring, each by its share, added in the order of their rank. Biases [experts, hidden], or
-    empty."""
+    """Add up the outputs of a row's experts, each by its share, in the order of their rank. Biases [experts, hidden],
+    or empty."""
     routed, rank = work.routed, run.rank
     for row in tasks(run.counters, phase, rows):
         out = work.out[row]

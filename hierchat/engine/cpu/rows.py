@@ -1,4 +1,4 @@
-"""What is done to one row of activations at a time: norms, int16 and int8, rotary positions, SwiGLU."""
+"""Compute on one row of activations at a time: norms, int16 and int8, rotary positions, SwiGLU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASS_ROWS = np.array([min(n for n in ISAS[INSTRUCTIONS].rows if n >= rows) for r
 
 
 def record(matrix: Blocks, activations: Activations = "int16") -> list[int]:
-    """A matrix as the kernels find it; the model keeps the arrays alive."""
+    """Return a matrix's entry as the kernels read it (see memory); the model keeps the arrays alive."""
     form = INT8 if takes_int8(matrix.name, ISAS[INSTRUCTIONS], activations) else INT16
     assert matrix.lanes == LANES
     assert matrix.data.flags.c_contiguous
@@ -41,13 +41,13 @@ def record(matrix: Blocks, activations: Activations = "int16") -> list[int]:
 
 @kernel
 def pass_rows(first, rows):  # type: ignore[no-untyped-def]
-    """Rows that the pass beginning at row `first` of `rows` computes."""
+    """Return how many rows the pass that begins at row `first` of `rows` computes."""
     return PASS_ROWS[min(ROWS, rows - first)]
 
 
 @kernel
 def product(matrix, part, first, last, place, rows, given, out, stride):  # type: ignore[no-untyped-def]
-    """out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times the activations in `given`
+    """Set out[row, first:last] = rows first:last of a matrix, counted from row `part` on, times activations in `given`
     (memory.ProductInput) that begin at `place`.
 
     matrix int64 [6], see memory; part, first: multiples of LANES; out: address of float32 [rows padded to ROWS, ...],
@@ -86,7 +86,7 @@ ORDER = [four + place for four in range(0, BLOCK, 4) for place in (0, 2, 1, 3)]
 
 
 def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
-    """The sums of both halves of 32 int32."""
+    """Emit the sums of both halves of 32 int32."""
     return [
         llvm.call(b, "llvm.vector.reduce.add.v16i32", I32, llvm.slice_of(b, numbers, at, 16))
         for at in (0, 16)
@@ -97,7 +97,7 @@ def _halves(b: ir.IRBuilder, numbers: ir.Value) -> list[ir.Value]:
 def round_block(
     b: ir.IRBuilder, x: ir.Value, inverse: ir.Value, out: ir.Value, sums: ir.Value, stride: ir.Value
 ) -> None:
-    """Address of 32 float32 times `inverse` (float32), rounded to the nearest, ties to even, into int16 at `out`.
+    """Emit: 32 float32 at address `x` times `inverse`, rounded to the nearest, ties to even, into int16 at `out`.
 
     At `sums`: all of them added up, as float32; `stride` bytes further on the first half times -32, as int32, and
     again so far the second.
@@ -118,8 +118,8 @@ def round_block(
 def round_to_bytes(
     b: ir.IRBuilder, x: ir.Value, out: ir.Value, scale: ir.Value, sums: ir.Value, stride: ir.Value
 ) -> None:
-    """Address of 32 float32, rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
-    `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. What is no number has a step that is none."""
+    """Emit: 32 float32 at `x` rounded to the nearest of 255 steps, ties to even, into int8 at `out`; their step at
+    `scale`, and at `sums`, `stride` bytes apart, what dot.BYTE_SUMS says. NaN and infinity make the step NaN."""
     floats, whole = llvm.vector(F32, BLOCK), llvm.vector(I32, BLOCK)
     value = llvm.load(b, floats, x, 4)
     # The sizes of floats are in the order of their bits; what is no number has the largest
@@ -153,7 +153,7 @@ NOTHING = np.float32(1e-30)
 
 @kernel
 def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
-    """out = x / sqrt(mean(x * x) + epsilon) * weight (RMSNorm); all float32 [n]."""
+    """Set out = x / sqrt(mean(x * x) + epsilon) * weight (RMSNorm); all float32 [n]."""
     n = x.shape[0]
     whole = n // ROW_LANES * ROW_LANES
     lanes = np.zeros(ROW_LANES, np.float32)
@@ -172,14 +172,14 @@ def normalise(x, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def quantise(x, forms, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """x float32 [n] in those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place` of a
-    memory.ProductInput; what is no number stays none."""
+    """Quantise x float32 [n] to those of INT8 and INT16 that `forms` has, as row `row` of `rows` that begin at `place`
+    of a memory.ProductInput; NaN and infinity become NaN."""
     quantise_part(x, 0, x.shape[0], forms, place, row, rows, given)
 
 
 @kernel
 def quantise_part(x, begin, n, forms, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """The same of a part of a row of `n` numbers, from number `begin` on, a multiple of `unit_of(forms)`."""
+    """Quantise a part of a row of `n` numbers, as quantise does, from `begin` on, a multiple of `unit_of(forms)`."""
     if forms & INT8:
         quantise_bytes(x, begin, n, place, row, rows, given)
     if forms & INT16:
@@ -188,13 +188,13 @@ def quantise_part(x, begin, n, forms, place, row, rows, given):  # type: ignore[
 
 @kernel
 def unit_of(forms):  # type: ignore[no-untyped-def]
-    """Numbers of a row that are quantised together."""
+    """Return how many numbers of a row are quantised together."""
     return GROUP if forms & INT16 else BLOCK
 
 
 @kernel
 def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """x as int8 with a scale per BLOCK.
+    """Quantise x to int8 with a scale per BLOCK.
 
     The rows that one pass computes lie side by side: given.bytes [blocks, these, BLOCK], given.byte_scales [blocks,
     these], given.byte_sums [blocks, BYTE_SUMS, these]; pass after pass.
@@ -220,8 +220,8 @@ def quantise_bytes(x, begin, n, place, row, rows, given):  # type: ignore[no-unt
 
 @kernel
 def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-untyped-def]
-    """x as int16 with a scale per GROUP, likewise: given.integers [blocks, these, BLOCK], given.scales [groups,
-    these], given.sums [blocks, SUMS, these]."""
+    """Quantise x to int16 with a scale per GROUP, laid out as in quantise_bytes: given.integers [blocks, these, BLOCK],
+    given.scales [groups, these], given.sums [blocks, SUMS, these]."""
     blocks, groups = n // BLOCK, -(-n // GROUP)
     first = row // ROWS * ROWS
     these, at = pass_rows(first, rows), row % ROWS
@@ -264,8 +264,8 @@ def quantise_shorts(x, begin, n, place, row, rows, given):  # type: ignore[no-un
 
 @kernel
 def rotate(head, cosines, sines, offset):  # type: ignore[no-untyped-def]
-    """Rotary position of one head in place, each of its first numbers against the one `offset` further on; cosines and
-    sines float32 [pairs]."""
+    """Rotate one head by its position (RoPE) in place, each of its first numbers against the one `offset` further on;
+    cosines and sines float32 [pairs]."""
     pairs = cosines.shape[0]
     low, high = head[:pairs], head[offset : offset + pairs]
     for j in range(pairs):
@@ -276,21 +276,21 @@ def rotate(head, cosines, sines, offset):  # type: ignore[no-untyped-def]
 
 @kernel
 def added(x, more, scale):  # type: ignore[no-untyped-def]
-    """x += more * scale; by 1 exact."""
+    """Add more * scale to x in place; with a scale of 1 exactly."""
     for k in range(x.shape[0]):
         x[k] += more[k] * scale
 
 
 @kernel
 def multiplied(x, factor):  # type: ignore[no-untyped-def]
-    """x *= factor"""
+    """Multiply x by `factor` in place."""
     for k in range(x.shape[0]):
         x[k] *= factor
 
 
 @kernel
 def capped(x, cap):  # type: ignore[no-untyped-def]
-    """x = cap * tanh(x / cap), float32 of any length; each number's bits depend on itself alone."""
+    """Set x = cap * tanh(x / cap), float32 of any length; each number's bits depend on itself alone."""
     whole = x.shape[0] // ROW_LANES * ROW_LANES
     soft_cap(x.ctypes.data, whole, np.float32(cap))
     if whole < x.shape[0]:

@@ -1,4 +1,4 @@
-"""The runner on the CPU engine."""
+"""Run decoder models on the CPU engine, behind the Runner contract."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ATTENDED = 32 * 2**20
 
 
 class CpuRunner(Runner):
-    """A BlockModel behind the Runner contract. Rows never mix: exact for every width, tree and chunking, and whatever
-    other sequences go through the same forward.
+    """Run a BlockModel on the CPU. Rows never mix: exact for every width, tree and chunking, and whatever other
+    sequences go through the same forward.
 
     Slots for up to `sequences` texts, as many as SHARE of the free memory holds: the system hands it out only for those
     that are written.
@@ -107,7 +107,7 @@ class CpuRunner(Runner):
         return CpuSequence(self)
 
     def closed(self) -> None:
-        """A sequence has given its pages back: another one may be opened."""
+        """Note that a sequence has given its pages back: another one may be opened."""
         self._opened -= 1
 
     def forward(self, blocks: Sequence[Segment], *, padded: bool = True) -> list[Rows]:
@@ -121,7 +121,7 @@ class CpuRunner(Runner):
 
     @contextmanager
     def profile(self) -> Iterator[dict[str, float]]:
-        """While it lasts, forwards are timed; then the dictionary holds each part's share of their time."""
+        """Time the forwards inside; the dictionary then holds each part's share of their time."""
         self._cycles = np.zeros((self.shape.layers + 1) * PHASES + 1, np.int64)
         found = dict[str, float]()
         try:
@@ -132,13 +132,13 @@ class CpuRunner(Runner):
             self._cycles = NO_CYCLES
 
     def rows_that_fit(self, start: int, wanted: int) -> int:
-        """Positions of a prompt that can be read in one forward behind `start`."""
+        """Return how many positions of a prompt, of `wanted`, can be read in one forward behind `start`."""
         chunks = (start + wanted) // CHUNK + 1
         return max(1, min(MOST_ROWS, ATTENDED // (self._attended * chunks)))
 
     @clear_memory_errors()
     def run(self, blocks: Sequence[Segment]) -> Any:
-        """Logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
+        """Compute one forward: logits [nodes of all blocks that want them, vocabulary]; nobody needs a prompt's own."""
         blocks = sorted(blocks, key=lambda block: not block.logits)
         wanted = sum(len(block.tokens) for block in blocks if block.logits)
         sequences = [cast(CpuSequence, block.sequence) for block in blocks]
@@ -253,7 +253,7 @@ def _weights(
 
 
 def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shape, ...], list[int]]:
-    """The Shapes of a model's layers, and which of them each layer has."""
+    """Return the different Shapes of a model's layers, and for each layer the number of its Shape."""
     config = model.config
     experts, active = model_config.experts_of(config) if architecture.experts else (0, 0)
     kept = [layer == source for layer, source in enumerate(model_config.sources(config))]
@@ -300,7 +300,7 @@ def shapes_of(model: BlockModel, architecture: Architecture) -> tuple[tuple[Shap
 
 
 def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
-    """Buffers of the inputs of layers, where they have some. Both parts are multiplied by the root of a half."""
+    """Make the buffers of per-layer inputs, if the model has some. Both parts are multiplied by the root of a half."""
     if not model.layer_projection:
         return None
     norm = model.vectors["layer_norm"] * np.float32(sqrt(0.5))
@@ -310,7 +310,7 @@ def _inputs(model: BlockModel, shape: Shape) -> Inputs | None:
 
 
 def _dense_mlp(model: BlockModel, shape: Shape) -> DenseMlp | None:
-    """Norms and a buffer of layers that have a dense MLP beside their experts."""
+    """Return norms and a buffer of layers that have a dense MLP beside their experts, if the model has such."""
     if not shape.dense:
         return None
     norms = {name: np.array(model.vectors[name]) for name in DenseMlp._fields if name != "held"}

@@ -1,4 +1,4 @@
-"""A text of the CPU engine: its tokens, and the pages of slots that hold their keys and values."""
+"""Keep a text of the CPU engine: its tokens, and the pages of slots that hold their keys and values."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Pages:
-    """Pages of key-value slots: each holds one chunk of positions of a text, or of several that begin alike. `lock` is
-    held by whoever calls a method: replies begin and end while others go on."""
+    """Lend pages of key-value slots: each holds one chunk of positions of a text, or of several that begin alike.
+    `lock` is held by whoever calls a method: replies begin and end while others go on."""
 
     def __init__(self, count: int) -> None:
         self.lock = threading.Lock()
@@ -25,18 +25,18 @@ class Pages:
         self._holders = [0] * count
 
     def take(self) -> int:
-        """A page for one text."""
+        """Take a free page for one text."""
         page = self._free.pop()
         self._holders[page] = 1
         return page
 
     def share(self, page: int) -> int:
-        """The same page for one more text; none may write to it from now on."""
+        """Count one more text that holds a page, and return the page; none may write to it from now on."""
         self._holders[page] += 1
         return page
 
     def shared(self, page: int) -> bool:
-        """Whether several texts hold it."""
+        """Tell whether several texts hold a page."""
         return self._holders[page] > 1
 
     @property
@@ -44,7 +44,7 @@ class Pages:
         return len(self._free)
 
     def give(self, page: int) -> None:
-        """A text does not hold it any more."""
+        """Give a page back that a text holds no longer."""
         self._holders[page] -= 1
         if not self._holders[page]:
             self._free.append(page)
@@ -57,7 +57,7 @@ Place = tuple[int, int]
 def copy_slots(
     source: Sequence[KeyValues], goal: Sequence[KeyValues], one: Place, other: Place, count: int = 1
 ) -> None:
-    """Copy keys and values of so many slots, in every layer."""
+    """Copy keys and values of `count` slots from one place to another, in every layer."""
     (page, at), (target, to) = one, other
     given, taken = slice(at, at + count), slice(to, to + count)
     for a, b in zip(source, goal, strict=True):
@@ -68,7 +68,7 @@ def copy_slots(
 
 
 class CpuSequence(CachedSequence):
-    """One text of a CpuRunner."""
+    """Hold one text of a CpuRunner."""
 
     runner: CpuRunner
 
@@ -101,8 +101,8 @@ class CpuSequence(CachedSequence):
         self.tokens.extend(self.block[node] for node in nodes)
 
     def adopt(self, other: CachedSequence, tokens: Sequence[int]) -> bool:
-        """As the contract has it: where `other` is of a CpuRunner of the same shape. Whole pages of the same runner are
-        held together; what lies behind them, and what another runner holds, is copied."""
+        """Take over positions of `other`, as the contract has it, if that is of a CpuRunner of the same shape. Whole
+        pages of the same runner are held together; what lies behind them, and what another runner holds, is copied."""
         start, end = len(self.tokens), len(self.tokens) + len(tokens)
         if not isinstance(other, CpuSequence) or other.runner.shapes != self.runner.shapes:
             return False
@@ -129,7 +129,7 @@ class CpuSequence(CachedSequence):
         self.runner.closed()
 
     def make_room(self, start: int, end: int) -> None:
-        """Positions from `start` to `end` - 1 may be written from now on: nobody else holds their pages."""
+        """Make positions from `start` to `end` - 1 writable: nobody else holds their pages from now on."""
         with self.runner.pages.lock:
             self._make_room(start, end)
 

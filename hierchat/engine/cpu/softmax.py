@@ -1,4 +1,4 @@
-"""The inner loops of attention, in LLVM: scores of some queries over a chunk of keys, and their share of its values.
+"""Compute the inner loops of attention, in LLVM: scores of queries over a chunk of keys, and weighted sums of values.
 
 Keys and values are int16 with a scale per slot and are turned into floats in registers, once for several queries: what
 bounds attention is reading them. No query's bits depend on how many are computed together.
@@ -24,7 +24,7 @@ _FLOATS = vector(F32, LANES)
 
 
 def _registers(queries: int) -> int:
-    """Registers of sums per query."""
+    """Return how many registers of sums each query has."""
     return 4 if LANES == 16 or queries <= 2 else 2
 
 
@@ -33,7 +33,7 @@ def _all(value: float) -> ir.Constant:
 
 
 def _numbers(b: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """LANES int16 as floats."""
+    """Emit the load of LANES int16 as floats."""
     return b.sitofp(b.sext(load(b, vector(I16, LANES), address, 2), vector(I32, LANES)), _FLOATS)
 
 
@@ -42,8 +42,8 @@ def _at(b: ir.IRBuilder, address: ir.Value, index: ir.Value, size: int) -> ir.Va
 
 
 def _counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
-    """Turn what emits code for one number of queries into what kernels call with any number from 1 to QUERIES, which is
-    the first of the `arguments`, all int64."""
+    """Turn a function that emits code for one number of queries into one that kernels call with any number from 1 to
+    QUERIES, which is the first of the `arguments`, all int64."""
 
     def decorate(body: Callable[..., None]) -> Any:
         @llvm.emits(types.void, *[types.int64] * arguments)
@@ -57,7 +57,7 @@ def _counted(arguments: int) -> Callable[[Callable[..., None]], Any]:
 
 @_counted(7)
 def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
-    """out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for some queries.
+    """Emit out[q, t] = query[q] . keys[:, t] * scales[t], over the dimensions in order, for `queries` queries.
 
     `given`: addresses of float32 query [queries, size], int16 keys [size, CHUNK], float32 scales [CHUNK]; size; address
     of out [queries, CHUNK], its rows `stride` bytes apart.
@@ -87,7 +87,7 @@ def score(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
 
 @_counted(11)
 def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
-    """A chunk's share of the result for some queries: the values weighed by e**(score - highest), behind them the
+    """Emit a chunk's part of the attention of some queries: the values weighed by e**(score - highest), behind them the
     highest score and the sum of the weights.
 
     `given`: address of float32 scores [queries, CHUNK], rows `stride` bytes apart, valid from `first` to before
@@ -136,8 +136,8 @@ def weigh(b: ir.IRBuilder, queries: int, *given: ir.Value) -> None:
 def _softmax(
     b: ir.IRBuilder, scores: ir.Value, first: ir.Value, count: ir.Value, gains: ir.Value, end: ir.Value
 ) -> None:
-    """Scores become weights times gains, zero before `first` and from `count` on; at `end` the highest score and the
-    sum of weights."""
+    """Emit: scores become weights times gains, zero before `first` and from `count` on; at `end` the highest score and
+    the sum of weights."""
     begin, last = (broadcast(b, b.trunc(value, I32), LANES) for value in (first, count))
     valid, found = [], []
     for at in range(0, CHUNK, LANES):
@@ -173,7 +173,7 @@ _LOWEST, _HIGHEST = -87.0, 87.0
 
 
 def exponential(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    """e**x for a vector of float32, between e**-87 and e**87; what is no number stays none."""
+    """Emit e**x for a vector of float32, x clamped to between -87 and 87; NaN stays NaN."""
     x = b.select(b.fcmp_ordered("<", x, _all(_LOWEST)), _all(_LOWEST), x)
     x = b.select(b.fcmp_ordered(">", x, _all(_HIGHEST)), _all(_HIGHEST), x)
     n = llvm.call(b, f"llvm.rint.v{LANES}f32", _FLOATS, b.fmul(x, _all(_LOG2_E)))
@@ -196,12 +196,12 @@ _STEEP, _LIMIT = 1.702, 7.0
 
 
 def _at_most(b: ir.IRBuilder, x: ir.Value, limit: float) -> ir.Value:
-    """What is no number stays none."""
+    """Emit the smaller of x and `limit` in each lane; NaN stays NaN."""
     return b.select(b.fcmp_ordered(">", x, _all(limit)), _all(limit), x)
 
 
 def _gate(steep: Callable[[ir.IRBuilder, ir.Value], ir.Value], clamped: bool = False) -> Any:
-    """out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
+    """Return a kernel: out = gate / (1 + e**-steep(gate)) * up; addresses of float32 [size], a multiple of 16."""
 
     @llvm.emits(types.void, *[types.int64] * 4)
     def gate(b: ir.IRBuilder, gates: ir.Value, ups: ir.Value, size: ir.Value, out: ir.Value) -> None:
@@ -233,7 +233,7 @@ clamped_gate = _gate(lambda b, x: b.fmul(x, _all(_STEEP)), clamped=True)
 
 @llvm.emits(types.void, types.int64, types.int64, types.float32)
 def soft_cap(b: ir.IRBuilder, address: ir.Value, size: ir.Value, cap: ir.Value) -> None:
-    """x = cap * tanh(x / cap) in place; address of float32 [size], a multiple of 16. tanh(u) = 1 - 2 / (1 + e**2u)."""
+    """Emit x = cap * tanh(x / cap) in place; x: float32 [size], a multiple of 16. tanh(u) = 1 - 2 / (1 + e**2u)."""
     most = broadcast(b, cap, LANES)
 
     def part(index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:

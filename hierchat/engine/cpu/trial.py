@@ -1,4 +1,4 @@
-"""A tiny model, and one product of each block type: what the kernels are tried and compiled with."""
+"""Make a tiny model, and one product of each block type, by which the kernels are tried and compiled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHAPE = {
 
 
 def trial_runner(threads: int | None = None) -> CpuRunner:
-    """A runner over random weights; it has passed or failed its self-test when this returns."""
+    """Make a runner over random weights; it has passed or failed its self-test when this returns."""
     random = np.random.default_rng(0)
 
     def matrix(rows: int) -> Blocks:
@@ -48,8 +48,8 @@ def trial_runner(threads: int | None = None) -> CpuRunner:
 
 
 def trial_product(name: str) -> tuple[float, bool]:
-    """A random product of a block type: how far it is from float64 (of the sum of all products' sizes), and whether a
-    row has the same bits whatever other rows are computed with it."""
+    """Compute a random product of a block type; return how far it is from float64 (of the sum of all products' sizes),
+    and whether a row has the same bits whatever other rows are computed with it."""
     matrix = from_file(name, random_rows(name, 24, 512))
     x = np.random.default_rng(1).standard_normal((ROWS, matrix.columns)).astype(np.float32)
     weights = matrix.floats().astype(np.float64)
@@ -61,7 +61,7 @@ def trial_product(name: str) -> tuple[float, bool]:
 
 
 def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: float = 0.1) -> NDArray[np.uint8]:
-    """Random bytes as rows of a file in a block type, uint8 [rows, bytes of a row], with scales up to `largest`."""
+    """Make random rows of a file in a block type, uint8 [rows, bytes of a row], with scales up to `largest`."""
     random = np.random.default_rng(seed)
     layout = LAYOUTS[name]
     if layout.source == PLAIN:
@@ -85,7 +85,7 @@ def random_rows(name: str, rows: int, columns: int, seed: int = 0, largest: floa
 def multiplied(
     matrix: Blocks, x: NDArray[np.float32], activations: Activations = "int16"
 ) -> NDArray[np.float32]:
-    """The matrix times rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
+    """Multiply the matrix with rows of activations, as a forward does it; float32 [rows of x, rows of the matrix]."""
     size = matrix.columns
     work = make_work((Shape(1, size, 1, 1, 16, size, 1, 1e-5, 0),), len(x), 1)
     work.input.plain[: x.size] = x.reshape(-1)

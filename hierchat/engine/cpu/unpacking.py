@@ -1,4 +1,4 @@
-"""From panels of blocks (models.layouts, models.words) to pairs of int16, one row in each lane, with their scales.
+"""Unpack panels of blocks (models.layouts, models.words) to pairs of int16, one row in each lane, with their scales.
 
 Of every four neighbours numbers 0 and 2 are a pair, then 1 and 3. Activations lie in the same order (rows.quantise)."""
 
@@ -17,7 +17,7 @@ from hierchat.models.formats.layouts import BLOCK, LAYOUTS, LEVELS, WIDE
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """An instruction set for `build` in dot.
+    """Describe an instruction set for `build` in dot.
 
     `rows`: rows of activations that one pass may compute, ascending. `pairs`: the instruction that multiplies pairs
     of int16 and adds them to int32 ("vnni"), only adds the two products ("madd"), or none ("plain" and "lanes").
@@ -43,25 +43,25 @@ class Isa:
 
     @property
     def highest(self) -> int:
-        """The largest weight that it takes as an unsigned byte, so that all products fit; -1: none."""
+        """Return the largest weight that it takes as an unsigned byte, so that all products fit; -1: none."""
         return {"": -1, "pmaddubsw": 63, "sdot": 127}.get(self.octets, 255)
 
     @property
     def lookup(self) -> str | None:
-        """The instruction that looks bytes up in a table of 16 for each 16 of them; None: several in its place."""
+        """Return the instruction that looks bytes up in a table of 16, for each 16 of them; None: it takes several."""
         if self.exact_model or self.pairs not in ("vnni", "madd"):
             return None
         return {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b"}[self.lanes]
 
     def chains(self, rows: int) -> int:
-        """Sums of one row that run side by side, so that an instruction need not wait for the one before."""
+        """Return how many sums of one row run side by side, so that an instruction need not wait for the one before."""
         if self.pairs != "vnni":
             return 2 if rows <= 2 else 1
         registers = 16 if self.lanes == 16 else 10
         return next((chains for chains in (4, 2) if chains * rows <= registers), 1)
 
     def dot(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
-        """total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""
+        """Emit total + the products of pairs of int16, one pair in each int32 of `one` and `other`."""
         pairs = "plain" if self.exact_model and self.pairs in ("vnni", "madd") else self.pairs
         whole, short = vector(I32, self.lanes), vector(I16, 2 * self.lanes)
         if pairs == "vnni":
@@ -91,7 +91,7 @@ class Isa:
         return products if total is None else b.add(total, products)
 
     def dot_bytes(self, b: ir.IRBuilder, total: ir.Value | None, one: ir.Value, other: ir.Value) -> ir.Value:
-        """total + the products of unsigned bytes of `one` and signed ones of `other`: int32 of fours, or int16 of
+        """Emit total + the products of unsigned bytes of `one` and signed ones of `other`: int32 of fours, or int16 of
         pairs, which must not exceed 32767."""
         lanes = self.lanes
         octets = vector(I8, 4 * lanes)
@@ -161,7 +161,7 @@ HIGHEST = {"Q4_0": 15, "Q4_1": 15, "Q4_K": 15, "Q5_0": 31, "Q5_1": 31, "Q5_K": 3
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads blocks of one type. Addresses are i64; `base` is where a panel's block (of the file) begins."""
+    """Emit code to read blocks of one type. Addresses are i64; `base`: where a panel's block (of the file) begins."""
 
     name: str
     isa: Isa
@@ -182,13 +182,13 @@ class Reader:
         return self.b.add(base, i64(LAYOUTS[self.name].place(number, self.isa.lanes)))
 
     def word(self, address: ir.Value, number: int | ir.Value) -> ir.Value:
-        """The word `number` of a field, of every row."""
+        """Emit the load of word `number` of a field, for every row."""
         size = 4 * self.isa.lanes
         there = i64(size * number) if isinstance(number, int) else self.b.mul(number, i64(size))
         return load(self.b, self.ints, self.b.add(address, there), 2)
 
     def half(self, address: ir.Value) -> ir.Value:
-        """float16 of every row as float32."""
+        """Emit the load of a float16 of every row, as float32."""
         b, lanes = self.b, self.isa.lanes
         if self.isa.halves:
             return b.fpext(load(b, vector(F16, lanes), address, 2), self.floats)
@@ -202,7 +202,7 @@ class Reader:
     def scales(
         self, base: ir.Value, lowered: Mapping[str, float] = _LOWERED
     ) -> tuple[ir.Value, ir.Value | None]:
-        """Scale and minimum of a block of a type without super-blocks."""
+        """Emit the scale and, if it has one, the minimum of a block of a type without super-blocks."""
         scale = self._power(base) if self.name == POWERS else self.half(base)
         if self.name in lowered:
             down = ir.Constant(self.floats, [-lowered[self.name]] * self.isa.lanes)
@@ -210,7 +210,7 @@ class Reader:
         return scale, self.half(self.field(base, 1)) if self.name in ("Q4_1", "Q5_1") else None
 
     def _power(self, address: ir.Value) -> ir.Value:
-        """2 ** (byte - 128) of every row."""
+        """Emit 2 ** (byte - 128) of every row, a block's scale."""
         b, all_of = self.b, self.all_of
         byte = b.zext(load(b, vector(I8, self.isa.lanes), address, 1), self.ints)
         usual = b.shl(b.sub(byte, all_of(1)), all_of(23))
@@ -219,12 +219,12 @@ class Reader:
 
     @property
     def scale_count(self) -> int:
-        """Vectors of packed_scales for each block of 32."""
+        """Return how many vectors packed_scales yields for each block of 32."""
         return 4 if self.name in MINIMUMS else 2
 
     def packed_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Of a super-block: two vectors for each block of 32, scale and minimum or the scales of its halves; of
-        MINIMUMS four, the scales of its halves and a 32nd of their minimums."""
+        """Emit the scales of a super-block: two vectors for each block of 32, scale and minimum or the scales of its
+        halves; of MINIMUMS four, the scales of its halves and a 32nd of their minimums."""
         b = self.b
         if self.name == "Q6_K" or self.name in WIDE:
             scale = self._scaled(self.half(base), WIDE.get(self.name, 1.0))
@@ -257,7 +257,7 @@ class Reader:
             yield b.fmul(least, b.sitofp(other, self.floats))
 
     def _sixes_of_words(self, base: ir.Value) -> Iterator[tuple[ir.Value, ir.Value]]:
-        """Scale and minimum of each block of Q4_K and Q5_K, int32 from 0 to 63."""
+        """Emit scale and minimum of each block of Q4_K and Q5_K, int32 from 0 to 63."""
         b, place = self.b, self.field(base, 2)
         first, second, third = (self.word(place, number) for number in range(3))
 
@@ -276,8 +276,8 @@ class Reader:
                 yield six(third, first, at, at + 2), six(third, second, at + 4, at + 2)
 
     def integer_scales(self, base: ir.Value) -> Iterator[ir.Value]:
-        """Of a super-block of one scale in float16: for each block of 32 its integer scale as a pair of int16, and its
-        minimum as float32; of HALVED the scales of its halves as pairs, and both as one, times -32."""
+        """Emit the integer scales of a super-block of one scale in float16: for each block of 32 its scale as a pair of
+        int16, and its minimum as float32; of HALVED the scales of its halves as pairs, and both as one, times -32."""
         b = self.b
         if self.name in HALVED:
             for number in range(0, 16, 2):
@@ -293,11 +293,11 @@ class Reader:
             yield b.fmul(least, b.sitofp(other, self.floats))
 
     def _pair(self, low: ir.Value, high: ir.Value) -> ir.Value:
-        """Two int16 in each lane, of int32 that fit."""
+        """Emit two int16 in each lane, from int32 that fit."""
         return self.b.or_(self.masked(low, 0, 0xFFFF), self.b.shl(high, self.all_of(16)))
 
     def words(self, base: ir.Value, block: ir.Value) -> Iterator[ir.Value]:
-        """Eight words of a block of 32, each four neighbours as unsigned bytes; LOWERED: by how much too high."""
+        """Emit eight words of a block of 32, each four neighbours as unsigned bytes; LOWERED: by how much too high."""
         place, b = self.numbers(base, block), self.b
         bits = LAYOUTS[self.name].bits
         if bits == 8:
@@ -316,12 +316,12 @@ class Reader:
                 yield word
 
     def _fours(self, place: ir.Value, first: int = 0) -> Iterator[ir.Value]:
-        """Numbers from 0 to 15: the low halves of four words, then the high ones."""
+        """Emit numbers from 0 to 15: the low halves of four words, then the high ones."""
         words = [self.word(place, number + first) for number in range(4)]
         yield from (self.masked(word, shift, 0x0F0F0F0F) for shift in (0, 4) for word in words)
 
     def _sixes(self, place: ir.Value) -> Iterator[ir.Value]:
-        """Numbers from 0 to 63: the fourth word is made of what is left in three."""
+        """Emit numbers from 0 to 63: the fourth word is made of what is left in three."""
         for half in range(2):
             words = [self.word(place, 3 * half + number) for number in range(3)]
             yield from (self.masked(word, 0, 0x3F3F3F3F) for word in words)
@@ -334,12 +334,12 @@ class Reader:
         )
 
     def _byte(self, base: ir.Value, field: int, number: int) -> ir.Value:
-        """The byte `number` of a field, of every row."""
+        """Emit the load of byte `number` of a field, for every row."""
         place = self.b.add(self.field(base, field), i64(self.isa.lanes * number))
         return load(self.b, vector(I8, self.isa.lanes), place, 1)
 
     def _six_bits(self, base: ir.Value) -> Iterator[ir.Value]:
-        """The scales of Q3_K: two words of low bits, two in a byte, and one of high bits, four in a byte."""
+        """Emit the scales of Q3_K: two words of low bits, two in a byte, and one of high bits, four in a byte."""
         b, scale = self.b, self.half(base)
         words = [self.word(self.field(base, 1), number) for number in range(3)]
         for number in range(16):
@@ -349,7 +349,7 @@ class Reader:
             yield b.fmul(scale, b.sitofp(b.sub(b.or_(low, high), self.all_of(32)), self.floats))
 
     def numbers(self, base: ir.Value, block: ir.Value) -> ir.Value:
-        """The address of the words of block `block` (0 to 7) of a super-block, or of the only one."""
+        """Emit the address of the words of block `block` (0 to 7) of a super-block, or of the only one."""
         layout, lanes = LAYOUTS[self.name], self.isa.lanes
         there = self.b.add(base, i64(layout.head_size * lanes))
         return (
@@ -359,7 +359,7 @@ class Reader:
         )
 
     def pairs(self, base: ir.Value, block: ir.Value, lean: bool) -> Pairs:
-        """Of a block of 32. `lean`: with fewer instructions here and more behind, which pays for one row only."""
+        """Emit a block's 32 weights as pairs. `lean`: fewer instructions here, more behind: pays for one row only."""
         if self.name in ("Q2_K", "Q3_K"):
             return _stored(self, base, block)
         place = self.numbers(base, block)
@@ -374,7 +374,7 @@ class Reader:
         return _lean_fours(self, place) if lean and bits == 4 else _fours(self, place, bits == 5)
 
     def single(self, address: ir.Value) -> ir.Value:
-        """One weight of every row, of a plain type, as float32."""
+        """Emit the load of one weight of every row, of a plain type, as float32."""
         if self.name == "F32":
             return load(self.b, self.floats, address, 2)
         if self.name == "F16":
@@ -389,7 +389,7 @@ class Reader:
         return ir.Constant(vector(I16, 2 * self.isa.lanes), [value] * (2 * self.isa.lanes))
 
     def masked(self, word: ir.Value, shift: int, mask: int) -> ir.Value:
-        """(word >> shift) & mask, a shift to the left where it is negative."""
+        """Emit (word >> shift) & mask, a shift to the left where it is negative."""
         b = self.b
         if shift:
             word = b.lshr(word, self.all_of(shift)) if shift > 0 else b.shl(word, self.all_of(-shift))
@@ -397,7 +397,7 @@ class Reader:
 
 
 def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
-    """The low halves of four words, then the high ones; with a fifth bit each, where it has one."""
+    """Emit pairs of 4-bit weights: the low halves of four words, then the high ones; with a fifth bit if `fifth`."""
     b, nibbles = reader.b, 0x000F000F
     bits = reader.word(place, 0) if fifth else None
     words = [reader.word(place, number + fifth) for number in range(4)]
@@ -414,7 +414,7 @@ def _fours(reader: Reader, place: ir.Value, fifth: bool) -> Pairs:
 
 
 def _stored(reader: Reader, base: ir.Value, block: ir.Value) -> Pairs:
-    """Two bits of words that four blocks share, from 0 to 3; with a third one of words that eight share, to 7."""
+    """Emit pairs of 2-bit weights of words that four blocks share; of Q3_K with a third bit, which eight share."""
     b, lanes, third = reader.b, reader.isa.lanes, reader.name == "Q3_K"
     place = b.add(reader.field(base, 3), b.mul(b.udiv(block, i64(4)), i64(8 * 4 * lanes)))
 
@@ -431,7 +431,7 @@ def _stored(reader: Reader, base: ir.Value, block: ir.Value) -> Pairs:
 
 
 def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
-    """One instruction for each pair: most stay where they are in their word, 4 or 8 bits too high."""
+    """Emit pairs of 4-bit weights by one instruction each: most keep their place in the word, 4 or 8 bits too high."""
     words = [reader.word(place, number) for number in range(4)]
     for word in words:
         yield reader.masked(word, 0, 0x000F000F), 0
@@ -442,7 +442,7 @@ def _lean_fours(reader: Reader, place: ir.Value) -> Pairs:
 
 
 def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
-    """LEVELS of the numbers from 0 to 15 in the bytes of a word, each `raised` by so much."""
+    """Emit the LEVELS of the numbers from 0 to 15 in the bytes of a word, each raised by `raised`."""
     b, count = reader.b, 4 * reader.isa.lanes
     levels = [level + raised for level in LEVELS[reader.name]]
     kind = vector(I8, count)
@@ -460,13 +460,13 @@ def _looked_up(reader: Reader, word: ir.Value, raised: int = 0) -> ir.Value:
 
 
 def _bytes(reader: Reader, word: ir.Value) -> Pairs:
-    """Four numbers from 0 to 255."""
+    """Emit the pairs of the four numbers from 0 to 255 in a word."""
     yield reader.masked(word, 0, 0x00FF00FF), 0
     yield reader.b.lshr(reader.short(word), reader.shorts(8)), 0
 
 
 def _signed(reader: Reader, word: ir.Value) -> Pairs:
-    """Four numbers from -128 to 127."""
+    """Emit the pairs of the four numbers from -128 to 127 in a word."""
     b, short = reader.b, reader.short(word)
     yield b.ashr(b.shl(short, reader.shorts(8)), reader.shorts(8)), 0
     yield b.ashr(short, reader.shorts(8)), 0
