@@ -175,7 +175,7 @@ def implementation_names(device: str) -> list[str]:
 
 
 def remark(selected: Selected) -> str:
-    """Tell the user why nothing faster computes the model; empty where nothing failed."""
+    """Explain to the user why nothing faster computes the model; empty where nothing failed."""
     if not selected.failed:
         return ""
     fastest, reason = next(iter(selected.failed.items()))
@@ -186,7 +186,7 @@ def remark(selected: Selected) -> str:
 
 
 def why_inexact(loaded: LoadedModel, runner: Runner) -> str:
-    """Tell why drafts may change a word at a near tie; empty where they cannot."""
+    """Explain why drafts may change a word at a near tie; empty where they cannot."""
     if runner.exact:
         return ""
     return INT8 if loaded.quantisation == "int8" else INEXACT
@@ -204,8 +204,8 @@ def _failure(loaded: LoadedModel, device: str, error: NoImplementation, on_gpu: 
 
 
 def _answers(device: torch.device) -> bool:
-    """Whether a GPU still computes: after a kernel that hangs or reads where it must not, it does nothing more for this
-    process."""
+    """Tell whether a GPU still computes: after a kernel that hangs or reads where it must not, it does nothing more for
+    this process."""
     import torch
 
     def add() -> bool:

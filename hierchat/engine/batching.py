@@ -1,4 +1,4 @@
-"""Continuous batching: as many replies as are in progress go through each forward together.
+"""Batch continuously: as many replies as are in progress go through each forward together.
 
 There is no scheduler thread: whichever request needs a step runs it for the whole batch, if no other does so already. A
 chunk of one prompt goes along (chunked prefill), short enough for the others not to stall: the weights are read once
@@ -35,7 +35,7 @@ GIVE_WAY_MS = 100.0
 
 
 class ChunkedPrefill:
-    """Decides whose prompt is read next beside the steps of others, and how much of it at a time. `latency`: what rows
+    """Decide whose prompt is read next beside the steps of others, and how much of it at a time. `latency`: what rows
     cost before a chunk was read."""
 
     def __init__(self, latency: Latency) -> None:
@@ -48,7 +48,7 @@ class ChunkedPrefill:
         return self._learned_ms or step_ms[-1] / len(step_ms)
 
     def next_reader(self, left: Sequence[int], waited_ms: Sequence[float]) -> int:
-        """Choose the prompt whose reading takes least, less what it has waited: a brief question passes a long text,
+        """Choose the prompt with the least left to read, less what it has waited: a brief question passes a long text,
         but not again and again. `left` [prompts]: tokens that are to be read."""
         rest = [tokens * self._row_ms - ms for tokens, ms in zip(left, waited_ms, strict=True)]
         return rest.index(min(rest))
@@ -61,14 +61,14 @@ class ChunkedPrefill:
         return min(max(int(ms / self._row_ms), LEAST_CHUNK), CHUNK)
 
     def note(self, tokens: int, ms: float) -> None:
-        """Learn what a chunk of so many tokens took."""
+        """Learn that a chunk of so many tokens took `ms`."""
         if tokens >= LEAST_CHUNK:
             self._learned_ms = (self._row_ms + max(ms / tokens, 1e-3)) / 2
 
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A request in the batch."""
+    """Hold a reply in the batch, and what its caller waits for."""
 
     reply: Generation
     padded: bool
@@ -82,7 +82,7 @@ class _Running:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """End this reply alone with whatever is raised here."""
+        """End this reply alone, with whatever is raised inside."""
         try:
             yield
         except Exception as error:
@@ -94,7 +94,7 @@ class _Running:
 
 
 class ContinuousBatch:
-    """Runs the requests in progress over one runner. `latency`: what a step costs, by all rows in it."""
+    """Run the replies in progress over one runner. `latency`: what a step costs, by all rows in it."""
 
     def __init__(self, runner: Runner, latency: LatencyCurve) -> None:
         self._runner = runner
@@ -129,7 +129,7 @@ class ContinuousBatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no reply go on meanwhile."""
+        """Let no reply go on while the block inside runs."""
         with self._changed:
             self._pausing += 1
             self._changed.wait_for(lambda: not self._busy)
@@ -156,7 +156,7 @@ class ContinuousBatch:
 
     @property
     def writing(self) -> list[Generation]:
-        """The replies that are being written."""
+        """List the replies whose prompts are read, which are being written."""
         return [one.reply for one in self._running if not one.reply.left and one.reply.finish is None]
 
     def _next(self, request: _Running) -> Step:
@@ -237,7 +237,7 @@ class ContinuousBatch:
                 other.waited_ms += ms
 
     def _write(self, writing: Sequence[_Running], reader: _Running | None, most: int) -> None:
-        """Take a step of all of these in one forward, with a chunk of a reader's prompt. The rows of the trees go where
+        """Take a step of all these replies in one forward, with a chunk of a reader's prompt. The trees' rows go where
         they bring most."""
         began = time.perf_counter()
         cost, roots = self._cost, len(writing)
@@ -290,7 +290,7 @@ WORTH_TAKING_OVER = 16
 
 
 class SequencePool:
-    """Lends the sequences of a runner to one reply at a time, and keeps their texts for the next ones.
+    """Lend the sequences of a runner to one reply at a time, and keep their texts for the next ones.
 
     Up to `most` sequences are opened as they are needed; `first` is open already. The one that was used least recently
     gives its text up first. What a user's sequence holds is never used for another user.
@@ -334,7 +334,7 @@ class SequencePool:
 
     @property
     def sequences(self) -> list[CachedSequence]:
-        """All that are open."""
+        """List all sequences that are open."""
         return [*self._free, *self._taken]
 
     def give(self, sequence: CachedSequence) -> None:
@@ -349,14 +349,14 @@ class SequencePool:
             return max((common_prefix(one.tokens, prompt) for one in self._own(user)), default=0)
 
     def forget(self, prompt: Sequence[int], kept: int) -> None:
-        """Hold no more than the first `kept` tokens of this prompt; replies in progress keep theirs."""
+        """Keep no more than the first `kept` tokens of this prompt in the slots; replies in progress keep theirs."""
         with self._lock:
             for sequence in self._free:
                 if common_prefix(sequence.tokens, prompt) > kept:
                     sequence.rollback(kept)
 
     def clear(self) -> None:
-        """Hold nothing of any text; replies in progress keep theirs."""
+        """Empty all slots; replies in progress keep theirs."""
         with self._lock:
             for sequence in self._free:
                 sequence.rollback(0)

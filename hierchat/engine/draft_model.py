@@ -24,7 +24,7 @@ NEW_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class DraftedReply:
-    """The reply that draft models write for: its settings, what stops it, and whose text it is.
+    """Settings of the reply that draft models write for, what stops it, and whose text it is.
 
     `users`: by draft model, whose text its slots hold. What is another's there is not used: the time that reading takes
     would tell whether both begin in the same way.
@@ -37,7 +37,7 @@ class DraftedReply:
 
 
 class CachedDraftModel:
-    """A draft model at work on one text, which chooses as the target does, with the same settings and the same noise.
+    """Run a draft model on one text: it chooses as the target does, with the same settings and the same noise.
     Its forwards are the fastest, padded or not: no token of a reply depends on them.
 
     `original`: the target's sequence, where this is a rounded copy of the target. The copy takes over its keys and
@@ -73,14 +73,14 @@ class CachedDraftModel:
 
     @property
     def reading_ms(self) -> float:
-        """Milliseconds expected of reading what the slots do not hold, in forwards of the widest measured size."""
+        """Return the milliseconds expected of reading what the slots do not hold, in forwards of the widest size."""
         if self._original:
             return 0.0
         step_ms = self._latency.step_ms(len(self._text))
         return (len(self._text) - len(self._sequence.tokens)) * step_ms[-1] / len(step_ms)
 
     def begin(self, text: Sequence[int]) -> None:
-        """Take up this text; what it has in common with the one before need not be read again."""
+        """Begin a text; what it has in common with the one before need not be read again."""
         reply = self._reply
         own = reply.users.get(self.name, reply.user) == reply.user
         reply.users[self.name] = reply.user
@@ -90,8 +90,8 @@ class CachedDraftModel:
         self._sampler = Sampler(reply.settings, self._counts)
 
     def verify(self, drafts: DraftTree) -> Sequence[int]:
-        """Verify drafts in one forward: returns those that are its own choices, and one choice more, with which the
-        text goes on. Empty where it was stopped before it had read the text."""
+        """Verify drafts in one forward; return those that are its own choices, and one choice more, with which the text
+        goes on. Empty where it was stopped before it had read the text."""
         if self._original:  # but for the last token: it opens the segment
             held, end = len(self._sequence.tokens), min(len(self._original.tokens), len(self._text) - 1)
             if held < end and self._original.tokens[:end] == self._text[:end]:
@@ -144,7 +144,7 @@ NEVER = np.float32(-1e30)
 
 
 class FewerTokens(CachedSequence):
-    """A sequence over all of the target's tokens, of a model that knows only some.
+    """Make a sequence over all of the target's tokens, of a model that knows only some.
 
     `known` [n]: the tokens that the model numbers 0 .. n - 1; its number `others`, by default n, stands for all others.
     Raises BrokenFileError where these are another model's.

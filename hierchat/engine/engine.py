@@ -1,4 +1,4 @@
-"""The Engine contract: steps of a reply, optional abilities, and the errors of a forward."""
+"""Define the Engine contract: steps of a reply, optional abilities, and the errors of a forward."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stop."""
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward of the target, or one chunk of reading the prompt (then `tokens` is empty)."""
+    """Result of one forward of the target, or of reading one chunk of the prompt (then `tokens` is empty)."""
 
     tokens: tuple[int, ...] = ()
     """Committed tokens, in order."""
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Asks for one reply. Without a drafter this is vanilla decoding."""
+    """Settings and text of one reply to generate. Without a drafter this is vanilla decoding."""
 
     prompt_ids: Sequence[int]
     settings: GenerationSettings
@@ -80,23 +80,23 @@ class GenerationRequest:
 
 
 class Engine(Protocol):
-    """Generates the tokens of replies: local.LocalEngine here, openai_engine.RemoteEngine over a server."""
+    """Generate the tokens of replies: local.LocalEngine here, openai_engine.RemoteEngine over a server."""
 
     @property
     def context_length(self) -> int:
-        """Tokens of a prompt and its reply together."""
+        """Return how many tokens a prompt and its reply may have together."""
 
     @property
     def exact(self) -> bool | None:
-        """Whether drafts cannot change a token; None: not known."""
+        """Tell whether drafts cannot change a token; None: not known."""
 
     @property
     def backend(self) -> str:
-        """Name what computes it, for the reader of a report."""
+        """Return the name of what computes it, for the reader of a report."""
 
     @property
     def places(self) -> int:
-        """Replies that may be in progress at once."""
+        """Return how many replies may be in progress at once."""
 
     def generate(self, request: GenerationRequest) -> Generator[Step, None, None]:
         """Yield the steps of one reply; the last one has `finish`. Called from several threads, up to `places` at
@@ -105,19 +105,19 @@ class Engine(Protocol):
 
 @runtime_checkable
 class LearnsElsewhere(Protocol):
-    """An engine that keeps the replies that it wrote, outside of our store, and drafts from them for the same user. It
-    tells the model's own tokens."""
+    """Draft on a server that keeps the replies it wrote, outside of our store, and drafts from them for the same user.
+    It returns the model's own tokens."""
 
     @property
     def place(self) -> str:
-        """Where it keeps them."""
+        """Name where it keeps the replies."""
 
     def telling(
         self, user: str, reply: str, *, drafts: bool, learns: bool = True, anew: bool = False
     ) -> Engine:
-        """Make an engine for one reply: whose it is and what it is called, both empty where nothing of it may be kept
-        or draft; whether anything may; whether it is kept. `anew`: its prompt is read as if nothing had been before, so
-        that it can be compared with another reply to it."""
+        """Make an engine for one reply of `user`, called `reply`; both empty where nothing of it may be kept or draft.
+        `drafts`: anything may draft; `learns`: the reply is kept. `anew`: its prompt is read as if nothing had been
+        before, so that it can be compared with another reply to it."""
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
         """Delete what is kept of these replies, and draft from them no more. Raises ServerError where that is not
@@ -130,22 +130,22 @@ class LearnsElsewhere(Protocol):
 
 @runtime_checkable
 class ContinuesText(Protocol):
-    """A remote engine that takes messages. With `begun` the last message of its prompt is the reply so far, as text."""
+    """Continue replies on a server that takes messages; with `begun` the last message is the reply so far, as text."""
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on with such a message."""
+        """Tell whether it goes on with such a message."""
 
 
 @runtime_checkable
 class Compares(Protocol):
-    """An engine on which plain and speculative decoding can be compared from the same state."""
+    """Compare plain and speculative decoding from the same state."""
 
     def shared(self, prompt_ids: Sequence[int], user: int | None = None) -> int:
         """Count the tokens of a prompt that need not be read for this user, since slots hold them."""
 
     def forget(self, prompt_ids: Sequence[int], kept: int = 0) -> None:
-        """Hold no more than the first `kept` tokens of this prompt."""
+        """Keep no more than the first `kept` tokens of this prompt in the slots."""
 
     def logit_gap(self, context: Sequence[int], first: int, second: int) -> float:
         """Return the difference of two tokens' raw logits after `context`."""
@@ -159,11 +159,11 @@ _SIGNS = ("out of memory", "not enough memory", "can't allocate memory", "alloc_
 
 
 class OutOfMemory(Exception):
-    """Memory ran out; what the target had committed before stands."""
+    """Memory ran out in a forward; what the target had committed before stands."""
 
 
 class UnsupportedModel(Exception):
-    """The model's layers cannot be rolled back by this engine."""
+    """This engine cannot compute the model, or cannot roll its layers back."""
 
 
 @contextmanager

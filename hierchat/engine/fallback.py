@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Implementation(NamedTuple):
-    """One way to compute a model; `make` builds its runner, which tests itself."""
+    """Name and maker of one way to compute a model; `make` builds its runner, which tests itself."""
 
     name: str
     make: Callable[[], Runner]
@@ -44,7 +44,7 @@ class Implementation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What computes the model, and why nothing faster does: the reason by the name of each implementation before."""
+    """Runner that computes the model, and why nothing faster does: the reason by the name of each tried before."""
 
     runner: Runner
     implementation: str
@@ -52,20 +52,20 @@ class Selected:
 
 
 class NotRight(Exception):
-    """A runner does not compute what it should; the text says in what."""
+    """A runner does not compute what it should; the text says what is wrong."""
 
 
 class NoImplementation(Exception):
-    """None works. `failed`: the reason of each."""
+    """No implementation computes the model. `failed`: the reason of each."""
 
     def __init__(self, failed: Mapping[str, str], *, memory: bool = False, device: bool = False) -> None:
-        """`memory`: it ran out at the last one. `device`: it answers no more."""
+        """Say why: `memory`: it ran out at the last one. `device`: it answers no more."""
         super().__init__("; ".join(f"{name}: {reason}" for name, reason in failed.items()))
         self.failed, self.memory, self.device = failed, memory, device
 
 
 class AttemptRecord(BaseModel, extra="forbid"):
-    """What computes a model on a device, and what failed; counts no more under other versions (`made_with`)."""
+    """Record of what computes a model on a device, and what failed; void under other versions (`made_with`)."""
 
     model: str
     device: str
@@ -79,10 +79,10 @@ class AttemptRecord(BaseModel, extra="forbid"):
 
 
 class AttemptLog:
-    """Keeps a model's AttemptRecord in the cache folder, for the next start and for `hierchat doctor`."""
+    """Keep a model's AttemptRecord in the cache folder, for the next start and for `hierchat doctor`."""
 
     def __init__(self, record: AttemptRecord, model_key: str, *, gpu: bool = True) -> None:
-        """`gpu`: for the processor only failures are kept, and no end of the program is blamed on what was tried."""
+        """Read the record. `gpu`: False keeps only failures, and blames no end of the program on what was tried."""
         name = hashlib.sha256(f"{model_key} {record.device}".encode()).hexdigest()[:32]
         self._file = folder() / f"{name}.json"
         self._gpu, self._record = gpu, record
@@ -96,17 +96,17 @@ class AttemptLog:
                         record.lost[died] = f"the program ended {count} times while this was tried"
 
     def skip(self, name: str) -> str | None:
-        """Why this implementation is not to be tried; None where it is."""
+        """Return why this implementation is not to be tried; None where it is."""
         return self._record.lost.get(name)
 
     def trying(self, name: str) -> None:
-        """Note that this one is tried now: the program may not live to tell."""
+        """Note which implementation is tried now: the program may not live to tell."""
         self._record.trying = name
         if self._gpu:
             self._write()
 
     def tried(self, name: str, lost: str = "") -> None:
-        """Note that it answered, or failed; `lost`: why the next start is not to try it."""
+        """Note that an implementation answered, or failed; `lost`: why the next start is not to try it."""
         self._record.trying = ""
         self._record.deaths.pop(name, None)
         if lost:
@@ -115,7 +115,7 @@ class AttemptLog:
             self._write()
 
     def end(self, implementation: str, failed: Mapping[str, str], inexact: str = "") -> None:
-        """Note what computes the model now, "" for nothing, and what failed before it."""
+        """Note which implementation computes the model now, "" for none, and what failed before it."""
         found = self._record
         found.implementation, found.failed, found.inexact = implementation, dict(failed), inexact
         self._write()
@@ -129,12 +129,12 @@ class AttemptLog:
 
 
 def folder() -> Path:
-    """Where the records lie; may be missing, and be deleted."""
+    """Return the folder of the records; may be missing, and be deleted."""
     return cache_dir() / "ladder"
 
 
 def attempt_records() -> list[AttemptRecord]:
-    """All records that are kept, by model and device; damaged files are left out."""
+    """Read all records that are kept, by model and device; damaged files are left out."""
     found = []
     for file in folder().glob("*.json"):
         with suppress(OSError, ValueError):
@@ -151,7 +151,7 @@ def forget_lost() -> None:
 
 @dataclass(slots=True)
 class Selection:
-    """How implementations are tried: the proof that each has to give, and its limits."""
+    """Try implementations in turn, with the proof that each has to give, and limits."""
 
     prove: Callable[[Runner], None]
     """Raises where a runner does not compute what it should."""
@@ -237,7 +237,7 @@ def within(limit: float | None, work: Callable[[], T]) -> T:
 
 
 def in_few_words(error: BaseException) -> str:
-    """Put a failure into a few words; our own exceptions say it themselves."""
+    """Describe a failure in a few words; our own exceptions say it themselves."""
     if isinstance(error, OutOfMemory):
         return "memory ran out"
     text = (str(error).strip().splitlines() or [""])[0].strip()

@@ -36,7 +36,7 @@ SHORTEST_LOOP = 60
 
 
 def loop_at_end(text: Sequence[int]) -> int:
-    """Count the tokens at the end that repeat what stands before them, period by period; 0 where there is no loop."""
+    """Count the tokens at the end that repeat those before them, period by period; 0 where there is no loop."""
     for period in range(1, min(LONGEST, len(text) // PERIODS) + 1):
         repeated = period * (max(PERIODS, -(-SHORTEST_TAIL // period)) - 1)
         if _repeats(text, period, repeated):
@@ -45,7 +45,7 @@ def loop_at_end(text: Sequence[int]) -> int:
 
 
 def is_looping(reply: Sequence[int]) -> bool:
-    """Tell whether a reply has come to repeat itself, so that nobody wants to read on."""
+    """Tell whether a reply only repeats itself any more, so that nobody wants to read on."""
     for period in range(1, SHORT):
         if _repeats(reply, period, PERIODS * SHORT - period):
             return _repeats(reply, period, LONG_ROW - period)
@@ -56,7 +56,7 @@ def is_looping(reply: Sequence[int]) -> bool:
 
 
 def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
-    """Tell whether so many tokens at the end equal those a period before them."""
+    """Tell whether `repeated` tokens at the end equal those a period before them."""
     end = len(text)
     return (
         repeated + period <= end
@@ -67,7 +67,7 @@ def _repeats(text: Sequence[int], period: int, repeated: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Detokenizer:
-    """Turns a model's token ids into text, and knows which of them end a reply."""
+    """Turn a model's token ids into text, and know which of them end a reply."""
 
     decode: Callable[[Sequence[int]], str]
     end_ids: Collection[int] = ()
@@ -78,12 +78,12 @@ TAIL = 8
 
 
 class Stopping:
-    """Watches one reply for what ends it: end-of-text token, stop string, loop or token limit."""
+    """Watch one reply for what ends it: end-of-text token, stop string, loop or token limit."""
 
     def __init__(
         self, settings: GenerationSettings, detokenizer: Detokenizer, begun: Sequence[int] = ()
     ) -> None:
-        """`begun`: the reply so far, where it is continued."""
+        """Start with `begun`, the reply so far, where it is continued."""
         self._settings = settings
         self._detokenizer = detokenizer
         self._tail = (
@@ -92,7 +92,7 @@ class Stopping:
         self._reply = list(begun)
 
     def add(self, token: int) -> Finish | None:
-        """Add a token to the reply. Returns why the reply ends with it, or None."""
+        """Add a token to the reply. Return why the reply ends with it, or None."""
         self._reply.append(token)
         if token in self._detokenizer.end_ids:
             return "end"
@@ -113,11 +113,11 @@ CHUNK = 128
 
 
 class PromptTooLong(ValueError):
-    """The prompt leaves no room for a reply."""
+    """A prompt leaves no room for a reply in the context window."""
 
 
 class Generation:
-    """Generates one reply over one sequence of a runner.
+    """Generate one reply over one sequence of a runner.
 
     `propose` and `segment` stand before a forward, which several replies may share, and `take` behind it. Where the
     forward was this reply's alone, `latency` learns what the step cost. `grammar` stands behind the reply so far.
@@ -131,7 +131,7 @@ class Generation:
         latency: LatencyCurve | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        """Raises PromptTooLong."""
+        """Open the reply. Raises PromptTooLong."""
         prompt, settings = request.prompt_ids, request.settings
         if not prompt or sequence.context_length <= len(prompt):
             raise PromptTooLong(
@@ -158,16 +158,16 @@ class Generation:
 
     @property
     def left(self) -> int:
-        """Tokens of the prompt that are to be read before the first step."""
+        """Return how many tokens of the prompt are to be read before the first step."""
         return 0 if self._read else len(self.prompt_ids) - 1 - len(self.sequence.tokens)
 
     @property
     def given_up(self) -> bool:
-        """Whether it is stopped before its first token."""
+        """Tell whether it is stopped before its first token."""
         return self.stop.is_set() and self.position == len(self.prompt_ids)
 
     def begin(self) -> Step:
-        """Keep what the sequence holds of the prompt already."""
+        """Keep what the sequence holds of the prompt already, and start the reply."""
         self.sequence.rollback(common_prefix(self.sequence.tokens, self.prompt_ids[:-1]))
         return self._after_reading()
 
@@ -179,18 +179,18 @@ class Generation:
         return self._after_reading(len(chunk), (time.perf_counter() - began) * 1e3)
 
     def chunk(self, most: int) -> Segment:
-        """Return the next chunk of the prompt for a shared forward, behind which `take_chunk` is called."""
+        """Return the next chunk of the prompt for a forward that others share; then call `take_chunk`."""
         held = len(self.sequence.tokens)
         chunk = self.prompt_ids[held : min(held + most, len(self.prompt_ids) - 1)]
         return Segment(self.sequence, chunk, range(-1, len(chunk) - 1), logits=False)
 
     def take_chunk(self, count: int, forward_ms: float) -> Step:
-        """Commit a chunk of so many tokens."""
+        """Commit a chunk of so many tokens, read in a forward that took `forward_ms`."""
         self.sequence.commit(range(count))
         return self._after_reading(count, forward_ms)
 
     def _after_reading(self, count: int = 0, ms: float = 0.0) -> Step:
-        """Tell how much is read; once that is all but the last token, which opens the first segment, drafting
+        """Report how much is read; once that is all but the last token, which opens the first segment, drafting
         begins."""
         if not self.left and not self._read:
             self._read = True
@@ -222,7 +222,7 @@ class Generation:
         return self._drafts
 
     def propose_beside(self, cost: DraftCost, most: int, replies: int) -> DraftTree:
-        """Draft for a forward that so many replies share, at its prices; at most `most` drafts of all of them."""
+        """Propose drafts for a forward that `replies` share, at costs of that batch; at most `most` for all of them."""
         drafter = self._drafter
         if isinstance(drafter, Shares):
             self._drafts = drafter.propose_beside(cost, min(self._room, most))
@@ -246,7 +246,7 @@ class Generation:
         return Segment(self.sequence, (self._last, *drafts.tokens), parents)
 
     def take(self, rows: Rows, *, alone: bool = True) -> Step:
-        """Verify the segment and commit what stands. `alone`: no other sequence was in the forward."""
+        """Verify the segment and commit the accepted tokens. `alone`: no other sequence was in the forward."""
         self._sampler.wait_for(rows)
         forwarded = time.perf_counter()
         drafts, drafter = self._drafts, self._drafter

@@ -20,7 +20,7 @@ SPREAD = 7919
 
 
 def measure(curve: LatencyCurve, sequence: CachedSequence, seconds: float = 0.3) -> None:
-    """Fill the curve from forwards where the slots stand now; nothing is committed.
+    """Measure forwards where the slots stand now, and fill the curve with them; nothing is committed.
 
     Rounds over all widths, the fastest forward over each counting: as many as fit, and in any case the three widths
     that tell most; a runner without drafts has one width. The first forward over a width may have to prepare
@@ -58,8 +58,8 @@ def _sum(words: Any) -> Any:
 
 
 def fastest_gigabytes_per_second(threads: int, size: int, passes: int) -> float:
-    """Measure the reading of the fastest eighth: other programs that compute leave such moments, seldom a whole pass.
-    Raises MemoryError."""
+    """Measure the rate of the fastest eighth of reads: other programs that compute leave such moments, seldom a whole
+    pass. Raises MemoryError."""
     return max(reading_rates(threads, size, passes, threads))
 
 

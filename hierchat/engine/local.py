@@ -1,4 +1,4 @@
-"""The engine on this machine: sequences of the target's runner, and the batch of replies in progress over them."""
+"""Generate on this machine: sequences of the target's runner, and the batch of replies in progress over them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hierchat.engine.verification import Rows, Sampler
 
 
 class LocalEngine:
-    """An engine.Engine with all its abilities; up to `places` replies at a time.
+    """Generate replies on this machine, with all abilities of an engine.Engine; up to `places` at a time.
 
     `sequence` is the first of its runner; `decode` turns token ids into text; `grammars` serves settings that name a
     grammar, which are refused without. `latency` is what a step costs, refined by every step that might have drafted.
@@ -48,7 +48,7 @@ class LocalEngine:
 
     @property
     def sequence(self) -> CachedSequence:
-        """The sequence of the latest reply."""
+        """Return the sequence of the latest reply."""
         return self._pool.latest
 
     @property
@@ -79,7 +79,7 @@ class LocalEngine:
                     sequence.rollback(0)
 
     def plain(self, prompt_ids: Sequence[int], settings: GenerationSettings) -> Iterator[tuple[Rows, Step]]:
-        """Decode one reply plainly and exactly; yields each step with the rows that it chose from, valid until the
+        """Decode one reply plainly and exactly; yield each step with the rows that it chose from, valid until the
         next."""
         with self._pool.sequence(prompt_ids) as sequence:
             reply = self._begin(sequence, GenerationRequest(prompt_ids, settings))
@@ -98,7 +98,7 @@ class LocalEngine:
         self._pool.forget(prompt_ids, kept)
 
     def clear(self) -> None:
-        """Keep nothing in the slots."""
+        """Empty the slots."""
         self._pool.clear()
 
     def paused(self) -> AbstractContextManager[None]:

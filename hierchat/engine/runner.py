@@ -1,4 +1,4 @@
-"""Contracts of model runners (weights and kernels) and of their sequences: the key-value slots of one text each."""
+"""Define contracts of model runners (weights and kernels) and of sequences: the key-value slots of one text each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hierchat.engine.verification import Rows
 
 
 class CachedSequence(ABC):
-    """Holds the keys and values of one text.
+    """Hold the keys and values of one text.
 
     A segment is `tokens` with `parents`: parents[i] < i is the node that node i follows, -1 what is committed. Equal
     positions get equal bits whatever else is in the forward where `exact` is true.
@@ -24,7 +24,7 @@ class CachedSequence(ABC):
 
     @property
     def exact(self) -> bool:
-        """Whether row invariance was proved when the runner was made."""
+        """Tell whether row invariance was proved when the runner was made."""
         return self.runner.exact
 
     @abstractmethod
@@ -51,12 +51,12 @@ class CachedSequence(ABC):
         return False
 
     def close(self) -> None:
-        """Give the slots back; do not use the sequence again."""
+        """Give the slots back; the sequence is not to be used again."""
         self.tokens.clear()
 
 
 class Segment(NamedTuple):
-    """What one sequence brings into a forward."""
+    """Tokens that one sequence brings into a forward, as a tree."""
 
     sequence: CachedSequence
     tokens: Sequence[int]
@@ -66,7 +66,7 @@ class Segment(NamedTuple):
 
 
 class Runner(ABC):
-    """Holds up to `most_sequences` sequences, which take turns or go through a forward together."""
+    """Hold up to `most_sequences` sequences, which take turns or go through a forward together."""
 
     backend: str
     """What computes it, e.g. blocks, float32, nf4."""

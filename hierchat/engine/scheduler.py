@@ -15,11 +15,11 @@ MOST_WAITING = 16
 
 
 class QueueFull(Exception):
-    """Too many requests wait already. The message is for the user."""
+    """Too many requests wait for the engine. The message is for the user."""
 
 
 class Scheduler:
-    """Decides who uses the engine now, and who comes next. Loading another model goes ahead of replies that wait."""
+    """Decide who uses the engine now, and who comes next. Loading another model goes ahead of replies that wait."""
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.places = 1
@@ -32,8 +32,8 @@ class Scheduler:
         self.free_since = time.monotonic()
 
     def join(self, *, first: bool = False, shares: bool = False) -> Ticket:
-        """Take a place at the end, or ahead of all replies; `shares`: others may hold the engine, too. Raises
-        QueueFull."""
+        """Take a place at the end of the queue, or ahead of all replies; `shares`: others may hold the engine, too.
+        Raises QueueFull."""
         ticket = Ticket(self, first=first, shares=shares)
         with self.changed:
             self._wanted.set()
@@ -55,14 +55,14 @@ class Scheduler:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds for which nobody has held the engine or waited for it."""
+        """Return the seconds for which nobody has held the engine or waited for it."""
         with self.changed:
             return 0.0 if self.holders or self.waiting else time.monotonic() - self.free_since
 
     @contextmanager
     def spare(self) -> Iterator[threading.Event | None]:
-        """Hold the engine as long as nobody else wants it: yields what is set once somebody does, and None where
-        somebody does already."""
+        """Hold the engine as long as nobody else wants it: yield an event that is set once somebody does, and None
+        where somebody does already."""
         ticket = Ticket(self, first=True, shares=False)  # no reply: who waits for it is not told so
         with self.changed:
             free = not self.holders and not self.waiting
@@ -87,7 +87,7 @@ class Scheduler:
 
 
 class Ticket:
-    """A place in the queue; later the engine, or a share of it."""
+    """Hold a place in the queue; later the engine, or a share of it."""
 
     def __init__(self, queue: Scheduler, *, first: bool, shares: bool) -> None:
         self._queue = queue
@@ -96,7 +96,7 @@ class Ticket:
 
     @property
     def ahead(self) -> int:
-        """How many replies must end before."""
+        """Return how many replies must end before."""
         queue = self._queue
         with queue.changed:
             if self in queue.holders:
@@ -108,7 +108,7 @@ class Ticket:
             return replies + sum(not one.first for one in before)
 
     def take(self, seconds: float | None = POLL_SECONDS) -> bool:
-        """Wait for the engine, at most so long (None: for ever). Returns whether it is this ticket's now."""
+        """Wait for the engine, at most `seconds` (None: for ever). Return whether it is this ticket's now."""
         queue = self._queue
         with queue.changed:
             if not queue.changed.wait_for(lambda: queue.waiting[0] is self and queue.has_room(self), seconds):
@@ -118,7 +118,7 @@ class Ticket:
             return True
 
     def step_aside(self) -> None:
-        """Give the engine back, and be the next behind tickets that go first."""
+        """Give the engine back, and wait for it again, next behind tickets that go first."""
         queue = self._queue
         with queue.changed:
             queue.holders.remove(self)

@@ -46,7 +46,7 @@ SWITCHES = (
 
 
 class Proof(BaseModel, frozen=True, extra="forbid", strict=True):
-    """What a self-test found."""
+    """Result of a self-test."""
 
     exact: bool
     quantum: int = Field(default=1, ge=1, description="rows to whose multiples a segment is padded")

@@ -1,4 +1,4 @@
-"""Verify a draft tree: walk down along the target's own choices."""
+"""Verify a draft tree: follow the target's own choices from its root."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from hierchat.engine.sampling.sampler import Counts, choose, top_tokens
 
 
 class Rows:
-    """Logits of a segment's nodes, float32; valid until the sequence's next forward."""
+    """Hold the logits of a segment's nodes, float32; valid until the sequence's next forward."""
 
     recorded = False
     """Whether the forward did work that later ones reuse, such as recording a graph: its time is no measure."""
 
     def __getitem__(self, node: int) -> NDArray[np.float32]:
-        """[vocabulary]"""
+        """Return the logits behind a node, [vocabulary]."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def wait(self, *, best: bool) -> None:
-        """Wait until the forward is done. `best`: only best() will be read, so that less need be brought."""
+        """Wait until the forward is done. `best`: only best() will be read, so that less need be copied."""
 
     def best(self, node: int) -> int:
         """Return the node's likeliest token, the first of equals, if it is known without going through its logits; else
@@ -41,7 +41,7 @@ class Rows:
         return np.array([top_tokens(self[node], count) for node in nodes])
 
     def hidden(self, nodes: Sequence[int]) -> NDArray[np.float32] | None:
-        """Return what the head read, behind the last norm: [nodes, hidden], valid until the runner's next forward. None
+        """Return the hidden state behind the last norm: [nodes, hidden], valid until the runner's next forward. None
         if the runner does not keep it."""
         return None
 
@@ -51,10 +51,10 @@ class Rows:
 
 
 class ArrayRows(Rows):
-    """Rows in main memory: [nodes, vocabulary]."""
+    """Hold rows in main memory: [nodes, vocabulary]."""
 
     def __init__(self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None) -> None:
-        """`hidden` [nodes, hidden], where it is known."""
+        """Take logits, and `hidden` [nodes, hidden], where it is known."""
         self._logits = logits
         self._hidden = hidden
 
@@ -87,7 +87,7 @@ _CHANGING = (
 
 @dataclass(slots=True)
 class Sampler:
-    """Chooses the tokens of one reply. `counts` are the tokens so far, for the penalties; `grammar` masks what may not
+    """Choose the tokens of one reply. `counts` are the tokens so far, for the penalties; `grammar` masks what may not
     come next."""
 
     settings: GenerationSettings
@@ -96,11 +96,11 @@ class Sampler:
 
     @property
     def _only_likeliest(self) -> bool:
-        """Whether the choice is the likeliest token, as the model's logits have it."""
+        """Tell whether the choice is the likeliest token, as the model's logits have it."""
         return all(getattr(self.settings, name) == getattr(_PLAIN, name) for name in _CHANGING)
 
     def wait_for(self, rows: Rows) -> None:
-        """Wait for a forward on a device, bringing what `choose` reads: the only synchronisation of a step."""
+        """Wait for a forward on a device, copying what `choose` reads: the only synchronisation of a step."""
         rows.wait(best=self._only_likeliest)
 
     def choose(self, rows: Rows, node: int, position: int) -> int:
@@ -121,7 +121,7 @@ class Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a segment brought."""
+    """Accepted tokens of a segment, and the nodes that they lie at."""
 
     nodes: tuple[int, ...]
     """Path of the segment's nodes that stand, root first: 0 is the root, n + 1 the draft n."""
@@ -151,7 +151,7 @@ def verify(rows: Rows, drafts: DraftTree, position: int, sampler: Sampler, root:
 
 
 class TokenLogprob(NamedTuple):
-    """Natural logarithms of probabilities as the model has them: before grammar, penalties, bias and temperature."""
+    """Log probabilities (natural) as the model has them: before grammar, penalties, bias and temperature."""
 
     logprob: float
     likeliest: tuple[tuple[int, float], ...]

@@ -1,1 +1,1 @@
-"""The target on CUDA: forwards recorded as graphs, attention row by row."""
+"""Run the target on CUDA: forwards recorded as graphs, attention row by row."""

@@ -1,4 +1,4 @@
-"""The runner on CUDA: transformers' own modules over static slots, replayed as CUDA graphs.
+"""Run transformers' own modules on CUDA over static slots, replayed as CUDA graphs.
 
 Graphs are recorded per number of rows and length of the view. Attention takes every row alone (row_attention.py); what
 else a forward does - cuBLAS, bitsandbytes, sums of norms - is chosen by the number of rows, so that a row gets the same
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Graph(Generic[T]):
-    """A recorded body: `replay` runs it again over the same memory, `out` lies where it did."""
+    """Hold a recorded body: `replay` runs it again over the same memory, `out` lies where it did."""
 
     replay: Callable[[], None]
     out: T
@@ -60,13 +60,13 @@ def capture(body: Callable[[], T]) -> Graph[T]:
 
 
 class Graphs(Generic[T]):
-    """Runs bodies by key, each as the graph that was recorded at its first run; those unused the longest go where all
+    """Run bodies by key, each as the graph that was recorded at its first run; those unused the longest go where all
     together take too much memory."""
 
     def __init__(
         self, cap: int = CAP, capture: Callable[[Callable[[], T]], Graph[T]] | None = capture
     ) -> None:
-        """`capture`: None to run every body as it is."""
+        """Take `capture`: None to run every body as it is."""
         self._cap = cap
         self._capture = capture
         self._held: OrderedDict[Hashable, Graph[T]] = OrderedDict()
@@ -77,16 +77,16 @@ class Graphs(Generic[T]):
 
     @property
     def kind(self) -> str:
-        """Name of what runs now: "graphs", or "rows" where bodies run as they are."""
+        """Return the name of what runs now: "graphs", or "rows" where bodies run as they are."""
         return "rows" if self._capture is None else "graphs"
 
     @property
     def keys(self) -> list[Hashable]:
-        """Keys of recorded graphs, the longest unused first."""
+        """Return the keys of recorded graphs, the longest unused first."""
         return list(self._held)
 
     def run(self, key: Hashable, body: Callable[[], T]) -> T:
-        """What `body` returns, in memory that the next run may use again.
+        """Return what `body` returns, in memory that the next run may use again.
 
         Where memory is short or the model does what a graph cannot hold, bodies run as they are from then on.
         """
@@ -123,8 +123,8 @@ Out: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 class CudaRunner(Runner):
-    """A causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for the
-    whole context at addresses that its graphs know.
+    """Run a causal language model of transformers behind the Runner contract. Sequences take turns; each has slots for
+    the whole context at addresses that its graphs know.
 
     `key` names the weights, to keep the self-test's result under. Which models it is right for is said in
     models/runnable.py.
@@ -139,7 +139,7 @@ class CudaRunner(Runner):
         regime: tuple[int, int] | None = None,
         graphs: Graphs[Out | None] | None = None,
     ) -> None:
-        """`regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
+        """Take a `regime`: one of REGIMES that is known to be exact; None to let the self-test find it."""
         self.context_length: int = context_length or model.config.max_position_embeddings
         self.model = model
         self.device: torch.device = model.device
@@ -187,7 +187,7 @@ class CudaRunner(Runner):
     def run(
         self, slots: StaticSlots, tokens: list[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> Out:
-        """One forward, or several over parts of a segment that is too wide; of `logits` False, nothing is returned."""
+        """Compute one forward, or several over parts of a segment that is too wide; without `logits` return nothing."""
         if self._rows is not None:
             self._rows.expire()
         if slots.length + len(tokens) + DEPTH > slots.capacity:  # a device would only stop working
@@ -216,7 +216,7 @@ class CudaRunner(Runner):
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _compute(self, slots: StaticSlots, segment: StaticSegment, logits: bool) -> Out | None:
-        """What a graph records: nothing but tensors at fixed addresses decides what it does."""
+        """Compute what a graph records: nothing but tensors at fixed addresses decides what it does."""
         slots.writing = segment.slots
         model = self.model if logits else self.model.base_model
         found = forward(model, segment.ids, segment.positions, slots, segment)
@@ -228,20 +228,20 @@ class CudaRunner(Runner):
         return rows, torch.where(finite, best, -1)
 
     def land(self) -> None:
-        """Wait for what is under way, so that its inputs may be overwritten."""
+        """Wait for the forward under way, so that its inputs may be overwritten."""
         if self._flying and self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
         self._flying = False
 
     def fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """Bring a tensor from the device."""
+        """Copy a tensor from the device."""
         found = tensor.cpu().numpy()
         self._flying = False
         return found
 
     @torch.inference_mode()
     def fetch_rows(self, logits: torch.Tensor) -> NDArray[np.float32]:
-        """Bring logits through page-locked memory, which takes a tenth of the time."""
+        """Copy logits through page-locked memory, which takes a tenth of the time."""
         if self._pinned.shape < logits.shape:
             self._pinned = torch.empty(logits.shape, pin_memory=self.device.type == "cuda")
         rows = self._pinned[: len(logits)]
@@ -278,7 +278,7 @@ class CudaRunner(Runner):
 
 
 class DeviceRows(Rows):
-    """Rows on a device. The first call waits for the forward, and copies all values of its kind at once.
+    """Hold rows on a device. The first call waits for the forward, and copies all values of its kind at once.
 
     `best` alone is a few bytes: greedy decoding needs no logits. Valid until `expire`, at the target's next forward.
     """
@@ -325,7 +325,7 @@ class DeviceRows(Rows):
 
 
 class CudaSequence(SlottedSequence):
-    """One text of a CudaRunner."""
+    """Hold one text of a CudaRunner."""
 
     runner: CudaRunner
     slots: StaticSlots
@@ -358,8 +358,8 @@ Choice = Callable[[int, torch.dtype, int, int, int], bool]
 
 
 def fuse() -> bool:
-    """Have the kernel take all products of our forwards, where it has one for tensor cores; whether it can be told to.
-    Other versions of bitsandbytes choose as they did."""
+    """Have the kernel take all products of our forwards, where it has one for tensor cores; return whether that could
+    be set. Other versions of bitsandbytes choose as they did."""
     try:
         from bitsandbytes.backends.cuda import ops
     except Exception:  # no such version, or a library that does not load
@@ -375,7 +375,7 @@ def fuse() -> bool:
 def fused_choice(
     choice: Choice, capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability
 ) -> Choice:
-    """`choice`, and the kernel in any case for 2 to DEPTH rows on what has tensor cores for this dtype."""
+    """Return `choice` made to take the kernel in any case for 2 to DEPTH rows on tensor cores of this dtype."""
 
     @functools.cache
     def fused(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:

@@ -1,4 +1,4 @@
-"""Attention over static slots: every row alone, over its own text in order of position.
+"""Attend over static slots on any device: every row alone, over its own text in order of position.
 
 Registered with transformers as an attention implementation. On CUDA it is a Triton kernel; elsewhere the same is said
 in plain torch, slowly, so that all around it can be tested without a GPU."""
@@ -20,7 +20,7 @@ DEPTH = 128
 
 
 class StaticSegment:
-    """The rows of one forward at fixed addresses on the device, filled from the host in one copy.
+    """Hold the rows of one forward at fixed addresses on the device, filled from the host in one copy.
 
     `ids`, `positions` and `slots` are [width], `paths` [width, DEPTH], `start` [1], all int64: position p of row r lies
     in slot p below `start` and in slot paths[r, p - start] from there on. Rows behind the segment's nodes are padding:
@@ -39,7 +39,7 @@ class StaticSegment:
         self._arrays = [part.numpy() for part in self._host.split(sizes)]
 
     def fill(self, tokens: Sequence[int], parents: Sequence[int], start: int, begin: int = 0) -> None:
-        """Rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
+        """Write rows for the nodes from `begin` on, behind `start` committed slots. The last copy must have arrived."""
         if len(tokens) > DEPTH:
             raise ValueError(f"A segment has {len(tokens)} positions; at most {DEPTH} are computed at once.")
         ids, positions, slots, paths, first = self._arrays
@@ -73,7 +73,7 @@ def row_attention(
     segment: StaticSegment,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Returns ([1, rows, heads, d], None), as transformers asks."""
+    """Compute attention: ([1, rows, heads, d], None), as transformers asks."""
     if unused.get("softcap"):
         raise NotImplementedError("attention with soft-capped scores is not built")
     places = (segment.positions, segment.start, segment.paths)
@@ -93,7 +93,7 @@ def attend_plainly(
     paths: torch.Tensor,  # [rows, depth]
     scale: float,
 ) -> torch.Tensor:
-    """What triton_attention.attend computes: [rows, heads, d]."""
+    """Compute in plain torch what triton_attention.attend computes: [rows, heads, d]."""
     out = []
     for row, last in enumerate(positions.tolist()):
         committed = min(last + 1, int(start))
@@ -109,7 +109,7 @@ AttentionInterface.register(NAME, row_attention)
 
 
 class StaticLayer(SlotLayer):
-    """One layer's part of StaticSlots: keys and values [1, kv, slots, d]."""
+    """Hold one layer's part of StaticSlots: keys and values [1, kv, slots, d]."""
 
     slots: StaticSlots
 
@@ -128,7 +128,7 @@ class StaticLayer(SlotLayer):
 
 
 class StaticSlots(TorchSlots):
-    """All layers' slots in one tensor for CUDA graphs, zeroed so that unseen ones hold finite numbers."""
+    """Hold all layers' slots in one tensor for CUDA graphs, zeroed so that unseen ones hold finite numbers."""
 
     writing: torch.Tensor
     """[rows] slots that the present forward fills."""

@@ -1,4 +1,4 @@
-"""Attention of a segment's rows on CUDA: every row alone, over its own text in order of position.
+"""Compute attention of a segment's rows on CUDA: every row alone, over its own text in order of position.
 
 One program takes one row, one key-value head and one SPLIT of positions, BLOCK by BLOCK; a second kernel adds the
 splits in order. No tile holds two rows, so that a row's bits depend on its own text alone."""
@@ -25,10 +25,9 @@ def attend(
     view: int,
     scale: float,
 ) -> torch.Tensor:
-    """[rows, heads, d]. Position p of row r lies in slot p below `start`, from there on in paths[r, p - start].
-
-    No position of a row reaches `view`. What is launched depends on no value, so that a CUDA graph may hold it.
-    """
+    """Compute attention [rows, heads, d]. Position p of row r lies in slot p below `start`, from there on in paths[r, p
+    - start]. No position of a row reaches `view`. What is launched depends on no value, so that a CUDA graph may hold
+    it."""
     (heads, rows, width), kv = query.shape, keys.shape[0]
     splits = triton.cdiv(view, SPLIT)
     padded, tile = (max(16, triton.next_power_of_2(size)) for size in (width, heads // kv))

@@ -1,1 +1,1 @@
-"""Models that a server elsewhere computes: any that speaks OpenAI's protocol, and vLLM with our drafter."""
+"""Generate on a server elsewhere: any that speaks OpenAI's protocol, and vLLM with our drafter."""

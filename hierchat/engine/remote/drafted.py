@@ -26,12 +26,12 @@ _SECONDS = 10.0
 
 
 class DrafterError(ServerError):
-    """The drafter cannot be reached, or refuses. The text is for the user."""
+    """Our drafter in vLLM cannot be reached, or refuses. The text is for the user."""
 
 
 class DrafterChannel:
-    """Asks our drafter inside vLLM on this machine for figures of replies, and tells it what to forget: JSON, a line
-    each way. From any thread; connects at the first request."""
+    """Ask our drafter inside vLLM on this machine for figures of replies, and tell it what to forget: JSON, a line each
+    way. From any thread; connects at the first request."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -41,7 +41,7 @@ class DrafterChannel:
         self._lines: Any = None
 
     def hello(self) -> dict[str, Any]:
-        """Ask what it is. Raises DrafterError if it speaks another protocol."""
+        """Ask the drafter for its name and version. Raises DrafterError if it speaks another protocol."""
         answer = self._ask("hello")
         if answer.get("protocol") != PROTOCOL:
             raise DrafterError(
@@ -51,19 +51,19 @@ class DrafterChannel:
         return answer
 
     def reply(self, user: str, reply: str, begin: int) -> dict[str, Any]:
-        """Ask what is known of a reply, with its steps from number `begin` on."""
+        """Ask for the figures of a reply, with its steps from number `begin` on."""
         return self._ask("reply", user=user, reply=reply, **{"from": begin})
 
     def figures(self) -> dict[str, Any]:
-        """Ask what it has learned of the engine, and how much it holds."""
+        """Ask for the drafter's costs of the engine, and how much it holds."""
         return self._ask("figures")
 
     def forget_all(self, user: str) -> None:
-        """Delete all that it holds of a user."""
+        """Delete all that the drafter holds of a user."""
         self._ask("forget", user=user, all=True)
 
     def forget(self, user: str, replies: Sequence[str]) -> None:
-        """Delete what it holds of these replies; unknown ones do not matter."""
+        """Delete what the drafter holds of these replies; unknown ones do not matter."""
         for at in range(0, len(replies), MOST_AT_ONCE):
             self._ask("forget", user=user, replies=list(replies[at : at + MOST_AT_ONCE]))
 
@@ -107,7 +107,7 @@ _POLL_SECONDS = 0.01
 
 
 class DraftedEngine(RemoteEngine):
-    """Asks vLLM, whose drafter learns there, and which tells texts of tokens (LearnsElsewhere)."""
+    """Generate over a vLLM whose drafter learns there, and which returns texts of tokens (LearnsElsewhere)."""
 
     def __init__(
         self, server: OpenAIClient, model: RemoteModel, context_length: int, channel: DrafterChannel
@@ -151,7 +151,7 @@ class DraftedEngine(RemoteEngine):
 
 
 class _DrafterSteps(Counted):
-    """Yields steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
+    """Yield steps as the drafter reports them. If it cannot be reached any more, those that the server counts."""
 
     def __init__(self, channel: DrafterChannel, user: str, reply: str) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class _DrafterSteps(Counted):
         yield from self._without()
 
     def _changes(self, *, last: bool = False) -> Generator[Step, None, bool]:
-        """Yield what the drafter has reported since, no more than the server has sent. Returns whether the reply has
+        """Yield what the drafter has reported since, no more than the server has sent. Return whether the reply has
         ended for it."""
         self._asked = time.monotonic()
         try:
@@ -219,7 +219,7 @@ class _DrafterSteps(Counted):
         return ended
 
     def _without(self) -> Iterator[Step]:
-        """Yield what the drafter reported nothing of."""
+        """Yield a step of the text of which the drafter reported nothing."""
         if self._plain is None and (self._text or (self._sent or 0) > self._given):
             counted = Counted(self._given)
             yield from counted.take(self._text, self._sent, self._spent)

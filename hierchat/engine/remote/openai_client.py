@@ -1,4 +1,4 @@
-"""A client of OpenAI's protocol: which models a server has, and a reply as it comes.
+"""Talk to a server of OpenAI's protocol: list its models, and read a reply as it comes.
 
 The package `openai` speaks it; that takes half a second to import, so it is imported with the first request."""
 
@@ -45,7 +45,7 @@ _TOO_LONG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Says what a server could not do."""
+    """Description of what a server could not do."""
 
     kind: Literal["unreachable", "foreign", "broke off", "refused"]
     """`foreign`: it speaks another protocol; `refused`: it answered with an error."""
@@ -56,7 +56,7 @@ class Failure:
 
 
 class ServerError(ModelError):
-    """A server elsewhere could not do something; the text is for the user, and never holds a key."""
+    """A server elsewhere failed or refused; the text is for the user, and never holds a key."""
 
     def __init__(self, text: str, failure: Failure | None = None) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class ServerError(ModelError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The content of one event of a stream."""
+    """Content of one event of a stream."""
 
     text: str = ""
     thought: str = ""
@@ -85,7 +85,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model of the server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
+    """Model of a server. `owner`: what `owned_by` says, by which some servers are known; `context`: tokens that it
     holds, 0 where that is not told."""
 
     name: str
@@ -94,10 +94,10 @@ class RemoteModel:
 
 
 class OpenAIClient:
-    """One server. `explain` makes the sentence of an error for the user."""
+    """Talk to one server. `explain` makes the sentence of an error for the user."""
 
     def __init__(self, url: str, key: str, explain: Callable[[Failure], str]) -> None:
-        """`url`: without /v1; `key`: empty where there is none."""
+        """Take the address `url`, without /v1; `key`: empty where there is none."""
         self.url = url
         self.host = urlsplit(url).hostname or ""
         self._key = key
@@ -109,13 +109,13 @@ class OpenAIClient:
         return cls(entry.url, entry.secret, partial(_catalogue_sentence, entry))
 
     def models(self, seconds: float = _LIST_SECONDS) -> list[dict[str, Any]]:
-        """Return what the server tells of each of its models; all have an `id`. Raises ServerError."""
+        """Return what the server says of each of its models; all have an `id`. Raises ServerError."""
         with self._errors(), asyncio.Runner() as runner:
             answer = runner.run(self._request("/v1/models", seconds))
             return [one for one in answer["data"] if "id" in one]
 
     def model(self, name: str | None) -> RemoteModel:
-        """Return the model of that name, or the first one. Raises ServerError where it has none such."""
+        """Return the model of that name, or the first one. Raises ServerError where there is none."""
         listed = self.models()
         if not listed:
             raise ServerError(
@@ -155,7 +155,7 @@ class OpenAIClient:
             raise self._error(Failure("broke off" if begun else "foreign", model))
 
     def texts(self, model: str, tokens: Sequence[int], lengths: Sequence[int]) -> list[str]:
-        """Return the text of each run of so many tokens of a model, as vLLM tells it. Raises ServerError.
+        """Return the text of each run of so many tokens of a model, as vLLM decodes it. Raises ServerError.
 
         One request for all: the runs are sent with a mark between them. That is cheaper than one for each, and than the
         tokens' probabilities, with which a stream would bring their texts."""
@@ -175,7 +175,7 @@ class OpenAIClient:
             return found
 
     def _props_context(self) -> int:
-        """Return the context that llama.cpp's server tells elsewhere; 0 where it is another server."""
+        """Return the context window that llama.cpp's server reports at /props; 0 where it is another server."""
         try:
             with self._errors(), asyncio.Runner() as runner:
                 answer = runner.run(self._request("/props", _LIST_SECONDS))
@@ -219,7 +219,7 @@ class OpenAIClient:
             return await client.post(f"{self.url}{path}", cast_to=object, body=body)
 
     async def _events(self, body: dict[str, Any]) -> AsyncGenerator[ChatCompletionChunk, None]:
-        """A reply may wait long for its turn: only connecting has a limit."""
+        """Yield the events of a reply. It may wait long for its turn: only connecting has a limit."""
         body.pop("stream", None)
         async with (
             self._open(None) as client,
@@ -269,7 +269,7 @@ async def _unless_stopped(
 
 
 def _words(response: httpx2.Response) -> str:
-    """Return what a server says of an error."""
+    """Return the error message in a server's response."""
     try:
         found = response.json()
         error = found.get("error", found)  # vLLM once had no object around it

@@ -1,4 +1,4 @@
-"""An engine over a server that speaks OpenAI's protocol. It shows what the server tells, and claims nothing of the
+"""Generate over a server that speaks OpenAI's protocol. It shows what the server tells, and claims nothing of the
 rest: no forwards, no sources, no speed-up."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ALWAYS_THINKS = re.compile(r"gpt.?oss", re.IGNORECASE)
 
 
 def choices(owner: str, model: str) -> tuple[Reasoning, ...]:
-    """Return how much a model can be asked to think, from the least on. Whether it thinks at all, no server tells.
+    """Return how much a model can be asked to think, from the least on. No server tells whether it thinks at all.
 
     `owner`: by what a server's kind is known."""
     return tuple(_values(owner, model))
 
 
 def asked(owner: str, model: str, chosen: Reasoning) -> dict[str, Any]:
-    """Return the fields of a request for what was chosen, or the nearest to it; none where nothing was."""
+    """Return the fields of a request for the chosen reasoning, or the nearest to it; none where nothing was chosen."""
     if not chosen:
         return {}
     values = _values(owner, model)
@@ -54,16 +54,16 @@ def _values(owner: str, model: str) -> Mapping[Reasoning, Any]:
 
 
 class Thoughts:
-    """Puts reasoning, where a server sends it apart, into the text in front, as models themselves write it."""
+    """Put reasoning that a server sends apart into the text, in front, as models themselves write it."""
 
     def __init__(self, so_far: str = "") -> None:
-        """`so_far`: the text that goes on. What comes behind its thought is text, whatever the server takes it for."""
+        """Continue `so_far`. What comes behind its thought is text, whatever the server takes it for."""
         self._open = False
         self._inside = split_reasoning(so_far).thinking
         self._past = bool(so_far) and not self._inside
 
     def text(self, thought: str, text: str) -> str:
-        """Return what these add to the reply."""
+        """Return the text to add to the reply for a piece of reasoning and a piece of text."""
         if self._past:
             return thought + text
         out = ""
@@ -73,7 +73,7 @@ class Thoughts:
         return out + (self.end() + text if text else "")
 
     def end(self) -> str:
-        """Return what closes the thought, if it is open."""
+        """Return the mark that closes the thought, if it is open."""
         was, self._open = self._open, False
         return f"\n{CLOSES}\n\n" if was else ""
 
@@ -86,7 +86,7 @@ NOTHING = 0
 
 
 class TextTokens:
-    """Stands for the tokenizer of a model that is elsewhere: turns a text into numbers of three bytes each, and back.
+    """Stand in for the tokenizer of a model that is elsewhere: turn a text into numbers of three bytes each, and back.
     A server is sent messages, and it alone knows their tokens."""
 
     chat_template = ""
@@ -134,13 +134,13 @@ _BAD_REQUEST = 400
 
 
 class RemoteEngine:
-    """Asks one model of one server. Each reply is a request of its own, so a server that was gone is found again."""
+    """Ask one model of one server. Each reply is a request of its own, so a server that was gone is found again."""
 
     exact: bool | None = None
     places = PLACES
 
     def __init__(self, server: OpenAIClient, model: RemoteModel, context_length: int) -> None:
-        """`context_length`: 0 where nobody tells."""
+        """Take `context_length`: 0 where nobody tells."""
         self._server = server
         self._model = model
         self.context_length = context_length
@@ -181,13 +181,13 @@ class RemoteEngine:
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)
 
     def _asking(self, user: int | None) -> tuple[dict[str, Any], Counted]:
-        """Return further fields of the request, and what makes steps of the answer."""
+        """Return further fields of the request, and the object that makes steps of the answer."""
         return {}, Counted()
 
     def _chunks(
         self, body: dict[str, Any], thinking: dict[str, Any], stop: threading.Event, begun: int
     ) -> Iterator[Chunk]:
-        """`thinking`: fields of the request without which it is made again where the server refuses them."""
+        """Yield the chunks of a reply; where the server refuses the fields `thinking`, ask again without them."""
         try:
             yield from self._server.chat(body | thinking, stop)
         except ServerError as error:
@@ -226,7 +226,7 @@ class RemoteEngine:
 
 
 class Counted:
-    """Makes steps of the pieces of a reply. Counts tokens as the server does, else pieces of text. `begun`: tokens that
+    """Make steps of the pieces of a reply. Counts tokens as the server does, else pieces of text. `begun`: tokens that
     are known of otherwise."""
 
     def __init__(self, begun: int = 0) -> None:
@@ -248,5 +248,5 @@ class Counted:
         yield Step((NOTHING,) * new, (TARGET,) * new, forward_ms=spent if new else 0.0, text=text)
 
     def rest(self) -> Iterator[Step]:
-        """Yield what is missing at the end."""
+        """Yield steps for the tokens that are missing at the end."""
         yield from ()

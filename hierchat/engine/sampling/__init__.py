@@ -1,1 +1,1 @@
-"""The one rule that chooses every token."""
+"""Choose every token by one rule."""

@@ -23,11 +23,11 @@ class GrammarError(ValueError):
 
 
 class Grammars:
-    """Makes grammars over the bytes of each of a model's tokens, which are collected at the first use, in about a
+    """Make grammars over the bytes of each of a model's tokens, which are collected at the first use, in about a
     second."""
 
     def __init__(self, tokenizer: Any, end_ids: Collection[int], vocabulary: int) -> None:
-        """`end_ids`: tokens that may end a reply; `vocabulary`: length of a row of logits."""
+        """Take a tokenizer; `end_ids`: tokens that may end a reply; `vocabulary`: length of a row of logits."""
         self._tokenizer = tokenizer
         self._end_ids = sorted(end_ids)
         self._vocabulary = vocabulary
@@ -58,7 +58,7 @@ class Grammars:
         return grammar
 
     def bytes_of(self, token: int) -> bytes:
-        """Return what a token writes; nothing if it is a control token."""
+        """Return the bytes that a token writes; none if it is a control token."""
         if not self._tokens.is_special_token(token):
             return self._tokens.decode_bytes([token])
         added = self._tokenizer.added_tokens_decoder.get(token)
@@ -71,7 +71,7 @@ class Grammars:
 
 
 class Grammar:
-    """Follows one reply through its grammar."""
+    """Follow one reply through its grammar."""
 
     def __init__(self, matcher: LLMatcher, end_ids: Sequence[int]) -> None:
         self._matcher = matcher
@@ -91,6 +91,6 @@ class Grammar:
         return masked
 
     def take(self, token: int) -> None:
-        """Go on behind a token that was chosen."""
+        """Advance the grammar by a token that was chosen."""
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token)

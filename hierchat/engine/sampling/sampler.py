@@ -26,7 +26,7 @@ COLDEST = 1e-30
 
 
 class Counts:
-    """Counts the tokens of the reply so far, and knows those of the prompt, for the penalties.
+    """Count the tokens of the reply so far, and know those of the prompt, for the penalties.
 
     Held as arrays that grow, since the penalties go through all of it for every token.
     """
@@ -53,12 +53,12 @@ class Counts:
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """Each token of prompt and reply once."""
+        """Return each token of prompt and reply once."""
         return self._tokens[: len(self._places)]
 
     @property
     def said(self) -> NDArray[np.float64]:
-        """Times that the reply has each of `tokens`."""
+        """Return how often the reply has each of `tokens`."""
         return self._said[: len(self._places)]
 
 
@@ -155,7 +155,7 @@ def race(values: FloatArray, best: int, settings: GenerationSettings, key: int) 
 
 
 class PerturbedLogits:
-    """A row of logits with Gumbel noise; a score is a scaled logit plus noise."""
+    """Hold a row of logits with Gumbel noise; a score is a scaled logit plus noise."""
 
     def __init__(self, values: FloatArray, best: int, settings: GenerationSettings, key: int) -> None:
         self.values = values
@@ -181,8 +181,8 @@ class PerturbedLogits:
         return int(tokens[scores == scores.max()].min())
 
     def in_nucleus(self, token: int, kept: FloatArray, top_p: float) -> bool | None:
-        """Tell whether what is likelier than `token` among `kept` has less than top_p of probability; None: it is
-        near."""
+        """Tell whether what is likelier than `token` among `kept` has less than top_p of probability; None: too near to
+        say."""
         value = float(self.values[token])
         equals = int(np.count_nonzero(self.values[:token] == value))  # likelier by vocabulary order
         before = equals * math.exp((value - self.top) / self.temperature)
@@ -216,7 +216,7 @@ class PerturbedLogits:
         return above, total
 
     def _allowed(self, tokens: Ids, floor: float, end: int) -> Floats:
-        """Scale logits; -inf where a token is excluded or beyond the vocabulary."""
+        """Return the scaled logits of `tokens`; -inf where a token is excluded or beyond the vocabulary."""
         values = self.values.take(tokens, mode="clip")
         scaled = self._scaled(values)
         scaled[tokens >= len(self.values)] = -np.inf
@@ -258,7 +258,7 @@ SMALL = 4096
 
 
 class BrokenLogits(Exception):
-    """The model returned NaN or infinite logits: its checkpoint is damaged."""
+    """A model returned NaN or infinite logits: its checkpoint is damaged."""
 
 
 def choose(
@@ -288,7 +288,7 @@ def choose(
 
 
 def defined(logits: FloatArray, settings: GenerationSettings, counts: Counts | None, key: int) -> int:
-    """Choose as it is defined, for temperatures above 0."""
+    """Choose the token by the definition of the rule, for temperatures above 0."""
     return int((processed(logits, settings, counts) + noise.gumbel_of_first(key, len(logits))).argmax())
 
 

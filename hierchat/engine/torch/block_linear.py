@@ -1,4 +1,4 @@
-"""Matrices of transformers' modules in the blocks of their file, multiplied by the CPU engine's kernels; routed
+"""Multiply the matrices of transformers' modules as blocks of their file, by the CPU engine's kernels; compute routed
 experts; linear layers packed to float16.
 
 Rows never mix here: a row's bits are the same in every segment. A forward reads as many bytes as the file has."""
@@ -22,7 +22,7 @@ from hierchat.models.load.load_model import BlockModule
 
 
 class BlockLinear(nn.Module):
-    """y = x W^T + b; x [..., in], y [..., out], float32."""
+    """Linear layer over blocks: y = x W^T + b; x [..., in], y [..., out], float32."""
 
     def __init__(self, matrix: Matrix, multiplier: Multiplier, bias: torch.Tensor | None = None) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class BlockLinear(nn.Module):
 
 
 class BlockEmbedding(nn.Module):
-    """What an embedding does with its rows, of which those of the tokens are restored."""
+    """Embedding whose rows lie in blocks; only the rows of the tokens at hand are unpacked."""
 
     def __init__(self, embedding: nn.Embedding, matrix: Matrix) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def _index(numbers: Any) -> torch.Tensor | None:
 
 
 class PackedLinear(nn.Module):
-    """y = x W^T + b with W in float16 blocks for the CPU (FBGEMM); x [..., in], y [..., out], float32, as sums are.
+    """Linear layer y = x W^T + b with W in float16 blocks (FBGEMM); x [..., in], y [..., out], float32, as sums are.
 
     Twice the speed of float32 and more where memory is the bound, and a forward over several rows costs little more
     than one over a single row. Weights are rounded to float16 once, at load."""
@@ -100,7 +100,7 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(model: nn.Module) -> bool:
-    """FBGEMM is there, and no weight leaves float16's range."""
+    """Tell whether FBGEMM is there and no weight leaves float16's range."""
     if "fbgemm" not in torch.backends.quantized.supported_engines:
         return False
     limit = torch.finfo(torch.float16).max
@@ -133,7 +133,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Group(NamedTuple):
-    """The rows of an expert: so many from `begin` on, and others that fill them up to `height`."""
+    """Rows of activations of one expert: so many from `begin` on, and others that fill them up to `height`."""
 
     expert: int
     begin: int
@@ -142,7 +142,7 @@ class Group(NamedTuple):
 
 
 class Experts:
-    """What computes the experts of one model of transformers within `segment`; else its modules do what they did."""
+    """Compute the experts of one transformers model within `segment`; outside, its modules do what they did."""
 
     def __init__(self, model: Any) -> None:
         self._nodes: int | None = None
@@ -158,7 +158,7 @@ class Experts:
 
     @contextmanager
     def segment(self, nodes: int) -> Iterator[None]:
-        """The forward within is over a segment: so many rows count, and what follows fills it up."""
+        """Say that the forward inside is over a segment: the first `nodes` rows count, the rest is padding."""
         self._nodes = nodes
         try:
             yield
@@ -166,7 +166,7 @@ class Experts:
             self._nodes = None
 
     def _choose(self, usual: Callable[..., Any], hidden: torch.Tensor, *others: Any, **named: Any) -> Any:
-        """What a router returns for [..., n, hidden], row after row. Rows that fill up get what the last one got."""
+        """Compute what a router returns for [..., n, hidden], row after row. Padding rows get what the last one got."""
         if self._nodes is None:
             return usual(hidden, *others, **named)
         single = (*[1] * (hidden.dim() - 1), hidden.shape[-1])
@@ -183,8 +183,8 @@ class Experts:
 
 
 def by_expert(module: Any, rows: torch.Tensor, chosen: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """What a module's experts bring to `rows` [n, hidden]. The first m of them have `chosen` [m, active] by rank, each
-    with its share, and are added in this order; the rest get zeros."""
+    """Compute a module's routed experts for `rows` [n, hidden]. The first m of them have `chosen` [m, active] by rank,
+    each with its share, and are added in this order; the rest get zeros."""
     experts = chosen.flatten()
     order = experts.argsort(stable=True)
     active = chosen.shape[1]
@@ -246,13 +246,13 @@ def _in_tiles(weight: torch.Tensor, is_transposed: bool, rows: torch.Tensor) -> 
 
 
 def _apart(gate: torch.nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
-    """A column whose numbers do not lie side by side: of those that do, torch computes a sigmoid in groups, and what is
-    left over in another way."""
+    """Keep a gate of one column apart in memory: of numbers side by side torch computes a sigmoid in groups, and what
+    is left over in another way."""
     return torch.cat((out, out), dim=-1)[..., :1]
 
 
 def _in_one_form(module: torch.nn.Module) -> bool:
-    """Whether a module holds experts as transformers' interface for them has it, in floats."""
+    """Tell whether a module holds experts in floats, laid out as transformers' experts interface expects."""
     if not has_experts(module):
         return False
     down = module.down_proj
@@ -260,7 +260,7 @@ def _in_one_form(module: torch.nn.Module) -> bool:
 
 
 def over_blocks(loaded: BlockModule, threads: int | None = None) -> Any:
-    """transformers' module, its matrices multiplied by our kernels. Made once, it stays so."""
+    """Return transformers' module with its matrices multiplied by our kernels. Made once, it stays so."""
     module, multiplier = loaded.module, Multiplier(threads)
     tensors = stored(module)
     names = {id(tensor): name for name, tensor in tensors.items()}

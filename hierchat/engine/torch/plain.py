@@ -1,4 +1,4 @@
-"""The runner of last resort: any causal language model of transformers, with its own modules and its own cache.
+"""Run, as a last resort, any causal language model of transformers, with its own modules and its own cache.
 
 What its layers keep may be keys and values, windows of them, recurrent states, or nothing at all. So nothing is rolled
 back: a forward leaves the state that it began with as it was, and what is committed is the state behind a node. Every
@@ -39,14 +39,14 @@ TOLERANCE, ROUGHLY = 0.02, 0.3
 
 @dataclass(frozen=True, slots=True)
 class TextState:
-    """What a model keeps of a text of `length` tokens, by the names of its arguments. Never changed."""
+    """Caches of a model behind the first `length` tokens of a text, by the names of its arguments. Never changed."""
 
     length: int = 0
     kept: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PlainRunner(Runner):
-    """A causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
+    """Run any causal language model of transformers behind the Runner contract, without drafts; sequences take turns.
 
     Raises UnsupportedModel where transformers itself cannot generate with it.
     """
@@ -69,8 +69,8 @@ class PlainRunner(Runner):
         return PlainSequence(self)
 
     def read(self, text: Sequence[int], state: TextState) -> tuple[TextState, NDArray[np.float32]]:
-        """The state behind the whole of `text`, of which `state` is that behind a beginning, and the logits behind its
-        last token."""
+        """Return the state behind the whole of `text`, and the logits behind its last token; `state` is that behind a
+        beginning of it."""
         if self.way == "whole" and 0 < state.length < len(text) - 1:
             for end in range(state.length + 1, len(text)):
                 state, _ = self._forward(text[:end], state)
@@ -103,7 +103,7 @@ class PlainRunner(Runner):
         return TextState(len(text), kept), out.logits[0, -1].float().numpy(force=True)
 
     def _find_way(self) -> Way:
-        """The first way whose logits are those of the text at once."""
+        """Find the first way of computing step by step whose logits are those of the whole text at once."""
         text = np.random.default_rng(0).integers(0, self.vocabulary, PROBE).tolist()
         self.way = "anew"
         with clear_memory_errors():
@@ -128,7 +128,7 @@ class PlainRunner(Runner):
 
 
 class PlainSequence(CachedSequence):
-    """One text of a PlainRunner."""
+    """Hold one text of a PlainRunner."""
 
     runner: PlainRunner
 
@@ -145,7 +145,7 @@ class PlainSequence(CachedSequence):
             self._state, _ = self.runner.read(self.tokens, self._state)
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], *, padded: bool = True) -> Rows:
-        """Node by node, each behind the state of its parent."""
+        """Compute the logits of a segment node by node, each behind the state of its parent."""
         begun = self._read()
         self._segment, self._nodes = tokens, []
         texts: list[list[int]] = []
@@ -177,7 +177,7 @@ class PlainSequence(CachedSequence):
         self._state, self._ends, self._nodes = TextState(), [], []
 
     def _read(self) -> TextState:
-        """The state behind all that is committed; where that was a prompt, it is kept."""
+        """Return the state behind all that is committed; where that was a prompt, it is kept."""
         if self._state.length < len(self.tokens):
             self._state, _ = self.runner.read(self.tokens, self._state)
         if not self._nodes or self._state not in self._nodes:
@@ -187,7 +187,7 @@ class PlainSequence(CachedSequence):
 
 
 def _copied(state: TextState) -> dict[str, Any]:
-    """A state that a forward may change. Keys and values are shared: new ones are put behind them in another place."""
+    """Copy a state for a forward to change. Keys and values are shared: new ones go behind them, in another place."""
     shared: dict[int, Any] = {}
     for cache in state.kept.values():
         for layer in getattr(cache, "layers", ()):
@@ -197,7 +197,7 @@ def _copied(state: TextState) -> dict[str, Any]:
 
 
 def _cropped(state: TextState, length: int) -> TextState | None:
-    """The state behind the first `length` tokens; None where it cannot be had from this one."""
+    """Return the state behind the first `length` tokens; None where it cannot be had from this one."""
     if not length:
         return TextState()
     kept = _copied(state)

@@ -1,4 +1,4 @@
-"""Attention of a segment over key-value slots, in which every row is summed in order of position.
+"""Compute attention of a segment over key-value slots, in which every row is summed in order of position.
 
 Registered with transformers as an attention implementation, so that its own modules call it. A node gets the same
 bits in any segment: a score is one dot product wherever its slot lies, softmax is per row over scores in order of
@@ -26,7 +26,7 @@ Rule: TypeAlias = Callable[[int, int, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """The part of a tree's layout that a chain, whose slots are in order of position as they lie, does not need.
+    """Layout that a tree needs beyond a chain, whose slots are in order of position as they lie.
     Positions from `shared` on are reordered per branch (docs/architecture.md: exact trees)."""
 
     shared: int
@@ -40,7 +40,7 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLayout:
-    """One forward over `nodes` positions in slots start .. start + nodes, looking at `view` slots."""
+    """Layout of one forward over `nodes` positions in slots start .. start + nodes, which looks at `view` slots."""
 
     start: int
     view: int
@@ -65,8 +65,8 @@ class SegmentLayout:
     _known: dict[tuple[object, int], torch.Tensor] = field(default_factory=dict)
 
     def mask(self, rule: Rule = causal_mask_function, group: int = 1) -> torch.Tensor:
-        """[rows * group, view] 0 where a row sees the slot, -inf elsewhere, in layers of this rule whose keys are
-        shared by `group` query heads."""
+        """Return a mask [rows * group, view], 0 where a row sees the slot, -inf elsewhere, for layers of this rule
+        whose keys are shared by `group` query heads."""
         if (known := self._known.get((rule, group))) is not None:
             return known
         hidden = ~(self.own & rule(0, 0, self.positions[:, None], self.places[None]))
@@ -76,14 +76,14 @@ class SegmentLayout:
         return mask
 
     def columns(self, group: int) -> torch.Tensor:
-        """The branches' columns for each of `group` query heads, [rows * group, tail]."""
+        """Return the branches' columns for each of `group` query heads, [rows * group, tail]."""
         assert self.branches is not None
         if (known := self._known.get(("columns", group))) is None:
             known = self._known["columns", group] = self.branches.columns.repeat_interleave(group, dim=0)
         return known
 
     def seen(self, rule: Rule) -> slice | None:
-        """The slots that a plain segment sees; None where they do not follow each other."""
+        """Return the slots that a plain segment sees; None where they do not follow each other."""
         if rule is causal_mask_function:
             return slice(0, self.start + 1)
         places = torch.arange(self.start + 1)
@@ -100,10 +100,8 @@ def lay_out(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> SegmentLayout:
-    """Layout of a segment behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
-
-    `bucket`, a multiple of CHUNK: the view's length is a multiple of it.
-    """
+    """Lay out a segment behind `start` slots; parents[i] < i is the node that node i follows, -1 the committed text.
+    `bucket`, a multiple of CHUNK: the view's length is a multiple of it."""
     paths: list[list[int]] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < node:
@@ -178,8 +176,8 @@ def block_attention(
     s_aux: torch.Tensor | None = None,
     **unused: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Returns ([1, nodes, heads, d of values], None), as transformers asks. `softcap` bounds scores; `s_aux` [heads]
-    are sinks: scores that take a share of the weights and have no value."""
+    """Compute attention: ([1, nodes, heads, d of values], None), as transformers asks. `softcap` bounds scores; `s_aux`
+    [heads] are sinks: scores that take a share of the weights and have no value."""
     rule = attention_mask.rule if attention_mask else causal_mask_function
     if segment.plain and not softcap and s_aux is None and (seen := segment.seen(rule)):
         out = functional.scaled_dot_product_attention(
@@ -212,7 +210,7 @@ def block_attention(
 
 
 def _sinks(sinks: torch.Tensor, scores: torch.Tensor, group: int) -> torch.Tensor:
-    """Columns to stand before scores [kv, rows * group, view]: the sink of each row's head, and nothing else."""
+    """Return columns to stand before scores [kv, rows * group, view]: the sink of each row's head, and nothing else."""
     kv, rows, _ = scores.shape
     columns = scores.new_full((kv, rows, SINK_COLUMNS), float("-inf"))
     columns[:, :, 0] = sinks.view(kv, 1, group).expand(kv, rows // group, group).reshape(kv, rows)
@@ -262,13 +260,13 @@ def _weigh_branches(
 
 
 class Sight:
-    """What transformers hands on to every layer in place of a mask: the rule by which it would make one."""
+    """Attention rule that transformers hands on to every layer in place of the mask that it would make by it."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
 
     def __getitem__(self, rows: object) -> Sight:
-        """Gemma 4 takes the rows whose logits it needs, here all of them."""
+        """Return all rows: Gemma 4 takes those whose logits it needs, here every one."""
         return self
 
 

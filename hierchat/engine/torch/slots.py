@@ -1,4 +1,4 @@
-"""Key-value slots of one conversation: written in place, rolled back by forgetting, reused by the next turn."""
+"""Keep key-value slots of one conversation: written in place, rolled back by forgetting, reused by the next turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hierchat.engine.runner import CachedSequence, Runner
 
 
 class SlotLayer(CacheLayerMixin):
-    """One layer's slots: keys and values [1, kv, slots, d], zeroed so that unseen slots hold finite numbers."""
+    """Hold one layer's slots: keys and values [1, kv, slots, d], zeroed so that unseen slots hold finite numbers."""
 
     is_sliding = False
     is_croppable = True
@@ -65,7 +65,7 @@ class SlotLayer(CacheLayerMixin):
 
 
 class TorchSlots(Cache):
-    """All layers' slots. `length` slots are committed; a forward writes behind them and views multiples of `bucket`."""
+    """Hold all layers' slots. `length` are committed; a forward writes behind them, and views multiples of `bucket`."""
 
     def __init__(self, layers: int, capacity: int, bucket: int) -> None:
         self.length = 0
@@ -83,8 +83,8 @@ class TorchSlots(Cache):
             self.capacity = capacity
 
     def begin(self, parents: Sequence[int], follows: Sequence[int], *, reading: bool) -> None:
-        """A segment comes: the parents of its nodes, and of its rows, which may be more. `reading`: all of it will be
-        committed. Keys and values need not know."""
+        """Prepare for a segment: the parents of its nodes, and of its rows, which may be more. `reading`: all of it
+        will be committed. Keys and values need not know."""
 
     @torch.inference_mode()
     def commit(self, nodes: list[int]) -> None:
@@ -105,12 +105,12 @@ class TorchSlots(Cache):
         return [layer for layer in self.layers if isinstance(layer, SlotLayer) and layer.is_initialized]
 
     def _rounded(self, slots: int) -> int:
-        """Whole buckets, and one more: a segment's view may reach past its last slot."""
+        """Round up to whole buckets, and one more: a segment's view may reach past its last slot."""
         return (-(-slots // self.bucket) + 1) * self.bucket
 
 
 class SlottedSequence(CachedSequence):
-    """The part of a sequence that needs no forward. A forward notes its tokens in `segment`."""
+    """Keep the part of a sequence that needs no forward. A forward notes its tokens in `segment`."""
 
     def __init__(self, runner: Runner, slots: TorchSlots) -> None:
         super().__init__(runner)

@@ -1,4 +1,4 @@
-"""Layers that keep a running state beside those that keep keys and values: short convolutions, Gated DeltaNet, Mamba 2.
+"""Run layers that keep a running state beside those with keys and values: short convolutions, Gated DeltaNet, Mamba 2.
 
 A state cannot be taken back by a length. So each node of a segment has its own, made from that of the node that it
 follows, and what is committed is the state behind a node."""
@@ -44,7 +44,7 @@ class Windows(torch.Tensor):
 
 
 class LayerState(NamedTuple):
-    """What a layer keeps of a text. Never changed."""
+    """State that one layer keeps of a text. Never changed."""
 
     inputs: torch.Tensor | None = None
     """[size - 1, channels]: the last inputs of its convolution; None before the first."""
@@ -54,14 +54,14 @@ class LayerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateMark:
-    """The states of all layers behind the first `length` tokens of a text."""
+    """States of all layers behind the first `length` tokens of a text."""
 
     length: int
     states: tuple[LayerState, ...]
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
-    """One layer's states: behind what is committed, and behind each node of the last segment."""
+    """Hold one layer's states: behind what is committed, and behind each node of the last segment."""
 
     def __init__(self, slots: StateSlots) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         self.conv_states = self.recurrent_states = {0: self}
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: shapes are those of the first state."""
+        """Do nothing: shapes are those of the first state."""
 
     def update_conv_state(
         self, conv_states: torch.Tensor, state_idx: int = 0, *, conv_kernel_size: int, **kwargs: Any
     ) -> torch.Tensor:
-        """[rows, channels, size]: each row's own input and those before it in its text, from [rows, channels, 1]."""
+        """Return [rows, channels, size], each row's input and those before it in its text, from [rows, channels, 1]."""
         self._running, self._behind = {}, None
         inputs = conv_states[:, :, 0]
         before = self.state.inputs
@@ -95,11 +95,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def update_recurrent_state(
         self, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """They are here already."""
+        """Return the states as they are: the rules below have put them here already."""
         return recurrent_states
 
     def nodes(self) -> Iterator[tuple[int, torch.Tensor | None]]:
-        """Each node of the segment, with the running state of what it follows; `put` brings the one behind it."""
+        """Yield each node of the segment, with the running state of what it follows; `put` brings the one behind it."""
         for node, parent in enumerate(self.slots.parents):
             yield node, self.state.running if parent < 0 else self._running[parent]
 
@@ -109,7 +109,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
             self._running.pop(node - 1, None)
 
     def follow(self, behind: Callable[[int], torch.Tensor]) -> None:
-        """In place of `put`: what makes the running state behind a node, once it is known which is committed."""
+        """Set, in place of `put`, what makes the running state behind a node, once it is known which is committed."""
         self._behind = behind
 
     def commit(self, node: int) -> None:
@@ -123,11 +123,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
 
 class StateSlots(TorchSlots):
-    """Slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece that was
-    read of a prompt, and its end. Taking a text back goes to the last mark before."""
+    """Hold the slots of a text of which some layers keep states. States stand at marks: the beginning of the last piece
+    that was read of a prompt, and its end. Taking a text back goes to the last mark before."""
 
     def __init__(self, keeps: Sequence[bool], capacity: int, bucket: int, share: Share = alone) -> None:
-        """`keeps`: by layer, whether it keeps a state. `share`: how its heads are shared out on a processor."""
+        """Take `keeps`: by layer, whether it keeps a state; `share`: how its heads are shared out on a processor."""
         super().__init__(len(keeps), capacity, bucket)
         self.share = share
         self.parents: Sequence[int] = ()
@@ -150,14 +150,14 @@ class StateSlots(TorchSlots):
         self._follows, self._windows = follows, {}
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Whichever layer is asked: there may be none with keys."""
+        """Return the number of committed slots, whichever layer is asked: there may be none with keys."""
         return self.length
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         return self.length + query_length, 0
 
     def windows(self, size: int) -> torch.Tensor:
-        """[rows, size]: where in the last size - 1 committed inputs, followed by the rows', each row's window is."""
+        """Return each row's window [rows, size]: places in the last size - 1 committed inputs and then the rows'."""
         if size not in self._windows:
             found: list[list[int]] = []
             for row, parent in enumerate(self._follows):
@@ -193,7 +193,7 @@ class StateSlots(TorchSlots):
 
 
 def keeps_states(config: Any) -> list[bool]:
-    """By layer, whether it keeps a running state."""
+    """Tell of each layer whether it keeps a running state."""
     kinds = getattr(config, "layer_types", None) or []
     return [kind in STATES for kind in kinds]
 
@@ -218,7 +218,7 @@ def scan(
     *,
     corrects: bool,
 ) -> torch.Tensor:
-    """[rows, heads, width] float32; zeros in rows that are no nodes. The layer is told how to make their states."""
+    """Scan all rows: [rows, heads, width] float32; zeros in rows that are no nodes. The layer learns their states."""
     parents, share = np.array(layer.slots.parents, np.int64), layer.slots.share
     heads, width = values.shape[1:]
     shape = (heads, keys.shape[2], width)
@@ -291,7 +291,7 @@ def advance(  # type: ignore[no-untyped-def]
 
 @kernel
 def repeat(run, keys, fades, changes, path, first, state):  # type: ignore[no-untyped-def]
-    """Fill `state` [heads, size, width] with that behind a path of nodes, to the bit as `advance` had it."""
+    """Fill `state` [heads, size, width] with the state behind a path of nodes, to the bit as `advance` had it."""
     heads, size, width = first.shape
     share = heads // keys.shape[1]
     for head in tasks(run.counters, 0, heads):
@@ -335,7 +335,7 @@ def _over_states(kwargs: Mapping[str, Any]) -> bool:
 def _row_by_row(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """[1, rows, hidden] as so many texts of one token, [rows, 1, hidden]."""
+    """Turn [1, rows, hidden] into so many texts of one token, [rows, 1, hidden]."""
     if not _over_states(kwargs):
         return None
     if args:
@@ -360,8 +360,8 @@ def _delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """In place of the rule of Gated DeltaNet: tensors [rows, 1, heads, ...]; g is the logarithm of what a state fades
-    by."""
+    """Replace the rule of Gated DeltaNet over StateLayers: tensors [rows, 1, heads, ...]; g is the logarithm of what a
+    state fades by."""
     kwargs["use_qk_l2norm_in_kernel"] = use_qk_l2norm_in_kernel
     if not isinstance(initial_state, StateLayer):
         return rule(query, key, value, g=g, beta=beta, initial_state=initial_state, **kwargs)
@@ -398,8 +398,8 @@ def _selective_update(
     dt_bias: torch.Tensor,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """In place of the update of Mamba 2: hidden states, dt and its bias [rows, heads, width], a [heads, width, size], b
-    and c [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
+    """Replace the update of Mamba 2 over StateLayers: hidden states, dt and its bias [rows, heads, width], a [heads,
+    width, size], b and c [rows, groups, size], d [heads, width]; a and dt are the same over the width."""
     kwargs["dt_bias"] = dt_bias
     if not isinstance(state, StateLayer):
         return rule(state, hidden_states, dt, a, b, c, d, **kwargs)
@@ -425,8 +425,8 @@ def _convolution(
     activation: str | None = None,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """In place of the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels,
-    size]. torch would compute all outputs of a window, and those of what lies before it."""
+    """Replace the convolution of each channel over its last inputs, [rows, channels, size]; weight [channels, size].
+    torch would compute all outputs of a window, and those of what lies before it."""
     if not isinstance(hidden_states, Windows):
         return rule(hidden_states, weight, bias, activation=activation, **kwargs)
     windows = hidden_states.as_subclass(torch.Tensor)

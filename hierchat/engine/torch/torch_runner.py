@@ -1,4 +1,4 @@
-"""The runner on torch: transformers' own modules with our attention, slots and padding."""
+"""Run models of transformers on torch: their own modules with our attention, slots and padding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_REST, LONGEST_REST = 16, 256
 
 
 class Threads:
-    """Watches forwards and sets torch's threads: all, or one while something else uses the cores. Call `enter` in the
+    """Watch forwards and set torch's threads: all, or one while something else uses the cores. Call `enter` in the
     thread that computes, before each forward.
 
     A forward is some hundred short parallel regions, each as slow as its slowest thread. Where another program holds a
@@ -37,7 +37,7 @@ class Threads:
     """
 
     def __init__(self, most: int | None = None) -> None:
-        """`most`: None for all of them."""
+        """Start with `most` threads; None for all of them."""
         self.most = most or torch.get_num_threads()
         self._fastest: dict[int, float] = {}
         self._disturbed = self._quiet = self._alone = 0
@@ -45,17 +45,17 @@ class Threads:
 
     @property
     def now(self) -> int:
-        """Threads for the next forward."""
+        """Return the number of threads for the next forward."""
         return 1 if self._alone else self.most
 
     def enter(self) -> None:
-        """Each Python thread has its own setting."""
+        """Set the number of threads in this Python thread: each has its own setting."""
         if torch.get_num_threads() != self.now:
             torch.set_num_threads(self.now)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One thread for what is within."""
+        """Use one thread for what is inside."""
         self.most, most = 1, self.most
         try:
             yield
@@ -63,7 +63,7 @@ class Threads:
             self.most = most
 
     def note(self, width: int, ms: float) -> None:
-        """A forward over `width` positions took `ms`."""
+        """Note that a forward over `width` positions took `ms`."""
         if self.most == 1:
             return
         if self._alone:
@@ -93,7 +93,7 @@ BUCKET = 512
 
 
 class TorchRunner(Runner):
-    """A causal language model of transformers behind the Runner contract; sequences take turns.
+    """Run a causal language model of transformers behind the Runner contract; sequences take turns.
 
     `packed`: float16-packed linear layers on the CPU (None: where they can be). `quantum`: rows to whose multiples
     segments are padded, where it is known; otherwise the self-test finds it, and keeps it under `key`, which names the
@@ -152,7 +152,7 @@ class TorchRunner(Runner):
     def run(
         self, slots: TorchSlots, tokens: Sequence[int], parents: Sequence[int], *, padded: bool, logits: bool
     ) -> torch.Tensor:
-        """Logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
+        """Compute logits [nodes, vocabulary], or an empty tensor: the prompt's own logits are never needed."""
         ids, follows = list(tokens), list(parents)
         while padded and len(ids) % self.quantum:
             follows.append(len(ids) - 1)  # a chain behind the last node, so that no branch is added
@@ -178,7 +178,7 @@ class TorchRunner(Runner):
         self.hidden = inputs[0]
 
     def _find_quantum(self) -> Proof:
-        """The smallest row quantum under which the bits of a row do not depend on the segment, if there is one."""
+        """Find the smallest row quantum under which a row's bits do not depend on the segment, if there is one."""
         sequence = self.open()
         for self.quantum in QUANTA:
             if invariant(sequence, quantum=self.quantum, border=self._bucket, one_thread=self._threads.alone):
@@ -187,7 +187,7 @@ class TorchRunner(Runner):
 
 
 class TorchSequence(SlottedSequence):
-    """One text of a TorchRunner, with slots of its own."""
+    """Hold one text of a TorchRunner, with slots of its own."""
 
     runner: TorchRunner
     slots: TorchSlots
@@ -207,7 +207,7 @@ class TorchSequence(SlottedSequence):
         return ArrayRows(rows.float().numpy(force=True), states)
 
     def _catch_up(self) -> None:
-        """States may have been taken back further than the text."""
+        """Read tokens again whose states were taken back further than the text."""
         for at in range(self.slots.length, len(self.tokens), CHUNK):
             self._read(self.tokens[at : at + CHUNK])
 
@@ -223,7 +223,7 @@ def forward(model: Any, ids: torch.Tensor, positions: torch.Tensor, slots: Torch
 
 
 def precision(model: Any) -> str:
-    """What a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
+    """Name what a transformers model computes in: a dtype, nf4 or int8, or the blocks of its file."""
     if multiplier_of(model):
         return "blocks"
     if getattr(model, "is_loaded_in_4bit", False):
@@ -234,7 +234,7 @@ def precision(model: Any) -> str:
 
 
 def gpu(device: torch.device) -> str | None:
-    """Name of a GPU; None for the processor."""
+    """Name a GPU; None for the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return None if device.type == "cpu" else device.type
