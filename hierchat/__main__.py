@@ -1,4 +1,4 @@
-"""python -m hierchat ..."""
+"""Run the command line by `python -m hierchat ...`."""
 
 import sys
 

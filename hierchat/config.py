@@ -1,4 +1,4 @@
-"""Settings of one reply, and where hierchat keeps its files.
+"""Define the settings of one reply, and where hierchat keeps its files.
 
 Knows nothing about models, databases or pages: everything may import it.
 """
@@ -19,11 +19,11 @@ Reasoning = Literal["", "off", "low", "medium", "on", "high"]
 
 
 class FolderError(Exception):
-    """A folder cannot be used; the text is for the user."""
+    """A folder cannot be used, as the text tells the user."""
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """How the tokens of one reply are chosen. The defaults are greedy decoding.
+    """Settings of one reply: how its tokens are chosen. The defaults are greedy decoding.
 
     Frozen, so that one object can be shared between threads and recorded beside its reply; `model_copy` with
     `update` skips validation, so derive a changed one by `GenerationSettings(**{**old.model_dump(), ...})`.
@@ -79,7 +79,7 @@ def data_dir() -> Path:
 
 
 def database_file(given: Path | None = None) -> Path:
-    """Return the database, or the file that was named. Raises FolderError where that has no folder."""
+    """Return the database's path, or the file that was named. Raises FolderError where that has no folder."""
     if given is None:
         return data_dir() / "hierchat.db"
     path = given.expanduser().absolute()

@@ -1,4 +1,4 @@
-"""How kernels are compiled: for which instruction set, and where the compiled code is kept."""
+"""Compile kernels: for which instruction set, and where the compiled code is kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InstructionsError(Exception):
 
 
 def supported() -> list[str]:
-    """The instruction sets that this processor has, fastest first."""
+    """Return the instruction sets that this processor has, fastest first."""
     features = llvmlite.binding.get_host_cpu_features()
     return [name for name in INSTRUCTION_SETS if all(features.get(need) for need in _NEEDS[name])]
 
@@ -55,11 +55,11 @@ LANES = LANES_OF[INSTRUCTIONS]
 
 
 class Kernels:
-    """Compiles the kernels of one package, and keeps their code on disk: `@kernel` with kernel = Kernels(__file__)."""
+    """Compile the kernels of one package, and keep their code on disk: `@kernel` with kernel = Kernels(__file__)."""
 
     def __init__(self, module: str) -> None:
-        """`module`: a file of the package. numba notices a change of the file that a function stands in, not of those
-        that it calls: so there is a folder for each version of the package."""
+        """Take `module`: a file of the package. numba notices a change of the file that a function stands in, not of
+        those that it calls: so there is a folder for each version of the package."""
         package = Path(module).parent
         digest = hashlib.sha256(f"{numba.__version__} {INSTRUCTIONS}".encode())
         for source in sorted(package.glob("*.py")):
@@ -69,7 +69,7 @@ class Kernels:
         _ALL.append(self)
 
     def has(self, function: str) -> bool:
-        """Whether this version's code of a function, as "module.function", lies on disk and need not be compiled."""
+        """Tell whether this version's code of a function, as "module.function", is on disk and need not be compiled."""
         return self.folder.exists() and any(self.folder.rglob(f"{function}-*.nbc"))
 
     def __call__(self, function: Function) -> Function:
@@ -98,7 +98,7 @@ class Kernels:
 
 
 def compiled() -> tuple[int, int]:
-    """Functions whose code lies on disk, of how many that were asked for so far."""
+    """Count the functions whose code lies on disk, and how many were asked for so far."""
     done = sum(len(list(kernels.folder.rglob("*.nbi"))) for kernels in _ALL)
     functions = sum(kernels.functions for kernels in _ALL)
     return min(done, functions), functions

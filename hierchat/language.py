@@ -1,4 +1,4 @@
-"""The language in which the page speaks: English as it stands in the code, or a catalogue of assets/locale.
+"""Translate what the page says: English as it stands in the code, or a catalogue of assets/locale.
 
 `_("A sentence with a {value}.").format(value=...)` is a sentence for a user. Which language it is depends on who asks:
 whoever answers a request does so inside of `spoken`.
@@ -51,14 +51,14 @@ _MARKED = re.compile(f"{_BEGINS}([^{_BEGINS}{_ENDS}]*){_ENDS}")
 
 
 class _Marks(gettext.NullTranslations):
-    """For what is made once and shown to many: each sentence carries marks, which `translated` finds."""
+    """Mark each sentence that is made once and shown to many, so that `translated` finds it."""
 
     def gettext(self, message: str) -> str:
         return f"{_BEGINS}{message}{_ENDS}"
 
 
 class _Catalogue(gettext.GNUTranslations):
-    """Sentences of one language."""
+    """Hold the sentences of one language."""
 
     _catalog: dict[Any, str]
 
@@ -79,7 +79,7 @@ class _Catalogue(gettext.GNUTranslations):
 
 
 class _Numbers(Formatter):
-    """Puts values into sentences: numbers as the language of now writes them."""
+    """Format values in sentences: numbers as the current language writes them."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if format_spec and isinstance(value, int | float):
@@ -88,7 +88,7 @@ class _Numbers(Formatter):
 
 
 class Said(str):
-    """A sentence in the language of now, before its values are put in."""
+    """Sentence in the current language, before its values are put in."""
 
     def format(self, *args: Any, **values: Any) -> str:
         return _Numbers().vformat(self, args, values)
@@ -100,18 +100,18 @@ _now: ContextVar[tuple[str, gettext.NullTranslations]] = ContextVar(
 
 
 def _(text: str) -> str:
-    """Translate a sentence into the language of who asks. Values are named, and put in afterwards, with `format`."""
+    """Translate a sentence into the reader's language. Values are named, and put in afterwards, with `format`."""
     said = _now.get()[1].gettext(text)
     return Said(said) if current() in _SEPARATORS else said
 
 
 def number(value: float, form: str = ",") -> str:
-    """Format a number as the language of now writes it."""
+    """Format a number as the current language writes it."""
     return format(value, form).translate(_SEPARATORS.get(current(), {}))
 
 
 def error_words(error: BaseException | str) -> str:
-    """Translate what an error of the layers below says, or a reason that they give, into the language of who asks."""
+    """Translate the text of an error of the layers below, or a reason that they give, into the reader's language."""
     text, catalogue = str(error), _now.get()[1]
     if not isinstance(catalogue, _Catalogue) or len(text) > _LONGEST_FORMED:
         return text
@@ -144,7 +144,7 @@ def later(text: str) -> str:
 
 @cache
 def catalogues() -> dict[str, gettext.NullTranslations]:
-    """Return the languages that there are, by code, English first."""
+    """Return all languages by code, English first."""
     found: dict[str, gettext.NullTranslations] = {ENGLISH: gettext.NullTranslations()}
     for path in sorted(shipped("assets").glob(f"locale/*/LC_MESSAGES/{DOMAIN}.mo")):
         with path.open("rb") as file:
@@ -162,7 +162,7 @@ def current() -> str:
 
 @contextmanager
 def spoken(code: str) -> Iterator[None]:
-    """Speak this language inside. It belongs to the thread: a generator uses `each_spoken`."""
+    """Translate into this language inside. It belongs to the thread: a generator uses `each_spoken`."""
     before = _now.set((code, catalogues()[code]))
     try:
         yield
@@ -193,7 +193,7 @@ def each_spoken(code: str, steps: Iterable[T]) -> Generator[T, None, None]:
 
 
 def here(does: Callable[..., T]) -> Callable[..., T]:
-    """Wrap a function so that it speaks the language of now in another thread."""
+    """Wrap a function so that it speaks the current language in another thread."""
     code = current()
 
     def done(*args: Any) -> T:
@@ -237,7 +237,7 @@ def _weight(text: str) -> float:
 
 
 def translated(value: Any) -> Any:
-    """Translate what was made inside of `marked` into the language of now: text, or lists and dictionaries."""
+    """Translate what was made inside of `marked` into the current language: text, or lists and dictionaries."""
     if isinstance(value, str):
         return _MARKED.sub(_put, str(value)) if _BEGINS in value else value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Records errors in a file beside the user's data that holds no text of conversations.
+"""Record errors in a file beside the user's data that holds no text of conversations.
 
 Records of hierchat's own loggers are written as they are said, so no text of a conversation may be put into one. Of
 other libraries' records, whose messages quote what they work on, only their place is written; of exceptions, whose
@@ -29,12 +29,12 @@ _MAX_BYTES, _OLDER_FILES = 1_000_000, 2
 
 
 def log_path() -> Path:
-    """Return where errors are recorded; the file is made with the first of them."""
+    """Return the file in which errors are recorded; it is made with the first of them."""
     return data_dir() / "logs" / f"{APP}.log"
 
 
 def set_up(verbose: bool = False) -> None:
-    """Send records to the file, and with `verbose` to the terminal as well, as they are."""
+    """Send log records to the file, and with `verbose` to the terminal as well, as they are."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _LogFile | _Terminal)]:
         root.removeHandler(handler)
@@ -52,7 +52,7 @@ def set_up(verbose: bool = False) -> None:
 
 
 def take_over(name: str) -> None:
-    """Have a library's logger that has handlers of its own write to ours instead."""
+    """Make a library's logger that has handlers of its own write to ours instead."""
     library = logging.getLogger(name)
     library.handlers.clear()
     library.propagate = True
@@ -105,7 +105,7 @@ class _Terminal(logging.StreamHandler):
 
 
 class _LogFile(RotatingFileHandler):
-    """Writes the log, which only its owner can read. Where it cannot be written, the program goes on without."""
+    """Write the log, which only its owner can read. Where it cannot be written, the program goes on without."""
 
     broken = False
     """Whether the last record could not be written."""
@@ -138,7 +138,7 @@ class _LogFile(RotatingFileHandler):
 
 
 class _WithoutText(logging.Formatter):
-    """Writes records without what exceptions and other libraries say."""
+    """Format log records without what exceptions and other libraries say."""
 
     def format(self, record: logging.LogRecord) -> str:
         plain = logging.makeLogRecord(record.__dict__)
@@ -157,7 +157,7 @@ def _is_own(record: logging.LogRecord) -> bool:
 
 
 def kind(error: BaseException) -> str:
-    """Return an exception's class, and its code where it has one; never what it says."""
+    """Return an exception's class, and its code where it has one; never its message."""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     if isinstance(error, OSError) and error.errno:
         return f"{name} {errno.errorcode.get(error.errno, error.errno)}"

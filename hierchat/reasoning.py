@@ -1,4 +1,4 @@
-"""Splits the text of a reply into what the model thought before it answered, and the answer.
+"""Split the text of a reply into what the model thought before it answered, and the answer.
 
 Whatever marks a model's family has, a reply's text says it one way: the thought stands first, between <think> and
 </think>.
@@ -19,7 +19,7 @@ OPENS, CLOSES = "<think>", "</think>"
 
 @dataclass(frozen=True, slots=True)
 class SplitReply:
-    """The two parts of a reply's text."""
+    """Thought and answer of a reply's text."""
 
     thought: str
     """Without the white space around it; empty where there is none."""
@@ -52,7 +52,7 @@ def split_reasoning(text: str) -> SplitReply:
 
 
 def nearest_effort(chosen: Reasoning, offered: Collection[Reasoning]) -> Reasoning:
-    """Return what was chosen, or of what a model offers the nearest to it. `chosen` is not empty."""
+    """Return the chosen effort, or of those a model offers the nearest to it. `chosen` is not empty."""
     wanted = CHOICES.index(chosen)
     return min(offered, key=lambda one: (abs(CHOICES.index(one) - wanted), CHOICES.index(one)))
 

@@ -1,4 +1,4 @@
-"""Ends the program in order when the system asks for it: a service is stopped, a user logs out, a window is closed.
+"""End the program in order when the system asks for it: a service is stopped, a user logs out, a window is closed.
 
 The first signal lets each part close what it holds, by an exception of the main thread. The second ends at once.
 """
@@ -32,7 +32,7 @@ def is_wanted() -> bool:
 
 @contextmanager
 def in_order() -> Iterator[None]:
-    """Have signals that end raise Ended, in the main thread; one that is ignored, as by nohup, stays so."""
+    """Raise Ended in the main thread for signals that end the program; one that is ignored, as by nohup, stays so."""
     global _received
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,7 +51,7 @@ def in_order() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Have Ctrl-C and signals that end set `stop`, so that what is in the middle of something comes to its end.
+    """Set `stop` on Ctrl-C and on signals that end, so that what is in the middle of something comes to its end.
 
     Raises Ended when the block has ended, if a signal that ends came."""
     before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())

@@ -1,1 +1,1 @@
-"""Drafts from text: databases, evidence, acceptance model and draft tree; token ids and numpy arrays alone."""
+"""Draft from text: databases, evidence, acceptance model and draft tree; token ids and numpy arrays alone."""

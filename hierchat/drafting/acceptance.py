@@ -1,5 +1,5 @@
-"""How likely a token is to be accepted as a draft: what `python -m benchmarks.makers.fit` fitted to replies of the
-default model, and what is learned at every step. growing/grow.py has the model."""
+"""Estimate how likely a token is to be accepted as a draft: by what `python -m benchmarks.makers.fit` fitted to replies
+of the default model, and what is learned at every step. growing/grow.py has the model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _arrays(names: tuple[str, ...]) -> dict[str, Floats]:
 
 
 class Chosen(NamedTuple):
-    """How the tokens of a reply are chosen, as far as drafts are concerned."""
+    """Settings of a reply that tell how its tokens are chosen, as far as drafts are concerned."""
 
     noise: SamplingNoise
     score: Floats
@@ -104,7 +104,7 @@ def chosen(settings: GenerationSettings | None) -> Chosen:
 
 
 class Acceptance:
-    """What is known about the sources of one user and model. Keep it from reply to reply."""
+    """Learn how often drafts of each source are accepted, for one user and model. Keep it from reply to reply."""
 
     def __init__(self) -> None:
         self.prior = fitted()
@@ -116,7 +116,8 @@ class Acceptance:
         """By slot and length of match: how often the likeliest candidate was found by it, and was right."""
 
     def lessons(self, recent: Floats) -> Lessons:
-        """Return what a reply changes. `recent` [SLOTS]: how often each slot's first choice was right of late in it."""
+        """Return what learning from a reply changes. `recent` [SLOTS]: how often each slot's first choice was right
+        lately."""
         return Lessons(self.model, self.prior, RATE, FORGET, recent, RECENT_RATE, self.curve, self.matches)
 
     def calibration(self) -> Calibration:
@@ -139,7 +140,7 @@ class Acceptance:
         return self.matches.sum(0)
 
     def add(self, other: Acceptance) -> None:
-        """Count what another one counted, too."""
+        """Add to these counts those of another one."""
         self.curve += other.curve
         self.matches += other.matches
 

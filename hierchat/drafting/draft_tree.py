@@ -1,4 +1,4 @@
-"""The draft tree: what is verified in one forward; and what its rows cost, learned while forwards run."""
+"""Define the draft tree, which is verified in one forward, and learn what its rows cost while forwards run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 class Match(NamedTuple):
-    """What a draft was found by in the databases."""
+    """Match by which a draft was found in the databases."""
 
     slot: int
     """Slot of growing.kernel_arrays; -1: no database drafted it."""
@@ -31,7 +31,7 @@ NO_MATCH = Match(-1, 0, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """Nodes in an order in which parents come first; parents[i] is -1 where node i follows the committed text."""
+    """Nodes of drafts, in an order with parents first; parents[i] is -1 where node i follows committed text."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class DraftTree:
         )
 
     def match(self, node: int) -> Match:
-        """Return what a node was found by."""
+        """Return the match by which a node was found."""
         return self.matches[node] if self.matches else NO_MATCH
 
     def chance(self, node: int) -> float | None:
@@ -82,7 +82,7 @@ class DraftTree:
 
 
 class Latency(Protocol):
-    """Costs on this machine, as the engine measures them."""
+    """Return costs of steps on this machine, as the engine measures them."""
 
     def step_ms(self, context: int) -> Sequence[float]:
         """Return the milliseconds of a step over 1, 2, ... positions behind `context` tokens; never falling. The same
@@ -91,7 +91,7 @@ class Latency(Protocol):
 
 
 class FreeRows:
-    """A Latency of rows that are free up to a fixed width."""
+    """Latency of rows that are free up to a fixed width."""
 
     def __init__(self, width: int) -> None:
         self._step_ms = [1.0] * width
@@ -128,7 +128,7 @@ RESTORED = 0.5
 
 
 class CostEstimate:
-    """Estimates what a forward costs by its rows, by a Kalman filter: one observation for each forward.
+    """Estimate what a forward costs by its rows, by a Kalman filter: one observation for each forward.
 
     The costs at some numbers of rows are estimated. Their increments are independent a priori. So rows never seen lie
     on a line between those that were, and steps in the curve appear where they are measured. Forgetting draws the
@@ -141,7 +141,7 @@ class CostEstimate:
     """Standard deviations that one forward may be off; what is beyond is taken for another program's work."""
 
     def __init__(self, rows: NDArray[np.integer], slopes: Sequence[float] = ()) -> None:
-        """`rows`: whose costs are estimated, from 1 on; `slopes`: standard deviations of what else costs depend on."""
+        """Start with `rows`, whose costs are estimated, from 1 on; `slopes`: deviations of what else counts."""
         more, count = rows - 1.0, len(rows)
         self._mean = np.concatenate([1.0 + ROW * more, np.zeros(len(slopes))])
         self._prior = np.diag([0.0] * count + [slope**2 for slope in slopes])
@@ -180,7 +180,7 @@ class CostEstimate:
 
 
 class LatencyCurve(CostEstimate):
-    """Estimates the milliseconds of a step over 1..32 positions: a cost for each width, a slope in context, and one in
+    """Estimate the milliseconds of a step over 1..32 positions: a cost for each width, a slope in context, and one in
     context for each row."""
 
     def __init__(self) -> None:
@@ -241,13 +241,13 @@ class LatencyCurve(CostEstimate):
 
 
 class RowCosts(CostEstimate):
-    """Estimates what vLLM's forwards take by the rows of the whole batch, at some numbers of rows, with straight lines
+    """Estimate what vLLM's forwards take by the rows of the whole batch, at some numbers of rows, with straight lines
     between."""
 
     noise, clip = 0.06, 2.0
 
     def __init__(self, widest: int = WIDEST_BATCH) -> None:
-        """`widest`: rows of the widest forward there will be."""
+        """Start with `widest`: rows of the widest forward there will be."""
         self._widest = widest = min(max(widest, 2), WIDEST_BATCH)
         powers = {min(base << power, widest) for power in range(9) for base in (1, 3)}
         knots = np.array(sorted(powers | {1, widest}))
@@ -323,7 +323,7 @@ class DraftCost:
         return min(self._ms / self._tokens, self._step_ms[0] / self._roots, self.otherwise_ms)
 
     def step_ms(self, drafts: int) -> float:
-        """Return what a step over so many drafts costs."""
+        """Return how many milliseconds a step over so many drafts takes."""
         return self._step_ms[min(drafts, len(self._step_ms) - 1)]
 
     @property

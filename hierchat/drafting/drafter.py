@@ -1,4 +1,4 @@
-"""The drafter: grows from all databases the tree that pays best, and learns from what was accepted."""
+"""Grow, from all databases, the draft tree that pays best, and learn from what was accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NO_SUCCESSORS = (np.empty((0, TOP), np.int32), np.empty(0, np.int64), np.empty(
 
 
 class Drafter:
-    """The context, always, and any other databases. `successors`, if given, learn the target's next tokens.
+    """Draft from the context, always, and any other databases. `successors`, if given, learn the target's next tokens.
 
     The tree's size follows the costs in `latency` and what `acceptance` learned; keep the latter from reply to reply.
     `width` fixes the positions per forward instead: width - 1 drafts, whatever they cost.
@@ -132,7 +132,7 @@ class Drafter:
         )
 
     def _source(self, node: int, slot: int) -> str:
-        """Return where a node came from. What the target found likely behind a token or two is credited to this chat
+        """Return the source of a node. What the target found likely behind a token or two is credited to this chat
         where these stand in it: most often it was learned there."""
         if slot != SUCCESSORS:
             return SOURCES[slot]

@@ -1,4 +1,4 @@
-"""Proposers of drafts: the contract with the engine, and several proposers as one."""
+"""Propose drafts: the contract of proposers with the engine, and several proposers as one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class Proposer(Protocol):
-    """Proposes a tree of drafts for every forward, and gets what was committed."""
+    """Propose a tree of drafts for every forward, and observe what was committed."""
 
     @property
     def top(self) -> int:
-        """How many of the target's top tokens `observe` is to get for each position; 0: none."""
+        """Return how many of the target's top tokens `observe` is to get for each position; 0: none."""
         ...
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -44,20 +44,20 @@ class Proposer(Protocol):
 
 @runtime_checkable
 class ReadsHidden(Protocol):
-    """A proposer that may read the target's hidden states, such as a learned head."""
+    """Propose drafts from the target's hidden states, such as a learned head does."""
 
     @property
     def reads_hidden(self) -> bool: ...
 
     def see(self, hidden: NDArray[np.float32]) -> None:
-        """[tokens, hidden]: what the target's head read where it chose each of the tokens that `observe` gets next;
-        valid until then. Not called where the runner does not bring them, nor for the prompt."""
+        """Take hidden states [tokens, hidden]: what the target's head read where it chose each of the tokens that
+        `observe` gets next; valid until then. Not called where the runner does not bring them, nor for the prompt."""
         ...
 
 
 @runtime_checkable
 class Shares(Protocol):
-    """A proposer that can draft for a forward that other replies share."""
+    """Draft for a forward that other replies share."""
 
     def propose_beside(self, cost: DraftCost, limit: int | None = None) -> DraftTree:
         """Propose drafts for a batched forward, at its prices. The tree has probabilities, the highest first."""
@@ -92,7 +92,7 @@ RATE = 0.1
 
 @dataclass(slots=True)
 class Payoff:
-    """What asking for drafts brought in one reply."""
+    """Estimate what asking for drafts brings in one reply."""
 
     brought: float = 1.0
     """Tokens of a step, on average."""
@@ -112,7 +112,7 @@ class Payoff:
 
 @dataclass(slots=True)
 class Partner(Payoff):
-    """A proposer beside the first, and what asking it took and brought beyond that one's tree."""
+    """Ask a proposer beside the first, and learn what asking it takes and brings beyond that one's tree."""
 
     proposer: Proposer = field(kw_only=True)
     scale: float = 1.0
@@ -122,7 +122,7 @@ class Partner(Payoff):
     """Its draft tree for this step."""
 
     def ask(self, limit: int | None) -> DraftTree:
-        """Return its tree, its chances scaled by what was accepted so far."""
+        """Return the proposer's tree, its chances scaled by what was accepted so far."""
         began = time.perf_counter()
         self.tree = tree = self.proposer.propose(limit)
         self.took_ms = self.moved(self.took_ms, (time.perf_counter() - began) * 1e3)
@@ -142,7 +142,7 @@ class Partner(Payoff):
 
 
 class JointDrafter:
-    """A Proposer. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
+    """Join proposers. `first` is always asked, `others` where they pay; `cost` has the prices of rows and tokens.
 
     A draft stands in the merged tree once, with the highest chance of all trees, if it pays its row.
     """

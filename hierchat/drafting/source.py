@@ -1,4 +1,4 @@
-"""What drafts are looked up in: indices of earlier texts, this conversation, and the target's own top tokens."""
+"""Hold what drafts are looked up in: indices of earlier texts, this conversation, and the target's own top tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ kernel = Kernels(__file__)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An index under one of the slots of growing.kernel_arrays, each with weights of its own in the acceptance model.
+    """Index of texts in a slot of growing.kernel_arrays, each of which has its own weights in the acceptance model.
     Several indices may share a slot: they are counted together."""
 
     slot: int = HISTORY
@@ -62,7 +62,7 @@ _FIRST_ROOM = 4096
 
 
 class Context:
-    """This conversation, prompt and reply so far, with, for every position, the occurrence before it of the same token:
+    """Hold this conversation, prompt and reply so far, and for every position the occurrence before of the same token:
     appending is constant time."""
 
     def __init__(self, text: Sequence[int] = ()) -> None:
@@ -75,7 +75,7 @@ class Context:
         self.append(text)
 
     def append(self, text: Sequence[int]) -> None:
-        """Add to the text."""
+        """Append tokens to the text."""
         new = np.array(text, np.int32)
         if new.min(initial=0) < 0:
             raise ValueError("a token id is negative")
@@ -100,7 +100,7 @@ class Context:
         return self._tokens[: self.length]
 
     def went_on_behind(self, words: Sequence[int]) -> bool:
-        """Tell whether these tokens stand in the text one behind the other, with something behind them."""
+        """Tell whether these tokens stand in the text one after the other, with something behind them."""
         begins = max(self.length - len(words), 0)
         found = np.ones(begins, bool)
         for place, token in enumerate(words):
@@ -109,7 +109,7 @@ class Context:
 
     @property
     def previous(self) -> Tokens:
-        """For every position the occurrence of its token before it, -1: none."""
+        """Return for every position the occurrence of its token before it, -1: none."""
         return self._previous[: self.length]
 
 
@@ -142,7 +142,7 @@ _INT, _LONG = np.dtype("<i4"), np.dtype("<i8")
 
 
 class Successors:
-    """The target's own top tokens behind every token and every pair of tokens, from the last time that these occurred:
+    """Hold the target's top tokens behind every token and every pair of tokens, from the last time that these occurred:
     the tables of one user and model. After Luo et al., "Turning Trash into Treasure: ... Token Recycling", 2024; pairs
     are ours.
 
@@ -157,7 +157,7 @@ class Successors:
         self.update([-1], np.empty((0, TOP), np.int32))  # compiled now, and not in the first step
 
     def update(self, path: Sequence[int], top: NDArray[np.int32]) -> None:
-        """`top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing).
+        """Note that `top[i]` [TOP] may follow path[i + 1], which stood behind path[i] (-1: behind nothing).
 
         After a step that is: path = the text's last two tokens and all but the last that were committed.
         """
@@ -169,7 +169,7 @@ class Successors:
         _update(np.array(path, np.int64), top, self.single, self.pair_keys, self.pairs)
 
     def to_bytes(self) -> bytes:
-        """Compress what is known."""
+        """Compress the tables to bytes."""
         single = self.single
         tokens = np.flatnonzero(single[:, 0] >= 0)
         slots = np.flatnonzero(self.pair_keys >= 0)
@@ -214,7 +214,7 @@ class Successors:
 
 @kernel
 def pair_key(previous: Any, token: Any) -> Any:
-    """Return what stands in pair_keys for a pair."""
+    """Return the key under which pair_keys holds a pair."""
     return np.int64(previous) << 32 | np.int64(token)
 
 

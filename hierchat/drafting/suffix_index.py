@@ -1,4 +1,4 @@
-"""An index of all suffixes of a token log that grows: ten million tokens and more, at eight bytes each and some slack.
+"""Index all suffixes of a token log that grows: ten million tokens and more, at eight bytes each and some slack.
 
 The log is in runs, each with an order of its suffixes. A new text is a run of its own. Neighbours of similar size are
 merged. So there are only a few runs, each several times the size of the next. Small merges are made at once. Large ones
@@ -31,7 +31,7 @@ _log = logging.getLogger("hierchat.history")
 
 
 class Arrays(NamedTuple):
-    """All that a lookup reads, valid as long as the index's lock is held."""
+    """Arrays that a lookup reads, valid as long as the index's lock is held."""
 
     tokens: Tokens
     """Texts, each followed by BREAK."""
@@ -45,7 +45,7 @@ class Arrays(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class SortedRun:
-    """A stretch of texts with one order."""
+    """Stretch of the token log, of one or more texts, with one order of their suffixes."""
 
     start: int
     length: int
@@ -57,13 +57,13 @@ class SortedRun:
 
 
 class SuffixIndex:
-    """Texts of tokens and the orders of their suffixes.
+    """Hold texts of tokens and the orders of their suffixes.
 
     Hold `lock` while reading what `arrays` holds; from one thread all calls follow each other anyway.
     """
 
     def __init__(self, room: int = 0) -> None:
-        """`room`: how many tokens to expect."""
+        """Start empty, with `room`: how many tokens to expect."""
         self.lock = threading.RLock()
         self._tokens = np.empty(room + room // 2 + _SPARE, np.int32)
         self._order = np.empty(self._tokens.size, np.int32)
@@ -106,7 +106,7 @@ class SuffixIndex:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the log and its orders, the room to grow included."""
+        """Return the bytes of the log and its orders, the room to grow included."""
         return self._tokens.nbytes + self._order.nbytes
 
     def runs(self) -> list[SortedRun]:
@@ -151,7 +151,7 @@ class SuffixIndex:
             worker.join()
 
     def close(self) -> None:
-        """Start nothing new in the thread."""
+        """Close the index: nothing new starts in its thread."""
         with self.lock:
             self._closed = True
 
@@ -403,7 +403,7 @@ def sort_bucket(tokens: np.ndarray, order: np.ndarray, depth: int) -> None:
 
 @kernel
 def merged(tokens: np.ndarray, older: np.ndarray, newer: np.ndarray) -> np.ndarray:
-    """Make one order of two."""
+    """Merge the suffix orders of an older and a newer run into one."""
     order = np.empty(older.size + newer.size, np.int32)
     i = j = 0
     for k in range(order.size):

@@ -1,4 +1,4 @@
-"""Hierarchical speculative decoding after Globerson et al., 2025 (arXiv 2510.19705), with formulas of our own."""
+"""Decode with a hierarchy of draft models after Globerson et al., 2025 (arXiv 2510.19705), with formulas of our own."""
 
 from hierchat.jit import Kernels
 

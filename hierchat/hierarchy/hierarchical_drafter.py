@@ -71,15 +71,15 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ends a draft early: a token that ends the reply, or the user."""
+    """Conditions that end a draft early: a token that ends the reply, or the user who stops it."""
 
     end_ids: Collection[int]
     stop: Event
 
 
 class Level:
-    """A draft model that writes drafts of at least `least` tokens, if nothing ends them sooner, and is drafted for by
-    the level or the databases below. A Proposer to the level above."""
+    """Write drafts of at least `least` tokens by a draft model, if nothing ends them sooner; the level or the databases
+    below draft for it. A Proposer to the level above."""
 
     top = 0
 
@@ -103,7 +103,7 @@ class Level:
         self._matches: list[Match] = []
 
     def begin(self, prompt: Sequence[int]) -> None:
-        """Take up this text."""
+        """Begin a new reply after `prompt`."""
         self.model.begin(prompt)
         self._draft = []
         if self.below:
@@ -137,7 +137,7 @@ class Level:
         )
 
     def _add(self, drafts: DraftTree, tokens: Sequence[int]) -> bool:
-        """Add what a forward brought to the draft. Returns whether its last token is a bonus."""
+        """Add the tokens that a forward brought to the draft. Return whether the last one is a bonus."""
         nodes = {pair: node for node, pair in enumerate(zip(drafts.parents, drafts.tokens, strict=True))}
         above = -1
         for token in tokens[:-1]:
@@ -162,7 +162,7 @@ class Level:
         self.follow(self._start + same if self._draft else self.model.length, tokens[same:])
 
     def follow(self, length: int, tokens: Sequence[int]) -> None:
-        """Keep the first `length` tokens of the text, and go on with these."""
+        """Keep the first `length` tokens of the text, and append these."""
         self.model.follow(length, tokens)
         if self.below:
             self.below.follow(length, tokens)
@@ -170,7 +170,7 @@ class Level:
 
 
 class HierarchicalDrafter:
-    """A Proposer over a stack of draft models.
+    """Propose drafts by a stack of draft models and databases.
 
     `retrieval` drafts for the target. `stacked` [level] has each draft model, and what drafts for it from databases of
     the same kind. `plan` fixes what `hierarchy` would choose.
@@ -281,8 +281,8 @@ class HierarchicalDrafter:
         return sum(model.read_ms for model in self._models)
 
     def _follow_plan(self) -> float:
-        """Put the levels of the present plan together if it has changed. Returns the milliseconds per token expected,
-        0 where no draft model takes part."""
+        """Put the levels of the present plan together if it has changed. Return the milliseconds per token expected, 0
+        where no draft model takes part."""
         context = len(self._text)
         found = Found(self.fixed, 0.0) if self.fixed else self.hierarchy.found(context)
         if found.plan != self._searched:

@@ -1,4 +1,4 @@
-"""Plans: which levels take part and how long their drafts are, the latency expected of each, and the best one."""
+"""Find the best plan: which levels take part and how long their drafts are, by the latency expected of each plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Provenance = Literal["kept", "corrected", "bonus"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The levels that take part, from the lowest to the target, and how much each but the target passes up."""
+    """Levels that take part, from the lowest to the target, and how much each but the target passes up."""
 
     levels: tuple[int, ...]
     lengths: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class TokenAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Distribution of what one forward of a level brings: so many kept drafts and one more token."""
+    """Distribution of the tokens of one level's forward: so many kept drafts and one more token."""
 
     corrected: NDArray[np.float64]
     """[most + 1]: probability that a draft was wrong after so many that were kept."""
@@ -64,7 +64,7 @@ ALONE = Yield(np.zeros(1), np.ones(1))
 
 @dataclass(frozen=True, slots=True)
 class RetrievalLevel:
-    """A level with the databases that draft for it as many tokens as pay, measured as a whole."""
+    """Level with the databases that draft for it as many tokens as pay, measured as a whole."""
 
     brings: Yield
     ms: float
@@ -87,7 +87,7 @@ class LevelStack:
         return len(self.forward_ms)
 
     def cost(self, level: int, positions: int) -> float:
-        """Return the milliseconds of a forward of a level."""
+        """Return the milliseconds of a level's forward over so many positions."""
         known = self.forward_ms[level]
         if positions <= len(known):
             return known[positions - 1]
@@ -106,9 +106,9 @@ class LevelStack:
 
 
 def by_renewal(stack: LevelStack, plan: Plan) -> float:
-    """Compute the time per forward of the target, with all that lies below it, over the tokens that it brings: exact
-    where tokens are accepted independently given how they came about. A draft ends with the forward that makes it long
-    enough; it is made of runs of kept drafts, each with a token of the level's own behind it."""
+    """Compute the time per token of the target, with all that lies below it: exact where tokens are accepted
+    independently given how they came about. A draft ends with the forward that makes it long enough; it is made of runs
+    of kept drafts, each with a token of the level's own behind it."""
     lowest = stack.retrieval_level(plan.levels[0], plan.retrieval)
     run, ms = lowest.brings, lowest.ms
     for below, above, length in zip(plan.levels, plan.levels[1:], plan.lengths, strict=False):
@@ -131,7 +131,7 @@ FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plan, and the milliseconds per token expected of it."""
+    """Plan, and the milliseconds per token expected of it."""
 
     plan: Plan
     ms: float

@@ -43,14 +43,15 @@ DAMAGED = "What was learned of draft models is damaged."
 
 
 class Agreement:
-    """Learns how often a level's tokens are what one above it chooses; older ones count less and less."""
+    """Learn how often a level's tokens are what one above it chooses; older ones count less and less."""
 
     def __init__(self, prior: float) -> None:
         self._seen = np.full(len(KINDS), PRIOR_TOKENS / len(KINDS))
         self._right = prior * self._seen
 
     def note(self, kinds: Sequence[Provenance], accepted: int) -> None:
-        """Note that of tokens of these kinds so many were accepted, and the next one, if there is one, was refused."""
+        """Note that the first `accepted` tokens, of these kinds, were accepted, and the next, if there is one,
+        refused."""
         for number, kind in enumerate(kinds[: accepted + 1]):
             self._seen *= 1.0 - FORGET
             self._right *= 1.0 - FORGET
@@ -67,7 +68,7 @@ class Agreement:
         return [*self._seen.tolist(), *self._right.tolist()]
 
     def restore(self, state: Sequence[float]) -> None:
-        """Go on from a stored state. Raises ValueError if it is damaged."""
+        """Restore the rates from a stored state. Raises ValueError if it is damaged."""
         values = np.array(state, np.float64)
         sound = values.shape == (6,) and np.isfinite(values).all() and (values >= 0).all()
         if not sound or values[:3].sum() <= 0:
@@ -76,7 +77,7 @@ class Agreement:
 
 
 class RetrievalEstimate:
-    """Learns what the forwards of a level with the databases below it bring, and take."""
+    """Learn how many tokens the forwards of a level with the databases below it bring, and what they take."""
 
     def __init__(self) -> None:
         self._corrected = np.zeros(LONGEST + 1)
@@ -94,7 +95,7 @@ class RetrievalEstimate:
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
     def retrieval_level(self) -> RetrievalLevel | None:
-        """Return what was learned; None while too little was seen."""
+        """Return the level as it was measured; None while too little was seen."""
         seen = self._corrected.sum() + self._bonus.sum()
         if seen < SOME:
             return None
@@ -104,7 +105,7 @@ class RetrievalEstimate:
         return {"corrected": self._corrected.tolist(), "bonus": self._bonus.tolist(), "ms": self._ms}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a stored state. Raises ValueError if it is damaged."""
+        """Restore the counts from a stored state. Raises ValueError if it is damaged."""
         corrected, bonus = np.array(state["corrected"], np.float64), np.array(state["bonus"], np.float64)
         if not corrected.shape == bonus.shape == (LONGEST + 1,):
             raise ValueError(DAMAGED)
@@ -144,8 +145,8 @@ UNKNOWN = 0.5
 
 
 class Hierarchy:
-    """Learns of a model's levels, from the smallest draft model to the target, from reply to reply, and plans with
-    them.
+    """Learn a model's costs and acceptance by level, from the smallest draft model to the target, from reply to reply,
+    and plan with them.
 
     `priors`: acceptance of a level's tokens by one above, as (below, above); measured after loading.
     """
@@ -198,18 +199,18 @@ class Hierarchy:
         )
 
     def agreement(self, below: int, above: int, context: int) -> Agreement:
-        """Return what is learned of a pair of levels."""
+        """Return the acceptance learned for a pair of levels in a range of contexts."""
         key = (below, above, bucket(context))
         if key not in self._agreements:
             self._agreements[key] = Agreement(self.priors.get((below, above), UNKNOWN))
         return self._agreements[key]
 
     def retrieval_estimate(self, level: int, context: int) -> RetrievalEstimate:
-        """Return what is learned of a level with the databases below it."""
+        """Return the estimate of a level with the databases below it in a range of contexts."""
         return self._retrieval_levels.setdefault((level, bucket(context)), RetrievalEstimate())
 
     def saw_tree(self, tokens: float, ms: float) -> None:
-        """Note what the databases alone would bring the target in a step, and what that would take."""
+        """Note how many tokens the databases alone would bring the target in a step, and what that would take."""
         self._tree_tokens += AVERAGED * (tokens - self._tree_tokens)
         self._tree_ms += (ms - self._tree_ms) * (AVERAGED if self._tree_ms else 1.0)
 
@@ -255,7 +256,7 @@ class Hierarchy:
         return saved * self._reply_tokens > reading_ms
 
     def stack(self, context: int) -> LevelStack:
-        """Return all that is known behind so many tokens."""
+        """Return the costs and acceptance of all levels behind so many tokens."""
         costs = [latency.step_ms(context) for latency in self._latencies]
         for level in self._broken:
             costs[level] = [LARGE] * len(costs[level])
@@ -278,7 +279,7 @@ class Hierarchy:
         return seen or RetrievalLevel(target.brings, target.ms * costs[level][0] / costs[self.target][0])
 
     def found(self, context: int) -> Found:
-        """Return the plan to follow behind so many tokens, and what is expected of it."""
+        """Return the plan to follow behind so many tokens, and the pace expected of it."""
         key = bucket(context)
         if key not in self._found or self._steps >= EVERY:
             self._steps = 0
@@ -296,7 +297,7 @@ class Hierarchy:
         self._found.clear()
 
     def step(self, plan: Plan, tokens: int, ms: float) -> None:
-        """Note what a step of a plan brought and took, drafting, forward and verification together."""
+        """Note how many tokens a step of a plan brought in `ms`, drafting, forward and verification together."""
         self._steps += 1
         self._reply += tokens
         before = self._measured.get(plan, (0.0, 0.0))
@@ -325,7 +326,7 @@ class Hierarchy:
         )
 
     def state(self) -> bytes:
-        """Return what was learned, as JSON."""
+        """Return all that was learned, as JSON."""
         said: dict[str, Any] = {
             "names": self.names,
             "priors": [[*pair, one] for pair, one in self.priors.items()],
@@ -337,7 +338,7 @@ class Hierarchy:
         return json.dumps(said).encode()
 
     def restore(self, state: bytes) -> None:
-        """Go on from an earlier run. Raises ValueError if its state is damaged, or was learned of other models."""
+        """Restore what an earlier run learned. Raises ValueError if its state is damaged, or is of other models."""
         damaged = ValueError(DAMAGED)
         try:
             said = json.loads(state)
@@ -371,13 +372,13 @@ class Hierarchy:
 
 
 def bucket(context: int) -> int:
-    """Number the range of context lengths that are told apart."""
+    """Return the number of the range of context lengths in which this one lies."""
     return sum(context >= border for border in BUCKETS)
 
 
 @dataclass(slots=True)
 class Learner:
-    """Teaches the hierarchy what becomes of one level's work."""
+    """Teach the hierarchy what becomes of one level's work."""
 
     hierarchy: Hierarchy
     level: int

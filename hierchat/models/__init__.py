@@ -1,2 +1,2 @@
-"""Models: find them in the catalogue, fetch them into the cache, load them. Import from the modules themselves: the
-packages import nothing, so that reading the catalogue costs no torch."""
+"""Find models in the catalogue, fetch them into the cache, load them. Import from the modules themselves: the packages
+import nothing, so that reading the catalogue costs no torch."""

@@ -1,4 +1,4 @@
-"""Files in the cache, whole or absent, never half: writers work on a `.part` beside the target, under a lock."""
+"""Write files in the cache whole or not at all: writers work on a `.part` beside the target, under a lock."""
 
 import errno
 import hashlib
@@ -18,7 +18,7 @@ from hierchat.models.progress import DiskFullError, Phase, Progress, Report
 
 @contextmanager
 def locked(target: Path, report: Report, phase: Phase) -> Iterator[None]:
-    """Hold `target` against other processes; the lock of a killed process frees itself."""
+    """Lock `target` against other processes; the lock of a killed process frees itself."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
     try:
@@ -51,7 +51,7 @@ def full_disk() -> DiskFullError:
 
 
 def require_space(needed: int) -> None:
-    """Raises DiskFullError unless `needed` bytes, and a little more, are free where the cache lies."""
+    """Raise DiskFullError unless `needed` bytes, and a little more, are free where the cache lies."""
     cache_dir().mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache_dir()).free
     if needed + 64 * 2**20 > free:
@@ -127,14 +127,14 @@ def size_of(path: Path) -> int:
 
 
 def gigabytes(size: float) -> str:
-    """Write `size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
+    """Format `size` bytes for people: '98 MB', '1.3 GB', '12 KB' (10**6, 10**9, 10**3)."""
     if size >= 999.5e6:  # else rounded up to '1000 MB'
         return f"{number(size / 1e9, '.1f')} GB"
     return f"{size / 1e6:.0f} MB" if size >= 999.5e3 else f"{size / 1e3:.0f} KB"
 
 
 def count(parameters: int) -> str:
-    """Write how many parameters a model has, as names of models say it: '135M', '1B', '1.7B'."""
+    """Format a number of parameters as names of models do: '135M', '1B', '1.7B'."""
     if parameters >= 999.5e6:
         return f"{parameters / 1e9:.1f}".removesuffix(".0") + "B"
     return f"{parameters / 1e6:.0f}M" if parameters >= 999.5e3 else f"{parameters / 1e3:.0f}K"

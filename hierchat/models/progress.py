@@ -1,4 +1,4 @@
-"""Progress of a download, a conversion or a load: one frozen record per change; and what can go wrong with a model."""
+"""Report progress of a download, conversion or load, one frozen record per change; and what goes wrong with a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Phase = Literal["downloading", "converting", "loading", "compiling", "reading", 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` bytes while downloading or reading, else tensors; `total` is None where it is unknown."""
+    """Progress in bytes while downloading or reading, else in tensors: `done` of `total`, None where it is unknown."""
 
     phase: Phase
     done: int
@@ -31,7 +31,7 @@ Report = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Report to nobody."""
+    """Ignore progress: nobody wants to see it."""
 
 
 def bar_class(
@@ -107,7 +107,7 @@ NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 
 
 class ModelError(Exception):
-    """Any failure to find, fetch, convert or load a model; its text is for the user."""
+    """A model could not be found, fetched, converted or loaded; the text is for the user."""
 
 
 class CatalogueError(ModelError):

@@ -149,7 +149,7 @@ def slotted(config: Mapping[str, Any], device: str = "cpu") -> bool:
 
 
 def graphed(config: Mapping[str, Any], context_length: int) -> bool:
-    """Tell whether CUDA graphs compute it, whose kernels know neither windows nor sinks."""
+    """Tell whether CUDA graphs can compute it: their kernels know neither windows nor sinks."""
     text = _of_text(config)
     if not slotted(config) or str(text.get("model_type")) not in GRAPHED:
         return False

@@ -1,4 +1,4 @@
-"""Kernels that grow a draft tree: what the databases hold (evidence), then chances and the tree (grow)."""
+"""Grow a draft tree in kernels: look up what the databases hold (evidence), then estimate chances (grow)."""
 
 from hierchat.jit import Kernels
 

@@ -1,4 +1,4 @@
-"""What the databases hold about the next token of a text.
+"""Find what the databases hold about the next token of a text.
 
 A sorted index gives two estimates. The broad one samples the longest suffix that occurs more than CLOSE times. The
 precise one looks at the occurrences of the suffix one longer, CLOSE at most, one by one, each with its match length. A
@@ -54,7 +54,7 @@ def _log(bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def reply_key(seed):  # type: ignore[no-untyped-def]
-    """Return what all noise of a seed begins with."""
+    """Return the key with which all noise of a seed begins."""
     return _hash(_GAMMA, seed)
 
 
@@ -147,7 +147,7 @@ MOST_VOTES = 7
 
 @kernel
 def look_near(at):  # type: ignore[no-untyped-def]
-    """Begin a row with the evidence of the context."""
+    """Begin a row of `places` with the evidence of the context."""
     places, place = at.places, at.place
     places.candidates[place] = 0
     places.known[place, :, : Known.RECENT] = 0.0
@@ -158,7 +158,7 @@ def look_near(at):  # type: ignore[no-untyped-def]
 
 @kernel
 def look_far(at, parent):  # type: ignore[no-untyped-def]
-    """Add the evidence of all other databases."""
+    """Add the evidence of all other databases to a row of `places`."""
     runs = at.databases.runs
     for slot in range(1, SLOTS):
         if slot == SUCCESSORS:

@@ -1,4 +1,4 @@
-"""The draft tree, grown best-first by path probability for as long as a node can pay: how likely each candidate is to
+"""Grow the draft tree best-first by path probability for as long as a node can pay: how likely each candidate is to
 be accepted, given all the evidence, and what is learned from what followed.
 
 A multinomial logistic regression: the chances of all candidates at a place and of "none of them" are one softmax. Below

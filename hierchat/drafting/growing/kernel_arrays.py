@@ -1,4 +1,4 @@
-"""What the kernels read and write: plain arrays in named tuples, as the compiler needs them."""
+"""Define what the kernels read and write: plain arrays in named tuples, as the compiler needs them."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ Run = IntEnum("Run", "SLOT TOKENS LENGTH ORDER SIZE", start=0)
 
 
 class Databases(NamedTuple):
-    """What is known. `runs` int64 [runs, 5]: slot, address and length of the token log, address and length of the
-    order. The context is `tokens` [0, length) with chains through the occurrences of each token: `previous` for every
-    position, `newest` for every token id. `single` [vocabulary, 8] and `pair_keys` [n], `pairs` [n, 8]: likeliest next
-    tokens behind one and two tokens."""
+    """Databases that drafts come from. `runs` int64 [runs, 5]: slot, address and length of the token log, address and
+    length of the order. The context is `tokens` [0, length) with chains through the occurrences of each token:
+    `previous` for every position, `newest` for every token id. `single` [vocabulary, 8] and `pair_keys` [n], `pairs`
+    [n, 8]: likeliest next tokens behind one and two tokens."""
 
     runs: Integers
     tokens: Tokens
@@ -81,7 +81,7 @@ class Tree(NamedTuple):
 
 
 class AcceptanceModel(NamedTuple):
-    """What turns evidence into chances. A layer of HIDDEN units reads the evidence of all slots. A linear score reads
+    """Weights that turn evidence into chances. A layer of HIDDEN units reads all slots' evidence. A linear score reads
     the units and the evidence, for each candidate and for "none of them". The chances are the softmax of the scores.
 
     The hidden layers are fixed. `score` and `none` go on learning."""
@@ -96,7 +96,7 @@ class AcceptanceModel(NamedTuple):
 
 
 class SamplingNoise(NamedTuple):
-    """What a reply's settings say of how its tokens are chosen."""
+    """Noise and settings by which a reply's tokens are chosen."""
 
     key: np.uint64
     """reply_key of the seed; 0: the likeliest token is chosen, or nothing is known of the noise."""
@@ -106,7 +106,7 @@ class SamplingNoise(NamedTuple):
 
 
 class Places(NamedTuple):
-    """One row per place that was looked at: 0 is behind the committed text, i + 1 behind node i of the tree."""
+    """Places that were looked at, a row for each: 0 is behind the committed text, i + 1 behind node i of the tree."""
 
     candidates: Integers  # [places]: how many
     keys: NDArray[np.uint64]  # [places]: place_key; 0: no noise is known
@@ -128,7 +128,7 @@ class Places(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """One place to be looked at: the row of `places` behind `text`, in which path and tail of the context stand."""
+    """Place to be looked at: the row of `places` behind `text`, in which path and tail of the context stand."""
 
     databases: Databases
     places: Places
@@ -137,7 +137,7 @@ class Lookup(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A tree that grows, with the places that were looked at for it."""
+    """Draft tree that grows, with the places that were looked at for it."""
 
     places: Places
     tree: Tree
@@ -146,7 +146,7 @@ class Growth(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """What turns the evidence of a reply into chances."""
+    """Acceptance model and noise that turn the evidence of a reply into chances."""
 
     model: AcceptanceModel
     noise: SamplingNoise
@@ -155,7 +155,7 @@ class Scorer(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What drafts cost and are worth (draft_tree.DraftCost)."""
+    """Costs and worth of drafts (draft_tree.DraftCost)."""
 
     most: int
     """Nodes of the tree, at most."""
@@ -170,7 +170,7 @@ class Prices(NamedTuple):
 
 
 class Lessons(NamedTuple):
-    """What a reply's tokens change."""
+    """Arrays that learning from a reply's tokens changes."""
 
     model: AcceptanceModel
     prior: AcceptanceModel

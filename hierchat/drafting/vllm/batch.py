@@ -1,4 +1,4 @@
-"""Drafts for all replies of a forward: where rows are dear, or many replies share them, each gets fewer."""
+"""Draft for all replies of a forward: where rows are dear, or many replies share them, each gets fewer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ State = Literal["writing", "ended", "aborted", "forgotten"]
 
 @dataclass(frozen=True, slots=True)
 class DraftStep:
-    """One forward that brought tokens, as engine/engine.py has it."""
+    """Result of one forward that brought tokens, with fields as in engine/engine.py."""
 
     tokens: tuple[int, ...]
     sources: tuple[str, ...]
@@ -53,12 +53,12 @@ class DraftStep:
 
 
 class TrackedReply:
-    """A reply of vLLM from its first token to its last, with what was drafted for it."""
+    """Track a reply of vLLM from its first token to its last, with what was drafted for it."""
 
     def __init__(
         self, asked: RequestOptions, user: UserState, drafter: Drafter, prompt: Sequence[int], longest: int
     ) -> None:
-        """`longest`: tokens of prompt and reply together."""
+        """Begin a reply. `longest`: tokens of prompt and reply together."""
         self.asked, self.user, self.drafter = asked, user, drafter
         self.state: State = "writing"
         self.steps: list[DraftStep] = []
@@ -78,7 +78,7 @@ class TrackedReply:
 
     @property
     def text(self) -> list[int]:
-        """The reply, and before it the end of what it answers, by which it is found again."""
+        """Return the reply, and before it the end of what it answers, by which it is found again."""
         return self._lead + self._tokens
 
     def room(self, most: int) -> int:
@@ -153,7 +153,7 @@ class TrackedReply:
         return kept
 
     def to_json(self, first: int) -> dict[str, Any]:
-        """Return what the channel reports; of the steps those from `first` on."""
+        """Return the reply's figures as the channel reports them; of the steps those from `first` on."""
         sources, proposed, accepted = Counter[str](), Counter[str](), Counter[str]()
         for step in self.steps:
             sources.update(step.sources)
@@ -181,10 +181,10 @@ BATCH_RATE = 0.02
 
 
 class Batch:
-    """The forward that is under way, and what such forwards cost."""
+    """Track the forward that is under way, and learn what such forwards cost."""
 
     def __init__(self, costs: RowCosts, most: int, vocabulary: int) -> None:
-        """`most`: drafts of one reply in one forward. `vocabulary`: tokens that the model has."""
+        """Start with `most`: drafts of one reply in one forward; `vocabulary`: tokens that the model has."""
         self._costs, self._most, self._vocabulary = costs, most, vocabulary
         self._cost = DraftCost(costs)
         self._took_ms = TOOK_MS
@@ -216,7 +216,7 @@ class Batch:
         return ms
 
     def propose(self, replies: Sequence[TrackedReply], began: float) -> list[DraftTree]:
-        """Draft a chain for each. `began`: when vLLM asked, of time.perf_counter."""
+        """Draft a chain for each reply. `began`: when vLLM asked, of time.perf_counter."""
         cost, roots = self._cost, len(replies)
         chains: list[DraftTree] = []
         if roots:

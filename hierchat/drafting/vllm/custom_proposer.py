@@ -1,4 +1,4 @@
-"""What vLLM asks for drafts, and the side channel: `--speculative-config` names HierchatProposer as "custom_class".
+"""Draft for vLLM, and serve the side channel: `--speculative-config` names HierchatProposer as "custom_class".
 
 vLLM hands over no request ids, parameters or ends of requests: the worker class binds its model runner, which has them.
 """
@@ -55,7 +55,7 @@ Method = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class ChannelRefusal(Exception):
-    """A request cannot be answered; the text is for who asked."""
+    """A request on the side channel cannot be answered; the text is for who asked."""
 
     def __init__(self, code: Code, sentence: str) -> None:
         super().__init__(sentence)
@@ -63,7 +63,7 @@ class ChannelRefusal(Exception):
 
 
 class ChannelServer(socketserver.ThreadingTCPServer):
-    """The side channel, on threads of its own from the start: one JSON object a line each way over the loopback device.
+    """Serve the side channel on threads of its own: one JSON object a line each way over the loopback device.
     docs/vllm.md has the methods."""
 
     daemon_threads = True
@@ -71,7 +71,7 @@ class ChannelServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
 
     def __init__(self, methods: Mapping[str, Method], token: str, port: int) -> None:
-        """`port` 0: any. Raises DrafterSettingsError where the port is taken."""
+        """Listen on `port`, 0: any. Raises DrafterSettingsError where the port is taken."""
         self.methods, self.token = methods, token.encode()
         self.free = threading.BoundedSemaphore(CONNECTIONS)
         try:
@@ -160,10 +160,10 @@ def number_of(asked: Mapping[str, Any], name: str) -> int:
 
 
 class HierchatProposer:
-    """The drafter of one engine. Of several tensor parallel workers one drafts."""
+    """Draft for one vLLM engine. Of several tensor parallel workers one drafts."""
 
     def __init__(self, vllm_config: Any) -> None:
-        """Raises WrongVersion, DrafterSettingsError or UserStateFileError."""
+        """Start as vLLM asks. Raises WrongVersion, DrafterSettingsError or UserStateFileError."""
         import vllm
 
         drafter_settings.require(vllm.__version__)
@@ -212,7 +212,7 @@ class HierchatProposer:
         self._runner = runner
 
     def close(self) -> None:
-        """Write what is to be written; draft and listen no longer."""
+        """Save what was learned; draft and listen no longer."""
         if self._drafts:
             self._drafts = False
             if self.channel:

@@ -1,4 +1,4 @@
-"""Settings of the drafter from environment variables, and of each request: vLLM hands nothing else on."""
+"""Read settings of the drafter from environment variables, and of each request: vLLM hands nothing else on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS = 2_000_000
 
 
 class DrafterSettingsError(RuntimeError):
-    """A variable is wrong; the text names it and says what to do."""
+    """An environment variable is wrong; the text names it and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class DrafterSettings:
 
 
 def read(environment: Mapping[str, str], model: str, replica: int = 0) -> DrafterSettings:
-    """Read all settings. `model`: what vLLM calls it. `replica`: which one of data parallel ones; each has a port and a
-    file of its own. Raises DrafterSettingsError."""
+    """Read the drafter's settings from environment variables. `model`: what vLLM calls it. `replica`: which one of data
+    parallel ones; each has a port and a file of its own. Raises DrafterSettingsError."""
     port = _number(environment, "PORT", 0, 65535 - replica)
     token = environment.get(f"{PREFIX}TOKEN", "")
     if port is not None and len(token) < LEAST_TOKEN:
@@ -71,7 +71,7 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What a request asks for in `vllm_xargs`, which is trusted: whoever reaches vLLM's port can set it."""
+    """Options of a request in `vllm_xargs`, which is trusted: whoever reaches vLLM's port can set it."""
 
     reply: str
     """The name that the chat gave it, or vLLM's own."""
@@ -116,7 +116,7 @@ MADE_FOR = "0.32"
 
 
 class WrongVersion(RuntimeError):
-    """The text is for who starts vLLM."""
+    """This vLLM is another version than MADE_FOR. The text is for who starts vLLM."""
 
 
 def require(version: str) -> None:

@@ -1,4 +1,4 @@
-"""The users' histories: in memory while they are needed, in a file of SQLite always, and the corpora beside them."""
+"""Keep the users' histories: in memory while they are needed, in an SQLite file always, and corpora beside them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ CREATE TABLE learned (
 
 
 class UserStateFileError(RuntimeError):
-    """The file cannot be used; the text says why and what to do."""
+    """The file of users' histories cannot be used; the text says why and what to do."""
 
 
 class UserStateFile:
-    """What each user's replies were, and what was learned of their drafts. One connection; its calls must not overlap.
+    """Store each user's replies, and what was learned of their drafts. One connection; its calls must not overlap.
 
     A file of its own beside the chat's database: neither process waits for the other's lock."""
 
@@ -174,7 +174,7 @@ class UserStateFile:
 
 @dataclass(eq=False, slots=True)
 class UserState:
-    """The history of one user, and what was learned of their drafts."""
+    """Hold the history of one user, and what was learned of their drafts."""
 
     name: str
     history: Source = field(default_factory=Source)
@@ -191,7 +191,7 @@ class UserState:
 
     @property
     def worn(self) -> bool:
-        """Whether most of the index is what was removed: reading it anew makes it smaller."""
+        """Tell whether most of the index is what was removed: reading it anew makes it smaller."""
         return len(self.index) > 2 * (self.tokens + len(self.places)) + 65_536
 
     def add(self, reply: str, tokens: NDArray[np.int32]) -> None:
@@ -200,13 +200,13 @@ class UserState:
         self.tokens += tokens.size
 
     def remove(self, replies: Sequence[str]) -> None:
-        """Forget those of these replies that are there."""
+        """Forget those of `replies` that are in the history."""
         gone = [place for reply in replies if (place := self.places.pop(reply, None))]
         self.index.remove(gone)
         self.tokens -= sum(length for _, length in gone)
 
     def surplus(self, most: int) -> list[str]:
-        """Return the oldest replies, without which there are no more than `most` tokens."""
+        """Return the oldest replies, without which the history has no more than `most` tokens."""
         found, left = list[str](), self.tokens
         for reply, (_, length) in self.places.items():
             if left <= most:
@@ -217,13 +217,13 @@ class UserState:
 
 
 class UserStates:
-    """The users of one model.
+    """Hold the histories of one model's users.
 
     Nothing here waits for the disk but `forget` and `held`: one thread reads and writes, in the order in which it was
     asked. So a user's first reply may begin before the history is there, and goes on with it."""
 
     def __init__(self, file: UserStateFile, model: str, most_tokens: int, memory: int = MEMORY) -> None:
-        """`most_tokens`: of one user. `memory`: bytes that all histories may take beside those in use."""
+        """Start with `most_tokens`: of one user; `memory`: bytes that all histories may take beside those in use."""
         self._file, self._model = file, model
         self._most_tokens, self._memory = most_tokens, memory
         self._users: OrderedDict[str, UserState] = OrderedDict()
@@ -268,7 +268,7 @@ class UserStates:
         done.result()
 
     def close(self) -> None:
-        """Write what is to be written."""
+        """Write all that waits to be written, and end the thread."""
         self._thread.submit(self._file.close)
         self._thread.shutdown()
 

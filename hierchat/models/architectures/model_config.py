@@ -1,4 +1,4 @@
-"""What each layer of a decoder has, where layers differ; and its rotary positions: the cosines and sines of every
+"""Tell what each layer of a decoder has, where layers differ, and compute rotary positions: cosines and sines of every
 position, with the scalings that models are trained with."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def layer_kinds(config: Mapping[str, Any], architecture: Architecture) -> list[s
 
 
 def windows(config: Mapping[str, Any], architecture: Architecture) -> list[int]:
-    """Return the positions that each layer sees of those up to its own, which counts; 0: all of them."""
+    """Return how many positions up to its own each layer's window lets a query see; 0: all of them."""
     window = _window(config, architecture)
     return [window if kind == SLIDING else 0 for kind in layer_kinds(config, architecture)]
 
@@ -50,7 +50,7 @@ Heads = tuple[int, int, int]
 
 
 def layer_heads(config: Mapping[str, Any]) -> list[Heads]:
-    """Return the heads of each layer; those without a window may have others than those with one."""
+    """Return the numbers of heads of each layer; those without a window may have others than those with one."""
     usual = heads_of(config)
     architecture = families.ARCHITECTURES.get(str(config.get("model_type")))
     if not architecture or not architecture.full_head_dim:
@@ -77,7 +77,7 @@ def sources(config: Mapping[str, Any]) -> list[int]:
 
 
 def slot_size(config: Mapping[str, Any]) -> int:
-    """Count the numbers per position of the key-value cache."""
+    """Return how many numbers the key-value cache holds per position."""
     heads = layer_heads(config)
     shared = families.ARCHITECTURES.get(str(config.get("model_type"))) and config.get("num_kv_shared_layers")
     kept = set(sources(config)) if shared else range(len(heads))
@@ -96,19 +96,19 @@ def has_mlp_beside_experts(config: Mapping[str, Any], architecture: Architecture
 
 
 def expert_width(config: Mapping[str, Any], architecture: Architecture) -> int:
-    """Return the rows of gate and up, of one expert where a layer has several."""
+    """Return the width of an MLP (rows of gate and up), of one expert where a layer has several."""
     beside = has_mlp_beside_experts(config, architecture)
     return int(config["moe_intermediate_size" if beside else architecture.inner])
 
 
 def matrices_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
-    """Return the matrices of a layer."""
+    """Return the names of a layer's matrices by their place."""
     beside = architecture.experts_beside_mlp if has_mlp_beside_experts(config, architecture) else {}
     return _without({**architecture.matrices, **beside}, _missing(architecture, config, layer))
 
 
 def norms_of(architecture: Architecture, config: Mapping[str, Any], layer: int) -> dict[str, Name]:
-    """Return the norms of a layer."""
+    """Return the names of a layer's norms by their place."""
     return _without(architecture.norms, _missing(architecture, config, layer))
 
 
@@ -185,7 +185,7 @@ def _is_plausible(key: str, value: Any) -> bool:
 
 
 def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return query heads, key-value heads, numbers per head."""
+    """Return the numbers of query heads and key-value heads, and the numbers per head."""
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
     return heads, config.get("num_key_value_heads") or heads, size
@@ -194,7 +194,7 @@ def heads_of(config: Mapping[str, Any]) -> tuple[int, int, int]:
 def query_scales(
     config: Mapping[str, Any], positions: int, usual: float | None = None
 ) -> NDArray[np.float32]:
-    """Return what the queries of each position are multiplied by; [positions]. `usual`: where config.json says nothing,
+    """Return the factor of the queries at each position; [positions]. `usual`: where config.json says nothing,
     if it is not the root of a head's size that divides them."""
     divided = 1.0 / math.sqrt(config.get("query_pre_attn_scalar") or heads_of(config)[2])
     scale = config.get("attention_multiplier") or usual or divided
@@ -206,7 +206,7 @@ def query_scales(
 
 
 def experts_of(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the experts of a layer, and how many of them a token activates; 0, 0: it has none."""
+    """Return the number of experts in a layer, and how many of them a token activates; 0, 0: it has none."""
     experts = config.get("num_experts") or config.get("num_local_experts") or 0
     if not experts or config.get("enable_moe_block") is False:
         return 0, 0
@@ -247,13 +247,13 @@ SCALINGS = ("default", "linear", "llama3", "longrope", "proportional", "yarn")
 
 
 def rope_scaling(config: Mapping[str, Any], kind: str = FULL) -> Mapping[str, Any]:
-    """Return rotary positions of config.json in layers of a kind: "rope_type", its numbers, perhaps "rope_theta"."""
+    """Return config.json's rope parameters for layers of a kind: "rope_type", its numbers, perhaps "rope_theta"."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return given.get(kind) or given
 
 
 def rope_type(given: Mapping[str, Any]) -> str:
-    """Return which scaling that is."""
+    """Return the name of the scaling in these rope parameters."""
     said = str(given.get("rope_type") or given.get("type") or "default")
     return "longrope" if "long_factor" in given else said  # which Phi-3 first called "su", and "yarn"
 
@@ -265,7 +265,7 @@ def rotary_dims(config: Mapping[str, Any], architecture: Architecture) -> int:
 
 
 class RotaryLayout(NamedTuple):
-    """Which numbers of a head rotary positions rotate, half-split: each of the first `pairs` with the one `offset`
+    """Layout of rotary positions in a head, half-split: each of the first `pairs` numbers rotates with the one `offset`
     behind it. The frequencies of all pairs are spread over `frequency_dims` numbers."""
 
     pairs: int
@@ -377,7 +377,7 @@ def _llama3(plain: Angles, given: Mapping[str, Any]) -> Angles:
 
 
 def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
-    """Return what YaRN multiplies cosines and sines by; DeepSeek gives two numbers for it (mscale)."""
+    """Return the factor of cosines and sines in YaRN; DeepSeek gives two numbers for it (mscale)."""
 
     def grown(by: float) -> float:
         return 0.1 * by * math.log(given["factor"]) + 1.0 if given["factor"] > 1 else 1.0
@@ -389,7 +389,7 @@ def _yarn_attention_factor(given: Mapping[str, Any]) -> float:
 def _longrope(
     given: Mapping[str, Any], config: Mapping[str, Any], context_length: int
 ) -> tuple[Angles, float]:
-    """Return what divides frequencies and multiplies cosines and sines in LongRoPE (Ding et al. 2024)."""
+    """Return the divisors of frequencies and the factor of cosines and sines in LongRoPE (Ding et al. 2024)."""
     trained = given.get("original_max_position_embeddings") or config["original_max_position_embeddings"]
     factor = given.get("factor") or config["max_position_embeddings"] / trained
     grown = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0

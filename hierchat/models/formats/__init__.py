@@ -1,1 +1,1 @@
-"""What model files hold: GGUF, safetensors, and the quantised blocks that both become for the CPU engine."""
+"""Read model files: GGUF, safetensors, and the quantised blocks that both become for the CPU engine."""

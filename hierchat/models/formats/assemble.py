@@ -254,7 +254,7 @@ def read_gguf(path: Path, config: dict[str, Any], report: Report) -> BlockModel:
     architecture = families.GGUF_ARCHITECTURES[said]
 
     def named(name: str) -> tuple[Tensor, NDArray[np.uint8]]:
-        """Return a tensor and its rows, uint8 [rows, bytes of a row]."""
+        """Return the file's entry of a tensor and its rows, uint8 [rows, bytes of a row]."""
         if name not in tensors:
             raise BrokenFileError(f"{path} lacks the tensor {name}.")
         tensor = tensors[name]

@@ -1,4 +1,4 @@
-"""A decoder as matrices of blocks: what the CPU engine computes, and how it lies in the cache."""
+"""Hold a decoder as matrices of blocks, which the CPU engine computes, and keep it in the cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write_arrays(
 
 
 def head_of(path: Path) -> dict[str, Any]:
-    """Read what write_arrays was given, and where arrays lie. Raises what `broken` catches."""
+    """Read the head of a file of write_arrays: `said`, and where arrays lie. Raises what `broken` catches."""
     with path.open("rb") as file:
         if file.read(8) != _MAGIC:
             raise ValueError("it begins with something else")
@@ -94,7 +94,7 @@ def read_arrays(
 
 @contextmanager
 def broken(path: Path) -> Iterator[None]:
-    """Raise what a damaged file leads to as a BrokenFileError."""
+    """Raise a BrokenFileError for whatever a damaged file leads to."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -110,8 +110,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class BlockModel:
-    """A decoder's config.json, its matrices by layer and name, and its vectors by name. Of experts, matrices stand one
-    behind the other; `head` is the embedding itself where the two are tied. Vectors: norms [layers, hidden],
+    """Weights of a decoder: config.json, matrices by layer and name, and vectors by name. Of experts, matrices stand
+    one behind the other; `head` is the embedding itself where the two are tied. Vectors: norms [layers, hidden],
     "last_norm" [hidden], norms of heads [layers, head_dim], "biases" [layers, heads + 2 kv heads, head_dim],
     "rope_factors" [head_dim / 2], "scales" [layers, 1]. Where layers have inputs of their own: `layer_embedding` and
     `layer_projection` of all layers, [vocabulary, layers * input] and [layers * input, hidden], and vectors
@@ -150,12 +150,12 @@ class BlockModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that forwards read: of an embedding that is not the head, they read a row per token."""
+        """Return the bytes of all that forwards read: of an embedding that is not the head, a row per token."""
         return sum(matrix.nbytes for matrix in self._read())
 
     @property
     def row_bytes(self) -> int:
-        """Bytes that a forward of one row reads: of several experts, those that a token wakes."""
+        """Return the bytes that a forward of one row reads: of several experts, those that a token activates."""
         experts, active = experts_of(self.config)
         if "router" not in self.layers[0]:
             return self.nbytes
@@ -164,7 +164,7 @@ class BlockModel:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of these weights in the file that the model came from."""
+        """Return the bytes of these weights in the file that the model came from."""
         return sum(matrix.file_bytes for matrix in self._read())
 
     def _read(self) -> Iterable[Blocks]:
@@ -179,13 +179,14 @@ def write_model(model: BlockModel, path: Path) -> None:
 
 
 def model_mapped_bytes(path: Path) -> int:
-    """Count what stays on disk: of inputs of layers a forward reads a row per token. Raises BrokenFileError."""
+    """Count the bytes that stay on disk: of inputs of layers a forward reads a row per token. Raises
+    BrokenFileError."""
     with broken(path):
         return int(head_of(path)["matrices"].get("layer_embedding", (0, 0))[1])
 
 
 def read_model(path: Path) -> BlockModel:
-    """Read what write_model wrote. Raises BrokenFileError, or MemoryError."""
+    """Read a model that write_model wrote. Raises BrokenFileError, or MemoryError."""
     with broken(path):
         head = head_of(path)
         # Of an embedding that is not the head a forward reads a row per token, and it stays mapped.
@@ -213,7 +214,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight [outputs, inputs], or [experts, outputs, inputs] with experts one behind the other. Rows of each block
+    """Weight [outputs, inputs], or [experts, outputs, inputs] with experts one behind the other. Rows of each block
     type are a piece; `places` [outputs]: where each output is when all pieces stand side by side. `columns` [inputs]:
     which input each column is for, None where they are in order."""
 
@@ -225,7 +226,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class ModuleWeights:
-    """By transformers' names. `far`: matrices of which a forward reads a row per token."""
+    """Weights of a module by transformers' names. `far`: matrices of which a forward reads a row per token."""
 
     matrices: Mapping[str, Matrix]
     vectors: Mapping[str, NDArray[Any]]
@@ -244,7 +245,7 @@ def write_weights(weights: ModuleWeights, path: Path) -> None:
 
 
 def read_weights(path: Path) -> ModuleWeights:
-    """Read what write_weights wrote. Raises BrokenFileError, or MemoryError."""
+    """Read weights that write_weights wrote. Raises BrokenFileError, or MemoryError."""
     with broken(path):
         head = head_of(path)
         vectors, pieces = read_arrays(path, head, _far(head))
@@ -261,7 +262,7 @@ def read_weights(path: Path) -> ModuleWeights:
 
 
 def weights_mapped_bytes(path: Path) -> int:
-    """Count what of a file stays on disk. Raises BrokenFileError."""
+    """Return the bytes of a file of weights that stay on disk. Raises BrokenFileError."""
     with broken(path):
         head = head_of(path)
         return sum(int(head["matrices"][piece][1]) for piece in _far(head))

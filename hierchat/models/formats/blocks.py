@@ -1,4 +1,4 @@
-"""Matrices of weights in blocks, as the CPU engine computes on them: rows interleaved (layouts); as floats; packed.
+"""Hold matrices of weights in blocks, as the CPU engine computes on them: rows interleaved (layouts); floats; packed.
 
 Nothing of a file is rounded: a weight has the value that gguf's own reading gives it, to float32."""
 
@@ -20,7 +20,7 @@ Raw = NDArray[np.uint8]
 
 
 class UnknownBlockType(ValueError):
-    """A block type that the CPU engine does not compute on."""
+    """The CPU engine does not compute on this block type."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"block type {name} (known are {', '.join(sorted(TYPES))})")
@@ -28,7 +28,7 @@ class UnknownBlockType(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix of `rows` x `columns`; `name`: its block type. `data`: panels of `lanes` rows, uint8 in one piece."""
+    """Matrix of `rows` x `columns`; `name`: its block type. `data`: panels of `lanes` rows, uint8 in one piece."""
 
     name: str
     data: Raw
@@ -51,7 +51,7 @@ class Blocks:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the matrix in a file of this type: without the rows that fill up its last panel."""
+        """Return the bytes of the matrix in a file of this type: without the rows that fill up its last panel."""
         return self.rows * self.row_bytes
 
     def floats(self, rows: NDArray[np.int64] | None = None) -> Floats:
@@ -65,7 +65,7 @@ class Blocks:
 
 
 def from_file(name: str, raw: Raw, order: NDArray[np.int64] | None = None) -> Blocks:
-    """Make a matrix of a file's, uint8 [rows, bytes of a row]; `order`: which of its rows goes where. What codebooks
+    """Make a matrix from a file's rows, uint8 [rows, bytes of a row]; `order`: which of them goes where. What codebooks
     widens has the name and the size of the wider form. Raises UnknownBlockType."""
     from hierchat.jit import LANES
 
@@ -115,8 +115,8 @@ def _wide(name: str, raw: Raw) -> Floats:
 
 
 def mx_blocks(codes: Raw, scales: Raw) -> Raw:
-    """Return MXFP4 of safetensors, 16 bytes [..., blocks, 16] of neighbours and a scale [..., blocks], as GGUF files
-    have it: uint8 [rows, 17 blocks]."""
+    """Convert MXFP4 of safetensors, 16 bytes [..., blocks, 16] of neighbours and a scale [..., blocks], to that of GGUF
+    files: uint8 [rows, 17 blocks]."""
     numbers = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:-1], 32)
     halves = numbers[..., :16] | numbers[..., 16:] << 4
     return np.concatenate([scales[..., None], halves], axis=-1).reshape(-1, 17 * scales.shape[-1])
@@ -169,7 +169,7 @@ def widened(name: str, rows: Raw) -> tuple[str, Raw]:
 
 
 def widening(name: str) -> float:
-    """Return by what a tensor of a file grows in memory."""
+    """Return the factor by which a tensor of a file grows in memory."""
     if name not in NARROW:
         return 1.0
     size, (form, _) = NARROW[name]
@@ -178,7 +178,7 @@ def widening(name: str) -> float:
 
 @cache
 def _codebook(name: str) -> NDArray[np.uint64] | NDArray[np.uint32]:
-    """Return what each code names: the numbers of its levels, by their size, a byte each."""
+    """Return the numbers that each code of a codebook stands for: its levels, by their size, a byte each."""
     from gguf import quants
 
     kind = getattr(quants, name)

@@ -78,7 +78,7 @@ def _config(head: Head) -> dict[str, Any]:
 
 
 def _experts(head: Head, kind: str) -> dict[str, Any]:
-    """Return the experts of a layer, how many of them a token activates, and how wide one is."""
+    """Return how many experts a layer has, how many of them a token activates, and how wide one is."""
     experts, active = (head.of_architecture(f"expert_{key}") for key in ("count", "used_count"))
     width = head.of_architecture("expert_feed_forward_length")
     match kind:
@@ -97,7 +97,7 @@ def _experts(head: Head, kind: str) -> dict[str, Any]:
 
 
 def _of_gemma4(head: Head) -> dict[str, Any]:
-    """Return what differs from layer to layer, as far as the head says it."""
+    """Return Gemma 4's settings that differ from layer to layer, as far as the head says it."""
     layers, tensors = head.of_architecture("block_count") or 0, {tensor.name for tensor in head.tensors}
     every = head.of_architecture("attention.sliding_window_pattern") or _PERIOD_OF_GEMMA_4
     windowed = head.of_layers("attention.sliding_window_pattern") or [
@@ -170,7 +170,7 @@ def whole_config(head: Head) -> dict[str, Any] | None:
 def _rope_parameters(
     architecture: families.Architecture, head: Head, scaled: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return rotary positions of all layers, or of those without a window and those with one."""
+    """Return the rope parameters of all layers, or of those without a window and those with one."""
     local = head.of_architecture("rope.freq_base_swa")
     base = head.of_architecture("rope.freq_base") or architecture.rope_base
     given = {"rope_type": "default", "rope_theta": base}
@@ -188,7 +188,7 @@ def special_tokens(head: Head) -> dict[str, Any]:
 
 
 def end_tokens(head: Head) -> int | list[int] | None:
-    """Return what ends a text, a turn or a message, as a generation configuration has it."""
+    """Return the tokens that end a text, a turn or a message, as a generation configuration has them."""
     found = (head.values.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom"))
     ends = list(dict.fromkeys(end for end in found if end is not None))
     return ends if len(ends) > 1 else next(iter(ends), None)

@@ -1,5 +1,5 @@
-"""GGUF files that transformers' modules compute: a table of families, which read the configuration of transformers'
-module from a file's head, and make its tensors out of the file's by undoing what llama.cpp's converter did."""
+"""Read GGUF files that transformers' modules compute, by a table of families: the configuration of transformers' module
+from a file's head, and its tensors out of the file's by undoing what llama.cpp's converter did."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How a tensor of the module is made. `of`: names in the file, those of a layer without the layer; none: the one
-    that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one do not
-    count. Of matrices `make` moves whole rows, or with `columns` whole columns: so it can say which go where."""
+    """Rule for making a tensor of the module. `of`: names in the file, those of a layer without the layer; none: the
+    one that gguf's own table names. `whole`: what stands for it as it is, where the file has it. Dimensions of one do
+    not count. Of matrices `make` moves whole rows, or with `columns` whole columns: so it can say which go where."""
 
     make: Callable[..., Any] = lambda tensor: tensor
     of: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One architecture of GGUF files. `kinds`: transformers' names of it, without pictures and with them.
+    """Family of GGUF files of one architecture. `kinds`: transformers' names of it, without pictures and with them.
 
     `needs` and `may`: keys of the configuration that the file must have or may have, by the file's name of each;
     `more`: the keys that are computed. `parts`: how tensors are made, by how their names end in transformers, the
@@ -334,7 +334,7 @@ def _qwen35(head: Head) -> dict[str, Any]:
 
 
 def _by_keys(config: Config, axis: int, size: int | None = None) -> Callable[[Floats], Floats]:
-    """Return what groups value heads by their keys. `size`: numbers of a head."""
+    """Return a function that groups value heads by their keys. `size`: numbers of a head."""
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     size = size or config["linear_value_head_dim"]
 

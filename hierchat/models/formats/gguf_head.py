@@ -80,7 +80,7 @@ _MOST_ALIGNMENT, _MOST_DIMENSIONS, _MOST_NUMBERS = 1 << 20, 8, 1 << 48
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a file. `shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes
+    """Tensor of a file. `shape`: the row's length first; `type`: of its blocks, as gguf calls it; its `size` bytes
     begin at byte `begin` of the file; `shard`: which one, counted from 0."""
 
     name: str
@@ -93,7 +93,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a model. `values`: by key; of arrays, those that were wanted. `by_layer`: short arrays of numbers."""
+    """Head of a GGUF model. `values`: by key; of arrays, those that were wanted. `by_layer`: short arrays of
+    numbers."""
 
     values: dict[str, Any]
     tensors: tuple[Tensor, ...]
@@ -101,18 +102,18 @@ class Head:
 
     @property
     def architecture(self) -> str:
-        """The architecture's name in the file; empty where it has none."""
+        """Return the architecture's name in the file; empty where it has none."""
         return str(self.values.get("general.architecture", ""))[:_LONGEST_KIND]
 
     @property
     def shards(self) -> int:
-        """The number of files that the model is cut into."""
+        """Return the number of files that the model is cut into."""
         count = self.values.get("split.count")
         return count if isinstance(count, int) and count > 1 else 1
 
     @property
     def parameters(self) -> int:
-        """The number of parameters in all tensors."""
+        """Return the number of parameters in all tensors."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
     def of_architecture(self, key: str) -> Any:
@@ -167,7 +168,7 @@ def rope_parameters(head: Head, **also: Any) -> dict[str, Any]:
 
 
 def needed(head: Head, key: str) -> Any:
-    """Return a value without which transformers would take a usual one. Raises KeyError where the head has none."""
+    """Return a value for which transformers would else take a usual one. Raises KeyError where the head has none."""
     if (value := head.of_architecture(key)) is None:
         raise KeyError(key)
     return value
@@ -185,7 +186,7 @@ def by_layer(head: Head, key: str) -> list[Any]:
 
 
 def has(head: Head, ending: str) -> bool:
-    """Tell whether any tensor's name ends so."""
+    """Tell whether any tensor's name ends with `ending`."""
     return any(tensor.name.endswith(ending) for tensor in head.tensors)
 
 
@@ -205,7 +206,7 @@ def read_head(path: Path, arrays: Collection[str] = ()) -> Head:
 
 
 def joined(heads: Sequence[Head], name: str) -> Head:
-    """Make one head of those of all files of a model, in order. `name`: of one of them. Raises BrokenFileError where
+    """Join the heads of all files of a model, in order, to one. `name`: of one of them. Raises BrokenFileError where
     they do not belong together."""
     first = heads[0]
     if first.shards != len(heads):

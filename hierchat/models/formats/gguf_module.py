@@ -1,5 +1,5 @@
-"""A GGUF file as the weights of transformers' module: safetensors in float32, one tensor in memory at a time, or the
-file's own blocks wherever our kernels multiply them."""
+"""Read a GGUF file as the weights of transformers' module: as safetensors in float32, one tensor in memory at a time,
+or as the file's own blocks wherever our kernels multiply them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A tensor of the module: out of which of the file."""
+    """Tensor of the module, and the tensors of the file out of which it is made."""
 
     name: str
     shape: Shape
@@ -41,8 +41,8 @@ class _Made:
 
 
 class GgufModule:
-    """The tensors `wanted` by a module of one of FAMILIES, by their names, out of a GGUF file. `config`: as the family
-    reads it there. Raises BrokenFileError where one cannot be made, UnsupportedError where the file has what the
+    """Make the tensors `wanted` by a module of one of FAMILIES, by their names, out of a GGUF file. `config`: as the
+    family reads it there. Raises BrokenFileError where one cannot be made, UnsupportedError where the file has what the
     module has not."""
 
     def __init__(self, gguf: Path, head: Head, config: Config, wanted: Mapping[str, Shape]) -> None:
@@ -120,7 +120,7 @@ class GgufModule:
         return made
 
     def _put(self, one: _Made, pieces: Sequence[NDArray[Any]], shape: Shape) -> NDArray[Any]:
-        """Put what stands for the file's tensors in order: of this shape, but for dimensions of one."""
+        """Put the file's tensors in order, as an array of this shape, but for dimensions of one."""
         try:
             found: NDArray[Any] = one.part.make(*pieces)
         except (ValueError, IndexError) as error:
@@ -133,7 +133,7 @@ class GgufModule:
         return BrokenFileError(f"{self._gguf.name} does not fit what it says of the model: {said}.")
 
     def _raw(self, tensor: Tensor) -> NDArray[np.uint8]:
-        """Return rows as they lie in the file, uint8 [rows, bytes of a row]."""
+        """Return a tensor's rows as they lie in the file, uint8 [rows, bytes of a row]."""
         raw = np.asarray(self._files[tensor.shard][tensor.begin : tensor.begin + tensor.size])
         return raw.reshape(math.prod(tensor.shape[1:]), -1)
 
@@ -149,7 +149,7 @@ class GgufModule:
         return self._put(one, pieces, one.shape)
 
     def _matrix(self, one: _Made) -> Matrix:
-        """Put blocks in order: what moves rows is asked with their numbers, what moves columns with theirs."""
+        """Make a matrix of blocks: what moves rows is asked with their numbers, what moves columns with theirs."""
         outputs, inputs = one.shape[-2:]
         rows, types = [self._raw(tensor) for tensor in one.of], [tensor.type for tensor in one.of]
         for tensor in one.of:
@@ -177,8 +177,8 @@ class GgufModule:
 
 
 def _table(architecture: str, prefixes: tuple[str, str], layers: int) -> Callable[[str], str]:
-    """Return transformers' names -> those of the file, by gguf's own table; with what they end in where that is not
-    known. `prefixes`: what names begin with in transformers, and in the table."""
+    """Return a function from transformers' names to those of the file, by gguf's own table; it keeps the ending where
+    that is not known. `prefixes`: what names begin with in transformers, and in the table."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)

@@ -117,8 +117,8 @@ def write_tokenizer(gguf: Path, folder: Path) -> bool:
 
 
 def _build(said: dict[str, Any], named: dict[str, str | None], *, by_characters: bool) -> Tokenizer | None:
-    """Build one of bytes, or Gemma's kind: there spaces are a character of their own, and what no token has becomes
-    bytes."""
+    """Build a tokenizer of bytes, or Gemma's kind: there spaces are a character of their own, and what no token has
+    becomes bytes."""
     tokens, split = said["tokens"], said.get("pre")
     if said.get("add_space_prefix") if by_characters else said.get("model") != "gpt2" or split not in SPLITS:
         return None
@@ -175,7 +175,7 @@ def _splitter(
 
 
 def _merges_by_score(said: dict[str, Any]) -> list[str]:
-    """Find the two tokens that lead to each other one. The higher its score, the earlier."""
+    """Return the merges: the two tokens that lead to each other one. The higher its score, the earlier."""
     normal = {
         token: (-score, number)
         for number, (token, score, kind) in enumerate(
@@ -195,7 +195,7 @@ def _merges_by_score(said: dict[str, Any]) -> list[str]:
 def _around(
     tokenizer: Tokenizer, said: dict[str, Any], named: dict[str, str | None]
 ) -> processors.TemplateProcessing:
-    """Put the tokens that the file wants before and behind a text."""
+    """Return the step that puts the tokens that the file wants before and behind a text."""
     begin = named["bos_token"] if said.get("add_bos_token") else None
     end = named["eos_token"] if said.get("add_eos_token") else None
 

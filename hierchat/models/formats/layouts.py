@@ -53,7 +53,7 @@ NIBBLES, PAIRED, SIXES, BYTES, PLAIN, AS_STORED = range(6)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`count` elements of `size` bytes at byte `offset` of a block."""
+    """Field of a block: `count` elements of `size` bytes at byte `offset`."""
 
     offset: int
     size: int
@@ -62,8 +62,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A block of `weights` weights, `size` bytes in the file and in memory. `bits` of a number; `numbers`: the byte
-    where they begin; `high`: where the bits above the fourth begin."""
+    """Layout of a block of `weights` weights, `size` bytes in the file and in memory. `bits` of a number; `numbers`:
+    the byte where they begin; `high`: where the bits above the fourth begin."""
 
     weights: int
     size: int
@@ -75,11 +75,11 @@ class Layout:
 
     @property
     def head_size(self) -> int:
-        """Bytes per row."""
+        """Return the bytes of the head per row."""
         return sum(field.size * field.count for field in self.head)
 
     def place(self, number: int, lanes: int) -> int:
-        """Byte at which a field of the head begins in a panel's block."""
+        """Return the byte at which a field of the head begins in a panel's block."""
         return sum(field.size * field.count for field in self.head[:number]) * lanes
 
 
@@ -249,7 +249,7 @@ def pack(bits, numbers, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def unpack(bits, words, out):  # type: ignore[no-untyped-def]
-    """Take apart what `pack` packed."""
+    """Unpack words that `pack` packed into eight words of numbers."""
     if bits == 8:
         for i in range(8):
             out[i] = words[i]

@@ -1,4 +1,4 @@
-"""A model out of what the user names: a repository of the hub, a file in one, a folder, a GGUF file. It is looked at
+"""Add a model that the user names: a repository of the hub, a file in one, a folder, a GGUF file. It is looked at
 before it is written into the user's models.yaml, and refused with the reason where it cannot run; and how models are
 written there, changed and taken out again. All else in it stays as it is."""
 
@@ -39,8 +39,8 @@ _EMBEDDINGS = (EMBEDDING.gguf, HEAD.gguf, LAYER_EMBEDDING.gguf)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """`name`: what it would be called; `fields`: of models.yaml; `step`: what will compute it here; `weights`: bytes of
-    its tensors, None where that is not known."""
+    """Description of a model to add. `name`: what it would be called; `fields`: of models.yaml; `step`: what will
+    compute it here; `weights`: bytes of its tensors, None where that is not known."""
 
     name: str
     fields: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Described:
 
     @property
     def entry(self) -> ModelEntry:
-        """Return it as the catalogue would have it."""
+        """Return the model's entry as the catalogue would have it."""
         return ModelEntry.model_validate({"name": free_name(without_number(self.name), _NONE), **self.fields})
 
 
@@ -176,13 +176,13 @@ def describe(model: HubModel, file: str | None = None) -> Described:
 
 
 def _on_hub(told: Described, model: HubModel, name: str, source: Mapping[str, Any]) -> Described:
-    """Add the place, and the hub's licence where the file names none."""
+    """Add the model's place on the hub to its description, and the hub's licence where the file names none."""
     licence = {"licence": model.licence} if model.licence else {}
     return replace(told, name=name, fields={"source": source, **licence, **told.fields})
 
 
 def best(model: HubModel) -> str:
-    """Choose the file to take where several are offered. Raises UnsupportedError where none can be."""
+    """Choose which of a repository's files to take. Raises UnsupportedError where none can be."""
     if model.safetensors:
         return SAFETENSORS
     names = sorted((file.name for file in model.gguf), key=lambda name: without_number(name) != name)
@@ -195,7 +195,7 @@ def best(model: HubModel) -> str:
 
 
 def choices(model: HubModel) -> list[HubFile]:
-    """List what can be fetched of it: all safetensors under an empty name, then GGUF files, the smaller first."""
+    """List files that can be fetched: all safetensors under an empty name, then GGUF files, the smaller first."""
     several = model.safetensors
     sizes = [file.size for file in several if file.size is not None]
     whole = [HubFile(SAFETENSORS, sum(sizes) if len(sizes) == len(several) else None)] if several else []
@@ -210,8 +210,8 @@ _REPO = re.compile(
 
 
 def add(said: str, catalogue: Catalogue) -> tuple[str, bool]:
-    """Add the model that `said` names to the user's models.yaml. Its name there, and whether it is new: what is in the
-    catalogue already stays one model. Raises a ModelError."""
+    """Add the model that `said` names to the user's models.yaml. Return its name there, and whether it is new: what is
+    in the catalogue already stays one model. Raises a ModelError."""
     said = said.strip().strip("\"'")
     if not said:
         raise MissingError("Type the name of a model on the hub, or the path of a folder or of a GGUF file.")
@@ -283,12 +283,12 @@ def _folder(path: Path) -> Described:
 
 # The user's own models.yaml
 def own_file() -> Path:
-    """Return where it lies; it need not be there."""
+    """Return the path of the user's models.yaml; it need not be there."""
     return config_dir() / "models.yaml"
 
 
 def own_names() -> set[str]:
-    """Name the models that it adds to those that ship. Raises CatalogueError."""
+    """Return the names of models that the user's models.yaml adds. Raises CatalogueError."""
     if not own_file().exists():
         return set()
     return set(_models_in(Lined(own_file()))) - set(_models_in(Lined(shipped("models.yaml"))))
@@ -305,7 +305,7 @@ def free_name(wanted: str, catalogue: Catalogue) -> str:
 
 
 def add_model(name: str, fields: Mapping[str, Any]) -> None:
-    """Write a model at the end. Raises CatalogueError where the file cannot hold it or be written."""
+    """Append a model to the user's models.yaml. Raises CatalogueError where that cannot hold it or be written."""
     text = own_file().read_text(encoding="utf-8") if own_file().exists() else ""
     models = _models_in(Lined(own_file())) if text.strip() else {}
     entry = yaml.safe_dump({name: dict(fields)}, sort_keys=False, allow_unicode=True)
@@ -319,7 +319,7 @@ def add_model(name: str, fields: Mapping[str, Any]) -> None:
 
 
 def remove_model(name: str) -> None:
-    """Take a model out. Raises CatalogueError where it stands on one line with others, or cannot be written."""
+    """Remove a model there. Raises CatalogueError where it stands on one line with others, or cannot be written."""
     file = Lined(own_file())
     models = _models_in(file)
     lines = own_file().read_text(encoding="utf-8").splitlines(keepends=True)
@@ -336,7 +336,7 @@ def remove_model(name: str) -> None:
 
 
 def set_drafts(name: str, drafts: Sequence[str]) -> None:
-    """Let these models draft for one of any file. Raises CatalogueError where that cannot be written."""
+    """Make these models draft for one of any file. Raises CatalogueError where that cannot be written."""
     file = Lined(own_file()) if own_file().exists() else None
     models = _models_in(file) if file else {}
     if not file or name not in models:
@@ -364,7 +364,7 @@ def set_drafts(name: str, drafts: Sequence[str]) -> None:
 
 
 def _end(lines: Sequence[str], begin: int, begins: Sequence[int]) -> int:
-    """Return the line behind what begins at `begin`. A comment belongs to what follows."""
+    """Return the line behind an entry that begins at `begin`. A comment belongs to what follows."""
     end = next((line for line in begins if line > begin), len(lines) + 1)
     while end > begin + 1 and lines[end - 2].lstrip().startswith("#"):
         end -= 1
@@ -409,7 +409,7 @@ def on_hub(entry: ModelEntry) -> bool:
 
 
 def differences(entry: ModelEntry) -> Iterator[str]:
-    """Yield what is otherwise on the hub, as sentences. Raises OfflineError, GatedError."""
+    """Yield how a model's files differ from those on the hub, as sentences. Raises OfflineError, GatedError."""
     for source in _sources(entry):
         try:
             if source.hub:

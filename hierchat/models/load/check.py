@@ -1,4 +1,4 @@
-"""Whether a model can run here, found out before its weights are fetched, unpacked or read."""
+"""Check whether a model can run here, before its weights are fetched, unpacked or read."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def require_runnable(
     progress: Report = silent,
     held: int = 0,
 ) -> None:
-    """Raises a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
+    """Raise a ModelError where the model cannot run here. Of a repository, config.json alone is fetched to find out;
     of a model in one GGUF file, that file, whose head is read. `held`: bytes that will be free when it is loaded."""
     device = device or best_device()
     require_memory(entry, device, held, backend)
@@ -109,7 +109,7 @@ def require_runnable_head(entry: ModelEntry, head: Head, device: str, backend: B
 
 @contextmanager
 def _sense(name: str) -> Iterator[None]:
-    """Guard what is computed with the values of a model's files. Raises BrokenFileError where these make no sense."""
+    """Raise BrokenFileError where values of a model's files make no sense in what is computed inside."""
     try:
         yield
     except NONSENSE as error:
@@ -121,7 +121,7 @@ def _sense(name: str) -> Iterator[None]:
 def _require_one(
     name: str, engine: bool, backend: Backend | None, kind: str, own: str | None, through: str | None
 ) -> None:
-    """Raises UnsupportedError where neither our own engine nor transformers can compute it."""
+    """Raise UnsupportedError where neither our own engine nor transformers can compute it."""
     if engine and (not own or backend == "blocks"):
         if own:
             raise UnsupportedError(f"The CPU engine does not compute {name}: {own}.")
@@ -143,7 +143,7 @@ def with_backend(entry: ModelEntry, backend: Backend | None) -> ModelEntry:
 
 
 def require_memory(entry: ModelEntry, device: str, held: int = 0, backend: Backend | None = None) -> None:
-    """Raises DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: bytes that
+    """Raise DoesNotFitError where the catalogue knows that the model is too large for this machine. `held`: bytes that
     will be free when it is loaded."""
     if not (size := entry.size):
         return
@@ -180,7 +180,7 @@ _BEGINNINGS = (4_000_000, 16_000_000, 64_000_000)
 def require_worth_fetching(
     entry: ModelEntry, device: str, backend: Backend | None = None, progress: Report = silent, held: int = 0
 ) -> None:
-    """Raises a ModelError where the model cannot run here. What the hub does not answer is found out later. `held`:
+    """Raise a ModelError where the model cannot run here. What the hub does not answer is found out later. `held`:
     bytes that will be free when it is loaded."""
     require_memory(entry, device, held)
     source = entry.source_on(device)
@@ -219,7 +219,7 @@ ROOMY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`why`: a sentence for the page. `needed`: bytes of memory, None where nothing tells."""
+    """Result of a check of memory. `why`: a sentence for the page. `needed`: bytes, None where nothing tells."""
 
     verdict: Verdict
     why: str
@@ -256,7 +256,7 @@ def fits_every_day(found: Fit, device: str) -> bool:
 def memory_needed(
     entry: ModelEntry, device: str, backend: Backend | None = None, weights: int | None = None
 ) -> int | None:
-    """Return bytes of weights and of the whole context; None where neither files nor catalogue tell."""
+    """Return the bytes of a model's weights and of the whole context; None where neither files nor catalogue tell."""
     size = entry.size
     if not by_engine(entry, device, backend):
         return entry_needs(entry, size, device) if size else None

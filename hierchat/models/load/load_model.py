@@ -73,7 +73,7 @@ class LoadedModel:
 
 
 def model_key(tokenizer: Any, identity: str) -> str:
-    """Name a model by its tokens and the identity of its weights."""
+    """Return a SHA-256 that names a model by its tokens and the identity of its weights."""
     return hashlib.sha256(f"{tokens_sha256(tokenizer)}\n{identity}".encode()).hexdigest()
 
 
@@ -117,7 +117,7 @@ def makers_sampling(entry: ModelEntry) -> GenerationSettings:
 
 @lru_cache(maxsize=64)
 def _published(file: Path, changed: int) -> GenerationSettings:
-    """Read sampling out of a file. `changed`: the time of its last change, so that a new one is read."""
+    """Read the sampling that makers published in a file. `changed`: its last change, so that a new one is read."""
     said: dict[str, Any]
     if file.suffix == ".json":
         said = json.loads(file.read_text(encoding="utf-8"))
@@ -319,7 +319,7 @@ def _load_errors(entry: ModelEntry, folder: Path) -> Iterator[None]:
 # A module of transformers whose matrices stay in the blocks of its file, for a processor.
 @dataclass(frozen=True, slots=True)
 class BlockModule:
-    """A `module` in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it."""
+    """Transformers module in eval mode, and its `matrices` by name, which engine/torch/block_linear.py puts into it."""
 
     module: Any
     matrices: Mapping[str, Matrix]

@@ -152,7 +152,7 @@ def tokens_sha256(tokenizer: Any) -> str:
 
 
 def note_tokens(entry: ModelEntry, tokens: str) -> None:
-    """Remember a model's token-to-id map (its tokens_sha256), so that it is known before the model is loaded."""
+    """Store a model's token-to-id map (its tokens_sha256), so that it is known before the model is loaded."""
     if known_tokens(entry) != tokens:
         with suppress(OSError):
             write_whole(_note(entry), tokens.encode("ascii"))
@@ -176,7 +176,7 @@ KNOWN_TOKENS_FILE = "known_tokens.npy"
 
 
 def read_known(folder: Path) -> NDArray[np.int64] | None:
-    """Read which tokens a draft model knows; None where it knows all. Raises BrokenFileError."""
+    """Read which of the target's tokens a draft model knows; None where it knows all. Raises BrokenFileError."""
     file = folder / KNOWN_TOKENS_FILE
     if not file.exists():
         return None
