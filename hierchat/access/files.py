@@ -1,4 +1,4 @@
-"""Files on their way in and out of the page. Gradio's own routes for files take part in neither.
+"""Carry files into and out of the page by one-time tickets. Gradio's own routes for files take part in neither.
 
 Each lies in a folder that only this account of the machine can read, and has a ticket: a random word that is good for
 one use, by the user for whom it was made. It goes with its use, after some minutes, and when the program ends; what a
@@ -37,7 +37,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w .()-]+")
 
 
 class TicketExpired(Exception):
-    """A ticket that is good for nothing any more. The message is for the page."""
+    """Raised for a file's ticket that is unknown, used or too old. The message is for the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _WaitingFile:
 
 
 class Files:
-    """Holds the files that wait for their use."""
+    """Holds uploads and downloads of the page under tickets until they are used."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder` (None: one beside the user's data) is made with the first file."""
@@ -58,7 +58,7 @@ class Files:
         self._own: Path | None = None
 
     def place(self, name: str) -> Path:
-        """Return where a file of this name can be written: in a new folder of its own."""
+        """Return a path where a file of this name can be written, in a new folder of its own."""
         found = _NOT_IN_NAMES.sub(" ", name.replace("\\", "/").rsplit("/", 1)[-1])[-_NAME:]
         found = " ".join(found.split()).strip(" .") or "file"
         folder = self._process_folder() / secrets.token_hex(16)
@@ -66,7 +66,7 @@ class Files:
         return folder / found
 
     def hold(self, path: Path, owner: str) -> str:
-        """Return the ticket of a file that stands at its place now."""
+        """Keep a finished file for `owner`, and return its ticket."""
         ticket = secrets.token_urlsafe(24)
         timer = threading.Timer(LIFE_SECONDS, self._expire, [ticket])
         timer.daemon = True
@@ -76,7 +76,7 @@ class Files:
         return ticket
 
     def take(self, ticket: str, owner: str) -> Path:
-        """Return the file, which is the caller's to `remove` now. Raises TicketExpired."""
+        """Redeem a ticket and return its file, which the caller has to `remove`. Raises TicketExpired."""
         with self._lock:
             held = self._held.get(ticket)
             if held is None or held.owner != owner:
@@ -95,7 +95,7 @@ class Files:
             self._expire(ticket)
 
     def sweep(self) -> None:
-        """Remove what processes left that died."""
+        """Remove the folders of processes that ended without doing so."""
         for left in self._all().glob("*"):
             if not in_use(left.name):
                 shutil.rmtree(left, ignore_errors=True)
@@ -135,7 +135,7 @@ def own_name() -> str:
 
 
 def in_use(name: str) -> bool:
-    """Tell whether the process still runs that has a file or folder of this name."""
+    """Tell whether the process that named a file or folder so is still running."""
     with suppress(ValueError):
         pid, started, _ = name.split("-")
         return is_running(int(pid), float(started))
@@ -146,7 +146,8 @@ files = Files()
 
 
 async def take_in(request: Request) -> Response:
-    """Take in a file of the page, the body of the request: written as it comes, and never whole in memory."""
+    """Store the request's body as a file and answer with its ticket. It is written as it comes, never whole
+    in memory."""
     path = await run_in_threadpool(files.place, request.query_params.get("name", ""))
     try:
         with path.open("xb") as out:
@@ -159,7 +160,7 @@ async def take_in(request: Request) -> Response:
 
 
 async def give_out(request: Request) -> Response:
-    """Answer with the file of a ticket, once."""
+    """Answer a download with the file of its ticket, which works once."""
     try:
         path = files.take(request.path_params["ticket"], _owner(request))
     except TicketExpired as gone:
@@ -184,7 +185,7 @@ _PIECE = 2**22
 
 
 class UploadRefused(Exception):
-    """A file that is not taken; status and sentence are for the page."""
+    """Raised for a model file that the page may not upload; status and sentence are for the page."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -192,8 +193,8 @@ class UploadRefused(Exception):
 
 
 async def take_model(request: Request) -> Response:
-    """`PUT models/NAME` keeps the body as a file of that name and answers 201 with the name. Only the owner's
-    page is heard, and none that is shared by a public link."""
+    """Store the body of `PUT models/NAME` as a model file and answer 201 with the name. Only the owner's page
+    may do so, and none that is shared by a public link."""
     try:
         if not is_owner(request.scope):
             raise UploadRefused(403, _("Only the owner of this hierchat adds models."))
@@ -210,7 +211,7 @@ async def take_model(request: Request) -> Response:
 
 
 def sweep() -> None:
-    """Remove halves of files that processes left that died."""
+    """Remove unfinished uploads of models whose processes have ended."""
     for part in models_dir().glob(".*.part"):
         if not in_use(part.name.removeprefix(".").removesuffix(".part")):
             with suppress(OSError):
@@ -238,15 +239,15 @@ async def _take(request: Request, name: str) -> str:
 
 
 def _require_room(target: Path, size: int) -> None:
-    """Raise UploadRefused where the disk cannot take so many bytes more."""
+    """Raise UploadRefused if the disk lacks room for `size` bytes more."""
     if size + _SPARE > shutil.disk_usage(target.parent).free:
         full = _("The disk that holds {folder} has too little room for {name}.")
         raise UploadRefused(507, full.format(folder=models_dir(), name=target.name))
 
 
 async def _write(request: Request, part: Path, target: Path) -> None:
-    """Write the body into `part`. Raises UploadRefused as soon as it shows that this is no GGUF file, or that the disk
-    gets full."""
+    """Write the request's body into `part`. Raises UploadRefused as soon as it shows that this is no GGUF
+    file, or that the disk gets full."""
     with await to_thread.run_sync(part.open, "xb") as file:
         waiting, checked = bytearray(), False
         async for chunk in request.stream():

@@ -1,4 +1,4 @@
-"""The pages of the login: forms that work without scripts, and fetch nothing."""
+"""Draw the pages of the login: forms that work without scripts, and fetch nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_BYTES = 4096
 
 
 class FormTooLong(ValueError):
-    """More was sent than anybody types."""
+    """Raised when a form's body is longer than anybody types."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """A line to type into. `autocomplete`: as browsers know what belongs there; of a password it tells which."""
+    """One input of a form. `autocomplete`: the attribute of HTML; for passwords it tells old from new."""
 
     name: str
     label: str
@@ -33,7 +33,7 @@ class FormField:
 
 
 async def form_values(request: Request, *names: str) -> list[str]:
-    """Read these fields of a form, without blanks around them; empty where nothing was sent. Raises FormTooLong."""
+    """Read these fields of a form, stripped of blanks; empty where nothing was sent. Raises FormTooLong."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -53,7 +53,7 @@ def form_page(
     *,
     heading: str = "hierchat",
 ) -> HTMLResponse:
-    """Draw a page with a form; without fields there is no form: it is done. The first empty field has the focus.
+    """Draw an HTML page with a form, or only its text if there are no fields. The first empty field has the focus.
 
     `action`: the button's name; `about`: HTML below the form; `said`: how the last try went."""
     palette = (shipped("assets") / "style" / "palette.css").read_text(encoding="utf-8")

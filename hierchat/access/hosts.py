@@ -1,4 +1,4 @@
-"""Which addresses the server answers to, and which web pages may ask it for anything.
+"""Check the Host and the Origin of each request: addresses of this server, and web pages that may ask it.
 
 A browser sends any page's requests to any server that it can reach, this one too, and a name under a stranger's
 control can be made to lead to this machine (DNS rebinding). So a request must be addressed to a name that is ours,
@@ -34,7 +34,7 @@ _HANDED_ON = {b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip
 
 
 def parse_authority(text: str) -> Authority | None:
-    """Parse a Host header; None where it is nothing that a browser would send."""
+    """Parse a Host header into name and port; None if no browser would send it."""
     match = _AUTHORITY.fullmatch(text.lower())
     if match is None:
         return None
@@ -47,19 +47,19 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a server on `host`."""
+    """Tell whether a server that listens on `host` can be reached from this machine only."""
     address = _address(host)
     return address.is_loopback if address else host == "localhost"
 
 
 def is_handed_on(scope: Scope) -> bool:
-    """Tell whether a proxy says that it handed this request on."""
+    """Tell whether the request's headers say that a proxy forwarded it."""
     return any(name.lower() in _HANDED_ON for name, _ in scope["headers"])
 
 
 class AllowedHosts:
-    """Knows the names of this server. `public` gives the address that browsers elsewhere open, once there is one: a
-    public link, or that of a proxy."""
+    """Knows the host names under which this server may be asked. `public` gives the address that browsers
+    elsewhere open, once there is one: a public link, or that of a proxy."""
 
     def __init__(self, host: str, public: Callable[[], str | None] = lambda: None) -> None:
         self.public = public
@@ -73,7 +73,7 @@ class AllowedHosts:
         self._names.discard("")
 
     def refusal(self, scope: Scope) -> str | None:
-        """Return why this request may not come in, as a sentence; None if it may."""
+        """Return the sentence that refuses a request for its Host or Origin; None if it may come in."""
         served = self.served(scope)
         if served is None or not self._is_ours(served[0]):
             return WRONG_ADDRESS
@@ -87,7 +87,7 @@ class AllowedHosts:
         return None
 
     def served(self, scope: Scope) -> Authority | None:
-        """Return the address under which the request was made."""
+        """Return host and port to which the request was addressed; None if that is not clear."""
         hosts = _headers(scope, b"host")
         return parse_authority(hosts[0]) if len(hosts) == 1 else None
 
@@ -97,7 +97,7 @@ class AllowedHosts:
         return served is not None and public is not None and served[0] == public[0]
 
     def is_local(self, scope: Scope) -> bool:
-        """Tell whether the request was made on this machine, and not handed on from elsewhere."""
+        """Tell whether the request was made on this machine, and no proxy forwarded it."""
         served, client = self.served(scope), scope.get("client")
         here = served and client and served[0] in LOOPBACK and is_loopback(client[0])
         return bool(here and not is_handed_on(scope))
@@ -126,7 +126,7 @@ class AllowedHosts:
 
 
 class SameOriginMiddleware:
-    """Answers 403 to requests for another host or from another site, event streams, uploads and sockets too."""
+    """Answers 403 to requests for another host or from another site, event streams, uploads and sockets included."""
 
     def __init__(self, app: ASGIApp, origins: AllowedHosts) -> None:
         self._app = app

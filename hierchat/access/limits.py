@@ -1,4 +1,4 @@
-"""Limits of requests: their size, their JSON, how many at once, connections, and whose page they name."""
+"""Limit requests: their size, their JSON, how many at once, connections, and whose page they name."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ESCAPE = re.compile(
 
 
 class InvalidJson(ValueError):
-    """A body that is not parsed. The message is a sentence for whoever sent it."""
+    """Raised for a body that is no JSON or exceeds the limits. The message is a sentence for the client."""
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON whose texts can be stored, whose numbers are finite, and which is not too deep. Raises InvalidJson."""
+    """Parse JSON with storable texts and finite numbers that is not nested too deep. Raises InvalidJson."""
     try:
         text = body.decode("utf-8-sig")
         _require_bounded(text)
@@ -58,13 +58,14 @@ def parse_json(body: bytes) -> Any:
 
 
 def without_surrogates(body: bytes) -> bytes:
-    """Put "?" in place of what UTF-8 cannot hold: a browser sends half a character where a text was cut."""
+    """Replace lone surrogates in a JSON body by "?": a browser sends half a character where a text was cut."""
     text = body.decode("utf-8", "replace")
     return _ESCAPE.sub(lambda escape: "?" if escape[1] else escape[0], text).encode()
 
 
 def _require_bounded(text: str) -> None:
-    """Raise InvalidJson where there is too much. Strings are skipped, but only looked for where that may matter."""
+    """Raise InvalidJson if the JSON has too many values or levels. Strings are skipped, only where that may
+    matter."""
     opened = text.count("[") + text.count("{")
     if opened <= DEEPEST and opened + text.count(",") <= MOST_VALUES:
         return
@@ -107,7 +108,7 @@ def most_bytes(path: str) -> int:
 
 
 class BodySizeMiddleware:
-    """Answers 413 to a request that is too long, as soon as that shows."""
+    """Answers 413 to a request whose body is too long, as soon as that shows."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -151,7 +152,7 @@ class BodySizeMiddleware:
 
 
 class JsonMiddleware:
-    """Answers 400 to JSON that no page sends, before Gradio parses it. `functions`: their numbers."""
+    """Answers 400 to JSON that no page sends, before Gradio parses it. `functions`: numbers of its handlers."""
 
     def __init__(self, app: ASGIApp, functions: Callable[[], Container[object]]) -> None:
         self._app = app
@@ -176,7 +177,7 @@ class JsonMiddleware:
 
 
 class ConcurrencyMiddleware:
-    """Lets each client have some requests in work; more of them wait for its own. Others do not wait with it."""
+    """Lets each client have a few requests in work; its further ones wait, without holding up other clients."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -199,7 +200,7 @@ class ConcurrencyMiddleware:
 
 
 async def whole(receive: Receive) -> bytes | None:
-    """Read a request's body; None where it broke off."""
+    """Read a request's whole body; None if the client broke off."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -211,7 +212,7 @@ async def whole(receive: Receive) -> bytes | None:
 
 
 def again(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives a request's body, which was read already, to the application behind."""
+    """Return a `receive` that replays a body already read to the application behind."""
     told = False
 
     async def from_body() -> Message:
@@ -248,7 +249,7 @@ _REFUSAL = (
 
 
 def limit_connections(config: Config) -> None:
-    """Have the running server of this configuration hold to these limits from now on."""
+    """Apply the limits of connections to the running uvicorn server of this configuration."""
     held: Counter[str] = Counter()
     kind = cast(Any, config.http_protocol_class)
     config.http_protocol_class = type("Bounded", (_LimitedConnection, kind), {"held": held})
@@ -301,7 +302,7 @@ class _LimitedConnection(asyncio.Protocol):
         self._watching = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._look)
 
     def _look(self) -> None:
-        """End the connection where the client owes something and did nothing since the last look."""
+        """Close the connection if the client has made no progress that it owes since the last look."""
         now = self._owed()
         if now is not None and now == self._before:
             self._transport.abort()
@@ -310,7 +311,8 @@ class _LimitedConnection(asyncio.Protocol):
         self._watch()
 
     def _owed(self) -> tuple[object, ...] | None:
-        """Return a value that changes as soon as the client does what it has to; None where it has nothing to do."""
+        """Return a value that changes as soon as the client does what it has to; None if nothing is expected
+        of it."""
         of_uvicorn = cast(Any, self)
         cycle = of_uvicorn.cycle
         if self._transport.get_write_buffer_size():  # the system's own buffer is full, too
@@ -343,8 +345,8 @@ _PROXIED = (
 
 
 class PageOwnerMiddleware:
-    """Answers 403 to requests for another user's page. Stands behind the login. `alone`: there is none, and all that
-    does not come by a proxy is of one user."""
+    """Answers 403 to requests for another user's page. Stands behind the login. `alone`: there is no login,
+    and all requests that come by no proxy are of one user."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app
@@ -385,7 +387,7 @@ class PageOwnerMiddleware:
 
 
 def _in_body(body: bytes) -> str:
-    """Return the session hash as Gradio reads it; empty where there is none."""
+    """Return the session hash in a request's JSON as Gradio reads it; empty if it has none."""
     try:
         given = json.loads(body)
     except ValueError:

@@ -1,4 +1,5 @@
-"""The login: its page, which works without scripts, the password page, and waits after wrong passwords."""
+"""Guard the page by a login: its form, which works without scripts, the password page, and waits after wrong
+passwords."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from hierchat.store.users import normal
 
 # A password that did not let anybody in: what is said, and for how long no other is looked at.
 class LoginRefused(Exception):
-    """A login that did not succeed: the password was wrong (`looked_at`), or it came too early.
+    """Raised when a login fails: the password was wrong (`looked_at`), or the attempt came too early.
 
     `wait`: seconds until the next attempt counts."""
 
@@ -37,7 +38,7 @@ class LoginRefused(Exception):
         self._looked_at = looked_at
 
     def sentence(self, wrong: str) -> str:
-        """Return the sentence for the page; `wrong` where the password was looked at."""
+        """Return the sentence for the page, which begins with `wrong` if the password was looked at."""
         said = wrong if self._looked_at else _("Too many attempts.")
         if not self.seconds:
             return said
@@ -70,7 +71,7 @@ FORGET_SECONDS = 15 * 60
 
 @dataclass(frozen=True, slots=True)
 class AttemptGroup:
-    """Attempts that are counted together: some are free, then each wait is twice the last one."""
+    """Login attempts that are counted together: some are free, then each wait is twice the last one."""
 
     name: str
     free: int = 4
@@ -83,7 +84,7 @@ ELSEWHERE = AttemptGroup("elsewhere", free=20, longest_seconds=8)
 
 
 def of_account(name: str, here: bool) -> AttemptGroup:
-    """Return the group of attempts at one name, whether or not there is such an account.
+    """Return the group of login attempts at one account's name, whether or not there is such an account.
 
     From elsewhere, they are at most two a minute, from however many addresses. No longer, since whoever floods it makes
     its owner wait, too."""
@@ -99,7 +100,7 @@ class Throttle:
         """Lane -> how many, and when the last one was."""
 
     def wait(self, lanes: list[AttemptGroup]) -> float:
-        """Return the seconds until the next attempt counts; 0 if it does now."""
+        """Return the seconds until the next login attempt of these groups counts; 0 if it does now."""
         waits = [0.0]
         for lane in lanes:
             count, last = self._wrong.get(lane.name, (0, 0.0))
@@ -116,14 +117,15 @@ class Throttle:
             self._wrong[lane.name] = (count + 1, now)
 
     def succeeded(self, lanes: list[AttemptGroup]) -> None:
-        """Begin the waits of these groups anew after the right password, but for what all share."""
+        """Reset the waits of these groups after a right password, but for the group that all addresses share."""
         for lane in lanes:
             if lane is not ELSEWHERE:
                 self._wrong.pop(lane.name, None)
 
 
 def network(client: str) -> str:
-    """Return the network whose attempts and connections count together: an IPv6 user has 2**64 addresses."""
+    """Return the network of an address, whose attempts and connections count together: an IPv6 user has 2**64
+    addresses."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -148,13 +150,13 @@ _ACCOUNTS = later("Whoever runs hierchat here makes accounts, and new passwords 
 
 
 def is_owner(scope: Scope) -> bool:
-    """Tell whether an owner asks: without a login, whoever sits at this machine."""
+    """Tell whether the request comes from an owner: without a login, from whoever sits at this machine."""
     session: LoginSession | None = scope.get(SESSION)
     return session is None or session.owner
 
 
 class LoginMiddleware:
-    """Lets nobody in without a session; `starting` lets Gradio's own call at launch through."""
+    """Lets only requests with a login session through; `starting` lets Gradio's own call at launch through."""
 
     def __init__(
         self,
@@ -229,7 +231,7 @@ class LoginMiddleware:
         return answer
 
     async def _guess(self, request: Request, name: str, password: str) -> Member:
-        """Return whose name and password these are. Raises LoginRefused and StoreError."""
+        """Return the member with this name and password. Raises LoginRefused and StoreError."""
         lanes = self._lanes(request, name)
         async with self._guessing:
             if wait := self._throttle.wait(lanes):
@@ -244,7 +246,7 @@ class LoginMiddleware:
         return member
 
     async def _password(self, request: Request, session: LoginSession) -> Response:
-        """Serve the page that changes a password, for whoever has this session. A guest has none of their own."""
+        """Serve the page on which the user of this session changes the password. A guest has none."""
         if session.member.account is None:
             return RedirectResponse("./", 303)
         if request.method in ("GET", "HEAD"):

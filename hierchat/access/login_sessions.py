@@ -1,4 +1,4 @@
-"""Sessions of who is logged in. They live in memory: a restart logs everyone out."""
+"""Keep the login sessions. They live in memory: a restart logs everyone out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class LoginSession:
-    """One browser that gave the password."""
+    """Session of one browser that logged in."""
 
     member: Member
     address: str
@@ -55,7 +55,7 @@ class LoginSession:
         return self.member.account is not None and self.member.account.owner
 
     def end(self) -> None:
-        """End the session, and what is still being sent. From any thread."""
+        """End the session, and cut off the replies that are still being sent. From any thread."""
         self.ended = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the server has ended before
@@ -66,7 +66,7 @@ class LoginSession:
             scope.cancel()
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a request; when the session ends before it does, the app hears that the browser is gone."""
+        """Run a request of the session; if the session ends first, the app is told that the browser is gone."""
         self.seen, self._loop = time.time(), asyncio.get_running_loop()
         streaming = False
 
@@ -96,7 +96,8 @@ class LoginSession:
 
 
 class LoginSessions:
-    """Holds sessions by the token in the cookie. A hash of it is looked up, so that the time tells nothing of it."""
+    """Holds login sessions by the token in the cookie. Its hash is looked up, so that the time tells nothing
+    of it."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self.members = members
@@ -113,7 +114,7 @@ class LoginSessions:
         self._closed = threading.Event()
 
     def begin(self, member: Member, address: str = "") -> str:
-        """Begin a session, and return its token."""
+        """Begin a session for a member, and return its token."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             theirs = [key for key, one in self._sessions.items() if one.name == member.name]
@@ -126,13 +127,13 @@ class LoginSessions:
         return token
 
     def find(self, token: str | None) -> LoginSession | None:
-        """Return the session of this token, while it lasts."""
+        """Return the session of this token; None if there is none or it has expired."""
         with self._lock:
             session = self._sessions.get(_hash(token)) if token else None
         return session if session is not None and session.expires > self.clock() else None
 
     def connected(self) -> list[LoginSession]:
-        """Return all sessions that last, the one that was seen last first."""
+        """Return all sessions that have not expired, the last one seen first."""
         with self._lock:
             lasting = [one for one in self._sessions.values() if one.expires > self.clock()]
         return sorted(lasting, key=lambda one: -one.seen)
@@ -142,13 +143,13 @@ class LoginSessions:
             self._end([_hash(token)])
 
     def end_of(self, id: str) -> LoginSession | None:
-        """End the session of this id, and return it; None where it has ended before."""
+        """End the session of this id, and return it; None if it has ended before."""
         with self._lock:
             found = [key for key, session in self._sessions.items() if session.id == id]
         return next(iter(self._end(found)), None)
 
     def change_password(self, session: LoginSession, stored: str) -> None:
-        """Change the password of whose session this is, which lasts; their other sessions end. Raises StoreError.
+        """Change the password of this session's user and end the user's other sessions. Raises StoreError.
 
         `stored`: the hash of the new one."""
         with self._changing:
@@ -156,7 +157,7 @@ class LoginSessions:
         self.sweep()
 
     def sweep(self) -> None:
-        """End the sessions whose time is over, and those whose account is gone or has another password."""
+        """End the sessions that have expired, or whose account is gone or has another password."""
         with self._lock:
             held = list(self._sessions.items())
         over = [key for key, session in held if session.expires <= self.clock()]
@@ -169,7 +170,7 @@ class LoginSessions:
             self._tell(member)
 
     def close(self) -> None:
-        """Wait for the threads that use the store, before that is closed."""
+        """Wait for the threads that use the store, so that it can be closed."""
         self._closed.set()
         for thread in filter(None, [self._sweeper, *self._telling]):
             thread.join()

@@ -1,4 +1,4 @@
-"""Who may log in: accounts, or, while there are none, whoever has the guest password."""
+"""Decide who may log in: accounts, or, while there are none, whoever has the guest password."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hierchat.store import Account, Store
 
 
 class AccountError(Exception):
-    """A name or a password that cannot be taken."""
+    """Raised for a name or a password that an account cannot have."""
 
 
 # Passwords: what is stored of them is an argon2id hash, from which they can only be guessed, slowly.
@@ -26,7 +26,7 @@ _HASHER = PasswordHasher()
 
 
 def hashed(password: str) -> str:
-    """Hash a password for the store. Raises AccountError where it is too short or too long."""
+    """Hash a password for the store. Raises AccountError if it is too short or too long."""
     password = _same(password)
     if not LEAST <= len(password) <= MOST:
         raise AccountError(
@@ -36,8 +36,8 @@ def hashed(password: str) -> str:
 
 
 def matches(password: str, stored: str | None) -> bool:
-    """Tell whether `stored` was made from this password. With None, takes as long and never is: so the time does not
-    tell whether there is an account."""
+    """Tell whether `stored` is a hash of this password. With None, takes as long and never is: so the time
+    does not tell whether there is an account."""
     try:
         return _HASHER.verify(stored or _nobody(), _same(password)) and stored is not None
     except (VerificationError, InvalidHashError):
@@ -60,7 +60,7 @@ GUEST_LOGIN = "guest"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A person who gave the right password. `name`: of the user in the store; a guest's is made for this one login."""
+    """A person who has logged in. `name`: of the user in the store; a guest's is made for this one login."""
 
     name: str
     account: Account | None = None
@@ -68,14 +68,14 @@ class Member:
 
 
 class Members:
-    """Looks members up in a store. Each call may take a tenth of a second: not for the event loop."""
+    """Checks names and passwords against a store. Each call may take a tenth of a second: not for the event loop."""
 
     def __init__(self, store: Store, guest_password: str) -> None:
         self._store = store
         self._guest_password = guest_password
 
     def recognise(self, name: str, password: str) -> Member | None:
-        """Return who has this name and password; None where they do not match. Raises StoreError."""
+        """Return the member with this name and password; None if they do not match. Raises StoreError."""
         if self.guests_come:
             # Both are compared, each in a time that tells nothing.
             pairs = ((name, GUEST_LOGIN), (password, self._guest_password))
@@ -90,10 +90,10 @@ class Members:
         return Member(member.name, self._store.accounts.set_password(member.name, stored))
 
     def still(self, member: Member) -> bool:
-        """Tell whether the password that was given would still do. Raises StoreError."""
+        """Tell whether the account with which a member logged in still has that password. Raises StoreError."""
         return member.account is None or self._store.accounts.find(member.name) == member.account
 
     @property
     def guests_come(self) -> bool:
-        """Tell whether there are no accounts, so that the guest password counts. Raises StoreError."""
+        """Return True while there are no accounts, so that the guest password counts. Raises StoreError."""
         return not self._store.accounts.all()

@@ -1,1 +1,1 @@
-"""The endpoint: OpenAI's protocol for other programs, a second door over chat beside the page."""
+"""Serve OpenAI's and Anthropic's protocols to other programs, over the same ChatService as the page."""

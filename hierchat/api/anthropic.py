@@ -1,4 +1,4 @@
-"""/v1/messages: chat completions in Anthropic's form."""
+"""Serve /v1/messages: chat completions in Anthropic's form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = {
 
 
 class CacheControl(Strict):
-    """A hint to keep a prefix, which is ignored: prefixes are reused here by themselves."""
+    """A hint of Anthropic's protocol to cache a prefix, which is ignored: prefixes are reused without it."""
 
     type: str
     ttl: str = ""
@@ -41,7 +41,7 @@ class TextBlock(Strict):
 
 
 class ThinkingBlock(Strict):
-    """A thought of the model; the signature means nothing here."""
+    """Thought of the model in an earlier message; Anthropic's signature of it is ignored."""
 
     type: Literal["thinking"]
     thinking: str
@@ -95,7 +95,7 @@ class ToolChoice(Strict):
 
 
 class MessagesRequest(Strict):
-    """A request to /v1/messages."""
+    """Body of a request to /v1/messages."""
 
     model: str = ""
     max_tokens: int = Field(ge=1)
@@ -117,7 +117,7 @@ class MessagesRequest(Strict):
         return self.thinking.type != "disabled"
 
     def as_chat(self) -> ChatRequest:
-        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into a ChatRequest. Raises pydantic's ValidationError."""
         kept = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
         choices: dict[str, Any] = {"any": "required", "auto": "auto", "none": "none"}
         named = {"type": "function", "function": {"name": self.tool_choice.name}}

@@ -1,4 +1,4 @@
-"""/v1/chat/completions, and its replies as blocks, on which the forms of responses and messages rest."""
+"""Serve /v1/chat/completions, and split replies into blocks, on which /v1/responses and /v1/messages rest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def chat(request: Request, serving: Serving) -> Response:
 def whole(
     params: ChatRequest, frame: Frame, one: ApiReply
 ) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
-    """Return the message of a finished reply, the probabilities of its tokens, and why it ended."""
+    """Return the message of a finished reply, the log probabilities of its tokens, and its finish reason."""
     message: dict[str, Any] = {"role": "assistant", "content": "", "refusal": None}
     calls: list[dict[str, Any]] = []
     logprobs, deltas = None, Deltas(params)
@@ -73,7 +73,7 @@ _Delta = tuple[dict[str, Any], dict[str, Any] | None]
 
 
 class Deltas:
-    """Finds what is new in one reply, frame by frame."""
+    """Computes the deltas of one streamed reply, frame by frame."""
 
     def __init__(self, params: ChatRequest) -> None:
         self._thought, self._growing = HoldBack((CLOSES,)), HoldBack(params.stops)
@@ -84,7 +84,7 @@ class Deltas:
         self._text = ""
 
     def of(self, frame: Frame, one: ApiReply) -> list[_Delta]:
-        """Return each new piece of the message, with the probabilities of its tokens."""
+        """Return the new deltas of a frame, each with the log probabilities of its tokens."""
         done = frame.phase == "done"
         if not done and OPENS.startswith(frame.text.lstrip()):
             return []  # it may yet become a thought
@@ -143,8 +143,8 @@ def _events(params: ChatRequest, running: ReplyStreams, head: dict[str, Any]) ->
 # messages see it.
 @dataclass(slots=True)
 class Block:
-    """`text`: what it says or thinks, or the JSON of a call's arguments, as far as it is known. `id`, `name`: of a call
-    alone."""
+    """Part of a reply: text, thought or tool call. `text`: of a call, the JSON of its arguments as far as it
+    is known. `id`, `name`: of a call alone."""
 
     number: int
     text: str = ""
@@ -155,7 +155,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockEvent:
-    """Says that a block begins, grows by `more`, or ends."""
+    """Says that a block of a reply begins, grows by `more`, or ends."""
 
     what: Literal["begins", "grows", "ends"]
     block: Block
@@ -165,8 +165,8 @@ class BlockEvent:
 async def changes(
     params: ChatRequest, running: ReplyStreams, *, thoughts: bool
 ) -> AsyncGenerator[BlockEvent | str | None, None]:
-    """Yield what happens in a reply that is streamed; first None, once it began, and last why it ended, as OpenAI's
-    chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also what was thought."""
+    """Yield the block events of a streamed reply; first None, once it began, and last its finish reason, as
+    OpenAI's chat completions call it. Raises as ReplyStreams.frames. `thoughts`: also blocks of thoughts."""
     deltas, blocks, begun = Deltas(params), _Blocks(thoughts), False
     async with aclosing(running.frames()) as frames:
         async for number, frame in frames:
@@ -185,7 +185,7 @@ async def changes(
 async def all_blocks(
     params: ChatRequest, running: ReplyStreams, *, thoughts: bool
 ) -> tuple[list[Block], str]:
-    """Return the blocks of a reply, and why it ended. `thoughts`: also what was thought."""
+    """Return the blocks of a finished reply and its finish reason. `thoughts`: also blocks of thoughts."""
     async with aclosing(running.frames()) as frames:
         written = [frame async for _, frame in frames]
     if not written:
@@ -201,7 +201,7 @@ async def all_blocks(
 
 
 class _Blocks:
-    """Makes blocks of deltas; one block is open at a time."""
+    """Builds blocks from deltas; one block is open at a time."""
 
     def __init__(self, thoughts: bool) -> None:
         self._thoughts = thoughts

@@ -1,4 +1,4 @@
-"""A conversation as OpenAI's protocol has it, with tools and the form of the reply: what it asks of the model."""
+"""Read a chat completion's request: messages, tools, the reply's format, and what they ask of the model."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ResponseFormat(Strict):
 
     @property
     def grammar(self) -> str:
-        """Return the grammar that a reply has to follow; empty for any text."""
+        """Return the grammar that the reply has to follow; empty if any text will do."""
         if self.type == "text":
             return ""
         schema = self.json_schema.schema_ if self.json_schema else {"type": "object"}
@@ -123,7 +123,7 @@ class ResponseFormat(Strict):
 
 
 class TemplateArguments(Strict):
-    """Says whether a model is to think, in the way of vLLM and llama.cpp."""
+    """Fields of `chat_template_kwargs` that switch thinking on or off, as vLLM and llama.cpp name them."""
 
     enable_thinking: bool | None = None
     thinking: bool | None = None
@@ -131,7 +131,7 @@ class TemplateArguments(Strict):
 
 
 class ChatRequest(Sampled):
-    """A request to /v1/chat/completions."""
+    """Body of a request to /v1/chat/completions."""
 
     messages: list[RequestMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -163,7 +163,7 @@ class ChatRequest(Sampled):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Return the stop strings; where one call is to be the only one, its end is one of them."""
+        """Return the stop strings, with the end of a tool call if only one call may be made."""
         alone = self.parallel_tool_calls is False and self.callable_tools
         return (*super().stops, CLOSES) if alone else super().stops
 
@@ -181,7 +181,7 @@ class ChatRequest(Sampled):
 
     @property
     def reasoning(self) -> Reasoning:
-        """Return how much to think; empty where that is left open."""
+        """Return how much the model shall think; empty if the request leaves it open."""
         arguments = self.chat_template_kwargs
         switch = arguments.thinking if arguments.enable_thinking is None else arguments.enable_thinking
         if switch is not None:
@@ -189,7 +189,7 @@ class ChatRequest(Sampled):
         return _EFFORTS.get(self.reasoning_effort or arguments.reasoning_effort or "", "")
 
     def grammar(self, served: ServedModel) -> str:
-        """Return the grammar that a reply of this model has to follow; empty for any text."""
+        """Return the grammar that a reply of this model has to follow; empty if any text will do."""
         if not self.must_call:
             return self.response_format.grammar
         mark = served.local.grammars.mark if served.is_local and served.local.grammars else json.dumps
@@ -199,7 +199,7 @@ class ChatRequest(Sampled):
 
 
 def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
-    """Return what the fields ask of the model."""
+    """Build the ReplyRequest of a chat completion: its prompt, its settings and the question to keep."""
     messages = [_prompt_message(message) for message in params.messages]
     tools = params.callable_tools
 
@@ -223,7 +223,7 @@ def reply_request(params: ChatRequest, service: ChatService) -> ReplyRequest:
 
 
 def function_tool(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Describe a tool in the form of a chat completion."""
+    """Return the description of a tool as chat completions have it."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 

@@ -1,4 +1,4 @@
-"""The endpoint as an ASGI app in front of the page: its addresses, and who may ask them."""
+"""Put the HTTP endpoint as an ASGI app in front of the page: its addresses, and who may ask them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 async def health(request: Request, serving: Serving) -> Response:
-    """Answer whether a model can reply, as llama.cpp's server does."""
+    """Answer `/health`: whether a model can reply, as llama.cpp's server does."""
     if serving.service.served is None:
         error = {"code": 503, "message": "No model is loaded", "type": "unavailable_error"}
         return JSONResponse({"error": error}, 503)
@@ -94,7 +94,7 @@ class Endpoint:
         begun, shut = False, None
 
         async def while_admitted() -> Message:
-            """Say that the client is gone once its key is, or the endpoint: a reply polls this as it is written."""
+            """Receive a message, or a disconnect once the key or the endpoint is switched off: a reply polls this."""
             nonlocal shut
             while shut is None:
                 with move_on_after(LOOK_SECONDS):
@@ -121,7 +121,7 @@ class Endpoint:
             await as_api_error(shut or error).response()(scope, receive, send)
 
     def _shut(self, scope: Scope) -> ApiError | None:
-        """Return why whoever was admitted would not be so now; None where they would."""
+        """Return the error that a request would get if it came now; None if it would be admitted."""
         try:
             if (access := self._keys.access()) == "off":
                 return ApiError(403, "The endpoint was switched off.")

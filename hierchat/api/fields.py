@@ -1,4 +1,4 @@
-"""The fields that chat and text completions share: which model, how tokens are chosen, how the reply comes back."""
+"""Define the fields that chat and text completions share: model, sampling, and how the reply comes back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stop = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel, extra="forbid", allow_inf_nan=False):
-    """A part of a request. Fields that are null count as left out; unknown ones are refused."""
+    """Base of all parts of a request: fields that are null count as left out; unknown ones are refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -34,7 +34,7 @@ class StreamOptions(Strict):
 
 
 class Sampled(Strict):
-    """A request for a reply; what it leaves open is as the model's entry in the catalogue has it."""
+    """Base of requests for a completion; sampling that a request leaves open is the model's in the catalogue."""
 
     model: str = ""
     stream: bool = False
@@ -72,7 +72,7 @@ class Sampled(Strict):
     def settings(
         self, usual: GenerationSettings, room: int, grammar: str = "", logprobs: int | None = None
     ) -> GenerationSettings:
-        """Return the settings for a model with these usual ones and so much room in its context."""
+        """Return the generation settings: the request's over `usual`, for a context with `room` tokens left."""
         given = {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -92,7 +92,7 @@ class Sampled(Strict):
 
 # Probabilities of tokens, as OpenAI's two kinds of completions tell them.
 class Logprobs:
-    """Reads the probabilities of one reply's tokens, as far as its text was sent."""
+    """Reads the log probabilities of one reply's tokens, as far as its text was sent."""
 
     def __init__(self, reply: ReplyStream) -> None:
         grammars = reply.model.local.grammars
@@ -103,7 +103,7 @@ class Logprobs:
         self._bytes = 0
 
     def up_to(self, text: str) -> list[tuple[int, TokenLogprob, int]]:
-        """Return the tokens since the last call that began before the end of `text`, all that was sent so far.
+        """Return the tokens since the last call that began before the end of `text`, which is all that was sent so far.
 
         With each comes where it begins, in bytes. Control tokens are left out."""
         found, end = [], len(text.encode())
@@ -118,7 +118,7 @@ class Logprobs:
         return found
 
     def chat(self, text: str) -> dict[str, Any]:
-        """Return the probabilities in the form of a chat completion."""
+        """Return the log probabilities in the form of a chat completion."""
         content = [
             self._token(token, one.logprob)
             | {"top_logprobs": [self._token(other, value) for other, value in one.likeliest]}
@@ -127,7 +127,7 @@ class Logprobs:
         return {"content": content, "refusal": None}
 
     def legacy(self, text: str) -> dict[str, Any]:
-        """Return the probabilities in the form of a text completion."""
+        """Return the log probabilities in the form of a text completion."""
         found = self.up_to(text)
         return {
             "tokens": [self._text(token) for token, _, _ in found],

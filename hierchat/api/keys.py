@@ -1,4 +1,4 @@
-"""Keys of other programs and their limits, and errors in OpenAI's form."""
+"""Check keys of other programs and their limits, and write errors in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 class ApiError(Exception):
-    """A request that is not answered. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
+    """Raised for a request that gets an error. `param`: the field to blame; `code`: the case, as OpenAI calls it."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Turn any exception into one for the caller."""
+    """Turn any exception into an ApiError with status and code."""
     match error:
         case ApiError():
             return error
@@ -119,25 +119,25 @@ WRONG_KEY = "This key opens nothing. `hierchat keys list` shows the names of tho
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program that was let in: with a key, or from this machine where none is needed."""
+    """Program that was admitted: with a key, or from this machine where none is needed."""
 
     key: Key | None = None
 
     @property
     def keeps(self) -> bool:
-        """Tell whether its requests and replies are kept, to draft later replies."""
+        """Return whether the caller's requests and replies are kept, to draft later replies."""
         return self.key is not None and self.key.user_id is not None
 
     @property
     def user_id(self) -> int:
-        """Return whose slots and texts it uses; where nothing is kept, a number of its own that no user has."""
+        """Return the user whose slots and texts the caller uses; if nothing is kept, a number that no user has."""
         if self.key is None:
             return NOBODY
         return -self.key.id if self.key.user_id is None else self.key.user_id
 
 
 def authenticate(scope: Scope, access: Access, keys: Keys, is_local: Callable[[Scope], bool]) -> Caller:
-    """Return the caller of a request. `is_local`: whether it was made on this machine. Raises ApiError."""
+    """Return the caller of a request by its key. `is_local`: whether it was made on this machine. Raises ApiError."""
     headers = Headers(scope=scope)
     scheme, _, given = headers.get("authorization", "").partition(" ")
     given = given.strip() if scheme.lower() == "bearer" else ""
@@ -156,7 +156,7 @@ MINUTE = 60.0
 
 
 class KeyLimits:
-    """Counts what each key uses in this process. To be used in the event loop alone."""
+    """Counts the requests and replies of each key in this process. To be used in the event loop alone."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -164,7 +164,7 @@ class KeyLimits:
         self._times: defaultdict[int, deque[float]] = defaultdict(deque)
 
     def enter(self, key: Key, replies: int) -> Callable[[], None]:
-        """Begin so many replies; calling the result ends them. Raises ApiError where a limit stands against them."""
+        """Count `replies` as begun; calling the result ends them. Raises ApiError if they exceed a limit of the key."""
         if key.tokens_per_day is not None and key.today >= key.tokens_per_day:
             used_up = "They are used up until midnight."
             raise _refused(key, f"{key.tokens_per_day:,} tokens a day", used_up, 3600)

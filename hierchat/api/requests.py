@@ -1,4 +1,4 @@
-"""Replies to programs: from a request to their last frames, in the same queue as those of the page."""
+"""Reply to other programs: from a request to its last frames, in the same queue as replies of the page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def listed(service: ChatService) -> list[dict[str, Any]]:
 
 
 def require_here(service: ChatService, name: str) -> None:
-    """Raise ApiError where no model on this machine is called so. No name means the one that is loaded."""
+    """Raise ApiError if no model of this machine has the name. No name means the one that is loaded."""
     if name and name not in (names := service.models.names):
         there = f"There are: {', '.join(names)}." if names else "None is there yet."
         why = f"No model on this machine is called {name!r}. {there}"
@@ -58,7 +58,7 @@ def require_here(service: ChatService, name: str) -> None:
 
 
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
-    """Have the named model loaded in place of the present one, and wait for it; the seconds that this took.
+    """Load the named model in place of the present one, wait for it, and return the seconds that this took.
 
     Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
     """
@@ -79,7 +79,7 @@ def load(service: ChatService, name: str, stop: threading.Event) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """One reply that a program asks for; `prompt` and `settings` are made when the model is there."""
+    """One reply that a program asks for; `prompt` and `settings` are built once the model is loaded."""
 
     model: str
     """Empty: the one that is loaded."""
@@ -90,10 +90,10 @@ class ReplyRequest:
 
 
 class ApiReply:
-    """Writes one reply for a caller. Where nothing of theirs is kept, only texts that come with hierchat draft it."""
+    """Writes one reply for a caller. If nothing of theirs is kept, only texts that come with hierchat draft it."""
 
     def __init__(self, service: ChatService, request: ReplyRequest, caller: Caller, number: int = 0) -> None:
-        """`number`: which of several replies to the same request, each with a seed of its own."""
+        """Prepare a reply; `number`: which of several to the same request, each with a seed of its own."""
         self._service = service
         self.request = request
         self._caller = caller
@@ -108,7 +108,8 @@ class ApiReply:
         return str(self._service.data.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
-        """Yield frames until it ends, as Completions.answer does. Also raises ApiError."""
+        """Load the model and yield the reply's frames to its end, as Completions.answer does. Also raises
+        ApiError."""
         self.load_seconds = load(self._service, self.request.model, stop)
         yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
 
@@ -131,14 +132,14 @@ class ApiReply:
 
 
 def require_tokens(served: ServedModel) -> None:
-    """Raise ApiError where nobody here knows the model's tokens."""
+    """Raise ApiError if a remote server computes the model, so that its tokens are not known here."""
     if not served.prompts.knows_tokens:
         message = "is computed by another server, which takes messages: use /v1/chat/completions."
         raise ApiError(400, f"{served.name} {message}", "model")
 
 
 def _require_possible(served: ServedModel, settings: GenerationSettings) -> None:
-    """Raise ApiError, or GrammarError, before anything is written."""
+    """Raise ApiError, or GrammarError, if the model cannot reply with these settings."""
     if not served.is_local:
         if settings.grammar or settings.logprobs is not None:
             raise ApiError(400, f"{served.name} is computed elsewhere: no logprobs, no forms of replies.")
@@ -170,7 +171,7 @@ class ReplyStreams:
         self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Yield the frames of all replies as they come, but those that only wait; the last of each is in phase "done".
+        """Yield the frames of all replies as they come, except those that only wait; each ends in phase "done".
 
         Raises what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop.
         """
@@ -202,17 +203,17 @@ class ReplyStreams:
         return next((one.reply.model.name for one in self.replies if one.reply is not None), "")
 
     def tokens(self) -> tuple[int, int]:
-        """Count the tokens of the prompts, each once however many replies it got, and of the replies."""
+        """Count the tokens of the prompts, each once however many replies it got, and the tokens of the replies."""
         begun = [(one.request, one.reply) for one in self.replies if one.reply is not None]
         prompts = {id(request): reply.prompt_tokens for request, reply in begun}
         return sum(prompts.values()), sum(len(reply.statistics.tokens) for _, reply in begun)
 
     def thought_tokens(self) -> int:
-        """Count the tokens of the replies that were thought, not answered."""
+        """Count the tokens of the replies that belong to thoughts, not to answers."""
         return sum(one.reply.statistics.thought_tokens for one in self.replies if one.reply is not None)
 
     def usage(self) -> dict[str, Any]:
-        """Return the usage in OpenAI's form; `hierchat` is ours."""
+        """Return `usage` in OpenAI's form, with the figures of drafting under `hierchat`."""
         prompt, written = self.tokens()
         return {
             "prompt_tokens": prompt,
@@ -222,7 +223,7 @@ class ReplyStreams:
         }
 
     def figures(self) -> dict[str, Any]:
-        """Return how the replies were drafted; the speed-up of one reply alone, where it was measured."""
+        """Return the figures of drafting of all replies; speed and speed-up only for a single reply."""
         statistics = [one.reply.statistics for one in self.replies if one.reply is not None]
         figures = [one.figures() for one in statistics]
         forwards, written = sum(one.forwards for one in figures), sum(one.tokens for one in figures)
@@ -259,7 +260,7 @@ class ReplyStreams:
 
 
 class EventStream(Response):
-    """Answers with server-sent events. The first has come already, so that its status is the right one."""
+    """Response of server-sent events. The first event has come already, so that the status is the right one."""
 
     media_type = "text/event-stream"
 
@@ -280,7 +281,7 @@ def event(data: dict[str, Any]) -> str:
 
 
 def failure(error: Exception) -> str:
-    """Write an event that says what went wrong behind the first words."""
+    """Return a server-sent event with the error that ended a reply after its first words."""
     return event(as_api_error(error).body())
 
 
@@ -290,8 +291,8 @@ async def completion_events(
     include_usage: bool,
     choices: Callable[[int, Frame, bool], Iterable[dict[str, Any]]],
 ) -> AsyncGenerator[str, None]:
-    """Write the events of a streamed completion. `choices` makes those of a frame, of which it learns the reply's
-    number, and whether it is that reply's first."""
+    """Yield the server-sent events of a streamed completion. `choices` makes those of a frame, given the
+    reply's number, the frame, and whether it is that reply's first."""
     begun: set[int] = set()
     no_usage = {"usage": None} if include_usage else {}
 
@@ -316,7 +317,7 @@ async def completion_events(
 
 
 async def event_stream(events: AsyncGenerator[str, None]) -> EventStream:
-    """Answer with these events. Raises what they raise before the first."""
+    """Return a response that sends these events. Raises what they raise before the first."""
     try:
         first = await anext(events)
     except StopAsyncIteration:  # the client hung up before anything was written
@@ -339,7 +340,7 @@ T = TypeVar("T", bound=Strict)
 
 
 async def fields(request: Request, kind: type[T]) -> T:
-    """Read the fields of a request from its JSON. Raises ApiError, or pydantic's ValidationError."""
+    """Parse the JSON body of a request into an object of `kind`. Raises ApiError, or pydantic's ValidationError."""
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -357,7 +358,7 @@ async def fields(request: Request, kind: type[T]) -> T:
 
 
 class Serving:
-    """Takes requests in, over one ChatService."""
+    """Admits requests for replies, over one ChatService."""
 
     def __init__(self, service: ChatService) -> None:
         self.service = service
@@ -365,7 +366,7 @@ class Serving:
         self._noting: set[asyncio.Future[None]] = set()
 
     async def begin(self, request: Request, requests: Sequence[ReplyRequest], n: int) -> ReplyStreams:
-        """Begin `n` replies to each of `requests`, ready to be read. Raises ApiError."""
+        """Begin `n` replies to each of `requests` within the limits of the caller's key. Raises ApiError."""
         caller: Caller = request.scope[CALLER]
         await asyncio.to_thread(require_here, self.service, requests[0].model)
         replies = [ApiReply(self.service, one, caller, number) for one in requests for number in range(n)]

@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's newer form of the same. Nothing is kept, so a request brings its whole conversation along."""
+"""Serve /v1/responses, OpenAI's newer protocol. Nothing is kept, so a request brings its whole conversation along."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Text(Strict):
 
 
 class Item(Strict):
-    """An output that a client sends back as it came."""
+    """Base of the output items that a client sends back as they came."""
 
     id: str = ""
     status: str = ""
@@ -78,7 +78,7 @@ class ThoughtItem(Item):
 
     @property
     def text(self) -> str:
-        """Return the thought, whole where the client has it."""
+        """Return the thought, in full if the client sends it, else its summary."""
         return "\n".join(part.text for part in self.content or self.summary)
 
 
@@ -104,7 +104,7 @@ class TextOptions(Strict):
 
 
 class ReasoningOptions(Strict):
-    """`summary` counts for nothing: thoughts are sent whole."""
+    """Field `reasoning` of a request. `summary` is ignored: thoughts are sent whole."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     summary: str = ""
@@ -116,7 +116,7 @@ class ToolName(Strict):
 
 
 class ResponseRequest(Strict):
-    """A request to /v1/responses."""
+    """Body of a request to /v1/responses."""
 
     model: str = ""
     input: str | Annotated[list[MessageItem | CallItem | ResultItem | ThoughtItem], Field(min_length=1)]
@@ -143,7 +143,7 @@ class ResponseRequest(Strict):
     include: list[Any] = Field(default_factory=list, max_length=0)
 
     def as_chat(self) -> ChatRequest:
-        """Turn the request into one for a chat completion. Raises pydantic's ValidationError."""
+        """Turn the request into a ChatRequest. Raises pydantic's ValidationError."""
         kept = ("model", "temperature", "top_p", "top_k", "min_p", "seed", "stream", "parallel_tool_calls")
         choice: Any = self.tool_choice
         if isinstance(choice, ToolName):
@@ -207,7 +207,7 @@ async def respond(request: Request, serving: Serving) -> Response:
 
 
 class _ResponseBody:
-    """Builds one response as it is written, its output items, and the events that tell of them."""
+    """Builds one response while the reply is written: its output items, and the events that announce them."""
 
     def __init__(self, params: ResponseRequest, running: ReplyStreams) -> None:
         self._params = params
@@ -216,7 +216,7 @@ class _ResponseBody:
         self._mark = secrets.token_hex(12)
 
     def response(self, output: list[dict[str, Any]], finish: str | None) -> dict[str, Any]:
-        """Return the whole response; `finish` None: it goes on."""
+        """Return the whole response as a JSON object; `finish` None: the reply is in progress."""
         params, cut = self._params, finish == "length"
         prompt, written = self._running.tokens()
         usage = {
@@ -252,7 +252,7 @@ class _ResponseBody:
         }
 
     def item(self, block: Block, status: str = "completed") -> dict[str, Any]:
-        """Return one of its outputs; without its text while that is in progress."""
+        """Return a block as an output item; without its text while that is in progress."""
         kind = "function_call" if block.id else "reasoning" if block.thought else "message"
         id = f"{_IDS[kind]}_{self._mark}{block.number}"
         head: dict[str, Any] = {"id": id, "type": kind, "status": status}
@@ -263,7 +263,7 @@ class _ResponseBody:
         return head | more | {"content": content}
 
     def events(self, change: BlockEvent) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the events of a change, without `response.` before their names, and their fields."""
+        """Yield the events of a block's change: each name without `response.` before it, and its fields."""
         block = change.block
         item = self.item(block, "completed" if change.what == "ends" else "in_progress")
         output = {"output_index": block.number}

@@ -1,4 +1,4 @@
-"""/v1/completions: a text that goes on, as editors ask for it."""
+"""Serve /v1/completions: continue a text, as editors ask for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class CompletionRequest(Sampled):
-    """A request to /v1/completions."""
+    """Body of a request to /v1/completions."""
 
     prompt: str | Ids | list[str] | list[Ids]
     suffix: str = ""
@@ -58,7 +58,7 @@ class CompletionRequest(Sampled):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """Return one prompt for each text that is to go on."""
+        """Return the prompts, one for each text to continue: strings or token ids."""
         match self.prompt:
             case [int(), *_]:
                 return [self.prompt]  # type: ignore[list-item]
@@ -134,7 +134,7 @@ def _reply_request(
 
 
 def _ids(served: ServedModel, text: str | list[int], suffix: str) -> list[int]:
-    """Tokenise a prompt. Control tokens in it are such: editors write them."""
+    """Tokenise a prompt. Control tokens written in it count as such: editors write them."""
     requests.require_tokens(served)
     tokenizer = served.prompts.tokenizer
     if not isinstance(text, str):
@@ -211,7 +211,7 @@ def _tokens(served: ServedModel, params: Tokenize) -> list[Any]:
 
 
 def _piece(served: ServedModel, token: int) -> str | list[int]:
-    """Return the text of a token; its bytes where they are no text by themselves."""
+    """Return the text of a token; its bytes if they are no valid UTF-8 by themselves."""
     grammars = served.local.grammars
     written = grammars.bytes_of(token) if grammars else b""
     if not written:

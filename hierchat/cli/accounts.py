@@ -1,4 +1,4 @@
-"""`hierchat users` and `hierchat keys`: accounts for the page's login, and keys for other programs."""
+"""Define `hierchat users` and `hierchat keys`: accounts for the page's login, and keys for other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers in the terminal: the model of this process, or a server that speaks OpenAI's protocol."""
+"""Connect the terminal's chat to what answers: the model of this process, or a server of OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class OwnModel:
     def complete(
         self, user: int, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
-        """Yield a reply that is not stored. No other chat of the user drafts it."""
+        """Yield the frames of a reply that is not stored. No other chat of the user drafts it."""
         allowed: DraftsFrom = "none" if self._service.users.drafts_from(user) == "none" else "chat"
         yield from self._service.completions.complete(messages, reply_settings(sampling), user, stop, allowed)
 
@@ -89,10 +89,10 @@ _FINISH = {"stop": "end", "length": "length", "content_filter": "error"}
 
 
 class ServerModel:
-    """Has the models of a server answer."""
+    """Has a model of a server that speaks OpenAI's protocol answer."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """`url`: with or without /v1. Raises CommandError where it is none."""
+        """`url`: with or without /v1. Raises CommandError if it is no address."""
         address = url if "://" in url else f"http://{url}"
         self.url = address.rstrip("/").removesuffix("/v1")
         try:
@@ -107,7 +107,7 @@ class ServerModel:
         self.place = f" at {self.url}"
 
     def is_hierchat(self) -> bool:
-        """Tell whether a hierchat answers there and lets us in. Looks for two seconds at most."""
+        """Tell whether a hierchat answers at the address and accepts the key. Waits for two seconds at most."""
         try:
             with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=_LOOK_SECONDS)) as connection:
                 connection.request("GET", "/health")
@@ -124,7 +124,8 @@ class ServerModel:
         return ""
 
     def choose(self, name: str | None = None) -> None:
-        """Choose a model; without a name, the one that is loaded there, if the server tells, else the first."""
+        """Choose a model of the server; without a name the one loaded there, if the server tells, else the
+        first."""
         listed = self._listed()
         if name:
             models = {str(one["id"]): one for one in listed}
@@ -139,7 +140,7 @@ class ServerModel:
     def complete(
         self, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
-        """Yield the reply as it comes; what breaks off later stands in the last frame. Raises CommandError."""
+        """Yield the frames of a reply; an error after its first words stands in the last frame. Raises CommandError."""
         body = {
             "model": self.name,
             "messages": [{"role": one.role, "content": _content(one)} for one in messages],
@@ -201,13 +202,13 @@ class ServerModel:
 
 
 def _content(message: PromptMessage) -> str:
-    """Return the text of a message; of an earlier reply the answer alone, since thoughts are no part of a prompt."""
+    """Return a message's text for the prompt; of an earlier reply only the answer, without its thoughts."""
     answer = message.role == "assistant" and split_reasoning(message.text).answer
     return answer or message.text
 
 
 class _StreamedReply:
-    """Collects a reply as its chunks come."""
+    """Collects a server's reply as its chunks come."""
 
     def __init__(self, sampling: Mapping[str, Any]) -> None:
         self.text = ""
@@ -222,7 +223,7 @@ class _StreamedReply:
         self._last = self._begun
 
     def take(self, chunk: Chunk) -> bool:
-        """Add one chunk, and tell whether it brought text."""
+        """Add one chunk of the reply, and tell whether it brought text."""
         self._prompt_tokens = chunk.prompt_tokens or self._prompt_tokens
         self._tokens = chunk.completion_tokens or self._tokens
         self._measured = chunk.figures or self._measured
@@ -248,7 +249,7 @@ class _StreamedReply:
         )
 
     def _figures(self) -> Figures:
-        """Return figures as the server measured them, where it is a hierchat; else by the clock here."""
+        """Return the reply's figures as the server measured them if it is a hierchat, else by the clock here."""
         measured, tokens = self._measured, self._tokens
         seconds = self._last - (self._first or self._last)
         own_rate = (tokens - 1) / seconds if tokens > 1 and seconds else None
@@ -275,7 +276,7 @@ class _StreamedReply:
 # From the flags to a chat that can begin: over a server if there is one, else by a model in this process.
 @contextmanager
 def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
-    """Open the chat of the flags, its model ready. Raises what keeps it from beginning."""
+    """Open the chat that the flags ask for, its model loaded. Raises what keeps it from beginning."""
     if flags.alone and flags.url:
         raise CommandError("--alone and --url are opposites. Give one of the two.")
     if flags.go_on and flags.no_history:
@@ -316,7 +317,7 @@ def open_talk(flags: ChatFlags) -> Iterator[talk.Talk]:
 
 
 def _project(projects: Sequence[Project], name: str) -> Project:
-    """Find a project by its name. Raises CommandError."""
+    """Return the project with this name, in any case of its letters. Raises CommandError if there is none."""
     for project in projects:
         if project.name.casefold() == name.casefold():
             return project
@@ -325,7 +326,7 @@ def _project(projects: Sequence[Project], name: str) -> Project:
 
 
 def find_server(flags: ChatFlags) -> ServerModel | None:
-    """Find the server that was named, else a hierchat that runs here and has the model; None where there is none."""
+    """Return the server of `--url`, else a hierchat that runs on this machine and has the model; None without one."""
     key = flags.key or os.environ.get(KEY_VARIABLE)
     server = ServerModel(flags.url or USUAL_URL, key)
     if flags.url:

@@ -1,4 +1,4 @@
-"""`hierchat chat` and `hierchat learn`: a chat in the terminal, and what the page writes while nobody needs it."""
+"""Define `hierchat chat` and `hierchat learn`: a chat in the terminal, and idle generation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEY_VARIABLE = "HIERCHAT_KEY"
 
 @dataclass(frozen=True, slots=True)
 class ChatFlags:
-    """The flags of `hierchat chat`, as the command has them."""
+    """Flags of `hierchat chat`."""
 
     message: tuple[str, ...] = ()
     model: str | None = None
@@ -154,7 +154,7 @@ def learn_command(
 
 
 def _user(store: Store, name: str | None) -> int:
-    """Return the id of a user who is there: a name that was mistyped would write for nobody. Raises CommandError."""
+    """Return the id of the user with this name, which may not be mistyped. Raises CommandError if there is none."""
     from hierchat.store import LOCAL_USER
 
     if name is None or name == LOCAL_USER:
@@ -174,7 +174,7 @@ def _user(store: Store, name: str | None) -> int:
 
 
 class _Progress:
-    """Draws a bar on a terminal, writes a line a minute elsewhere."""
+    """Shows progress: as a bar on a terminal, elsewhere by a line each minute."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

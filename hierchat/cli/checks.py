@@ -1,4 +1,4 @@
-"""`hierchat verify` and `hierchat doctor`."""
+"""Define `hierchat verify` and `hierchat doctor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAFTERS = {
 
 
 def _drafters(text: str) -> list[str]:
-    """Split names "A,B,...", each once."""
+    """Parse names of drafters "A,B,...", each once. Raises click.BadParameter."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in DRAFTERS:

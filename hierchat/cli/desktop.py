@@ -1,4 +1,4 @@
-"""`hierchat desktop`: hierchat in the menu of the system, and in a window of its own."""
+"""Define `hierchat desktop`: an entry in the menu of the system, and the page in a window of its own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _SHORTCUT = (
 
 
 def _set_folders(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> None:
-    """Have this process use the folders that were in force when the entry was made."""
+    """Set this process's folders to those that were in force when the menu's entry was made."""
     os.environ.update(dict(pair.split("=", 1) for pair in given if "=" in pair))
 
 
@@ -82,7 +82,7 @@ def desktop_command(remove: bool, opens: bool) -> int:
 
 
 def add_entry(system: str, variables: Mapping[str, str], command: list[str]) -> Path:
-    """Write the entry of the menu, which runs `command`, and return it. Raises CommandError and OSError."""
+    """Write the menu's entry, which runs `command`, and return its path. Raises CommandError and OSError."""
     entry, icon = _places(system, variables)
     for folder in (entry.parent, icon.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def add_entry(system: str, variables: Mapping[str, str], command: list[str]) -> 
 
 
 def remove_entry(system: str, variables: Mapping[str, str]) -> Path | None:
-    """Remove entry and icon. Returns the entry, None where there was none. Raises CommandError and OSError."""
+    """Remove the menu's entry and icon, and return the entry's path; None if none was there. Raises as add_entry."""
     entry, icon = _places(system, variables)
     there = entry.exists()
     if entry.is_dir():
@@ -147,13 +147,13 @@ def _places(system: str, variables: Mapping[str, str]) -> tuple[Path, Path]:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word of Exec: within quotes, then as any value of the file, and % is the file's own sign."""
+    """Quote a word of a desktop entry's Exec: in quotes, escaped as any value of the file, and % doubled."""
     escaped = re.sub(r'([`$"\\])', r"\\\1", word)
     return f'"{escaped}"'.replace("\\", "\\\\").replace("%", "%%")
 
 
 def find_running(processes: Iterable[psutil.Process]) -> str | None:
-    """Return the address of the hierchat that one of these processes serves for this user, None where there is none."""
+    """Return the address of a hierchat that one of these processes serves for this user; None if none does."""
     me = psutil.Process().username()
     for process in processes:
         with suppress(psutil.Error, OSError):
@@ -176,7 +176,7 @@ def _is_ours(address: str) -> bool:
 
 
 def find_browser(system: str, variables: Mapping[str, str]) -> str | None:
-    """Return a browser that has windows without an address bar, or None."""
+    """Return the path of a browser that can open a window without an address bar, or None."""
     names: Iterable[str] = _BROWSERS.get(system, _BROWSERS["linux"])
     if system == "darwin":
         names = [f"/Applications/{name}.app/Contents/MacOS/{name}" for name in names]
@@ -189,7 +189,7 @@ def find_browser(system: str, variables: Mapping[str, str]) -> str | None:
 
 
 def show(url: str, browser: str | None, profile: Path) -> bool:
-    """Show the page, and return True once its window was closed; False where that cannot be known."""
+    """Show the page in a window, and return True once it was closed; False if that cannot be known."""
     if browser:
         began = time.monotonic()
         window = [browser, f"--app={url}", f"--user-data-dir={profile}", f"--class={APP}", "--no-first-run"]
@@ -201,7 +201,7 @@ def show(url: str, browser: str | None, profile: Path) -> bool:
 
 
 def _open() -> int:
-    """Show the running hierchat, or start one that ends with its window."""
+    """Show the running hierchat in a window, or start one that ends with its window. Returns the exit code."""
     browser, profile = find_browser(sys.platform, os.environ), data_dir() / "window"
     if url := find_running(psutil.process_iter()):
         show(url, browser, profile)

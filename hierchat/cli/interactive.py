@@ -1,4 +1,4 @@
-"""The chat in the terminal: questions and commands until the user leaves, and how one reply is shown."""
+"""Run the chat in the terminal: read questions and commands until the user leaves, and show the replies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OFF = "off"
 
 
 def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
-    """Show one reply as it comes, until Ctrl-C, and return its last frame, in phase "waiting" if it never began.
+    """Ask a question, show the reply as it comes, until Ctrl-C, and return its last frame ("waiting" if none began).
 
     Raises what keeps it from beginning, BrokenPipeError where nobody reads any more, and Ended where the program is to
     end: what came is kept, and so is the question."""
@@ -70,7 +70,7 @@ def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | 
 
 
 class Lines:
-    """Asks for one message after the other."""
+    """Reads messages from the terminal, with line editing where there is readline."""
 
     def __init__(self, earlier: Sequence[str], complete: Callable[[str], list[str]]) -> None:
         """`earlier`: oldest first, nothing of it is written to a file; `complete`: what a line may become."""
@@ -85,7 +85,7 @@ class Lines:
             readline.parse_and_bind("bind ^I rl_complete" if edit else "tab: complete")
 
     def read(self) -> str | None:
-        r"""The next message; None where the user leaves. A line that ends with \ goes on in the next one.
+        r"""Return the next message; None if the user leaves. A line that ends with \ goes on in the next one.
 
         Ctrl-C takes back what was typed; where nothing was, it leaves, as Ctrl-D does.
         """
@@ -108,7 +108,7 @@ class Lines:
             return "\n".join([*parts, line])
 
     def _line(self, prompt: str) -> str:
-        """Raises EOFError, KeyboardInterrupt."""
+        """Read one line behind a prompt. Raises EOFError, KeyboardInterrupt."""
         self._typed = ""
         before = signal.signal(signal.SIGINT, self._interrupted)
         try:
@@ -129,7 +129,7 @@ class Lines:
 
 @contextmanager
 def _signals_heard() -> Iterator[None]:
-    """Have a signal end the reading of a line whenever it comes. Python's readline looks for signals, then waits for a
+    """Let any signal end the reading of a line at once. Python's readline looks for signals, then waits for a
     key: it would notice one that came between the two at the next key only. Another signal ends that wait."""
     if readline is None or not hasattr(signal, "SIGWINCH"):
         yield
@@ -159,10 +159,10 @@ def _signals_heard() -> Iterator[None]:
 
 
 class Interactive:
-    """Runs the loop, and what each command does."""
+    """Runs the loop of the terminal's chat, and its commands such as /new."""
 
     def __init__(self, talk: Talk, screen: Screen, console: Console, notes: Console) -> None:
-        """`console`: standard output; `notes`: all that is no reply."""
+        """`console`: standard output; `notes`: for all that is no reply."""
         self._talk = talk
         self._screen = screen
         self._console = console
@@ -181,7 +181,7 @@ class Interactive:
         }
 
     def run(self, lines: Lines) -> None:
-        """Read and answer until the user leaves. Raises BrokenPipeError where nobody reads any more."""
+        """Read lines and answer them until the user leaves. Raises BrokenPipeError if nobody reads any more."""
         while self._goes_on and (text := lines.read()) is not None:
             word, _, rest = text.strip().partition(" ")
             if not word:
@@ -200,7 +200,7 @@ class Interactive:
                 self._say(logs.error_message(error, here=True))
 
     def completions(self, typed: str) -> list[str]:
-        """Complete a line that begins so."""
+        """Return the commands and models that complete what was typed."""
         if not typed.startswith("/"):
             return []
         found = [f"{name} " if takes else name for name, (_, takes, _) in self._commands.items()]
@@ -298,7 +298,7 @@ _EARLIER = 100
 
 
 def run(flags: ChatFlags) -> int:
-    """Answer once, or until the user leaves, and return the exit code."""
+    """Run `hierchat chat`: answer once, or until the user leaves, and return the exit code."""
     text, files = _question(" ".join(flags.message))
     if not text and not files and flags.json:
         raise CommandError("--json is for one answer. Give a message, or pipe one in.")
@@ -316,8 +316,8 @@ def run(flags: ChatFlags) -> int:
 
 
 def _question(message: str) -> tuple[str, Sequence[Attachment]]:
-    """Return the message, and what was piped in: that is the message where there is none, and else goes with it as a
-    file. Raises Unreadable, and CommandError where something was piped in and nothing came."""
+    """Return the message and its files: piped text is the message if there is none, and else goes with it as
+    a file. Raises Unreadable, and CommandError if nothing was piped in and there is no message."""
     if sys.stdin is not None and sys.stdin.isatty():
         return message, ()
     raw = sys.stdin.buffer.read(MOST_BYTES + 1) if sys.stdin is not None else b""

@@ -1,4 +1,4 @@
-"""The command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | import | export | ..."""
+"""Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | import | ..."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMMANDS = {
 
 
 class _Commands(Group):
-    """Imports the module of a command when it is called: some take seconds."""
+    """Group of commands whose modules are imported when they are called: some take seconds."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

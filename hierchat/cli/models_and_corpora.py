@@ -1,4 +1,4 @@
-"""`hierchat models` and `hierchat corpus`: what can answer, and the texts that draft."""
+"""Define `hierchat models` and `hierchat corpus`: what can answer, and the texts that draft."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def search_models(words: tuple[str, ...]) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a line for each row, never broken. A terminal gets aligned columns, as many as have room, the first ones
-    first, and the names of those that have none; a pipe or file gets all cells, with tabs between them. `right`:
-    columns of numbers."""
+    """Print a table, one line for each row, never broken. A terminal gets aligned columns, as many as have
+    room, and the names of those that have none; a pipe or file gets all cells, with tabs between them.
+    `right`: columns of numbers."""
     if not sys.stdout.isatty():
         for row in rows:
             print("\t".join(row))

@@ -1,4 +1,4 @@
-"""What commands have in common: how each is run, flags that several take, and kinds of values."""
+"""Define what commands share: how each is run, flags that several take, and kinds of values."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MOST_SEED = 2**63 - 1
 
 
 class CommandError(Exception):
-    """A command cannot do what its flags say; the text is for the user."""
+    """Raised when a command cannot do what its flags say; the text is for the user."""
 
 
 class Command(click.Command):
-    """Runs a command once its arguments are understood and its folders can be used."""
+    """Runs a command after its arguments are parsed and its folders are found usable."""
 
     def invoke(self, ctx: click.Context) -> Any:
         require_folders()
@@ -54,7 +54,7 @@ model_option = click.option(
 
 
 def with_store(command: Callable[..., int | None], *, existing: bool = False) -> Callable[..., int | None]:
-    """Give a command the flag `--db`, and as its first argument the store of that database, open while it runs.
+    """Give a command the flag `--db`, and as its first argument the open store of that database.
 
     `existing`: raise StoreError where there is no such database yet."""
 
@@ -91,12 +91,12 @@ def table(
 
 
 def chats(count: int) -> str:
-    """Name a number of chats."""
+    """Return a number of chats in words."""
     return plural("{n:,} chat", "{n:,} chats", count)
 
 
 def catalogue_name(model: str | None) -> str | None:
-    """Return the name that a model has in the catalogue, which a folder or a GGUF file joins with it.
+    """Return the catalogue's name of a model; a folder or a GGUF file is added to the catalogue.
 
     Raises ModelError.
     """
@@ -147,5 +147,5 @@ positive = _checked("{} is not 1 or more", _whole, 1)
 
 
 def numbers(text: str) -> list[int]:
-    """Parse numbers from 1 up that commas separate."""
+    """Parse whole numbers from 1 up, separated by commas."""
     return [positive(part) for part in text.split(",")]

@@ -1,4 +1,4 @@
-"""What the terminal shows: a reply while it is written, its figures and sources, and a model that loads."""
+"""Show in the terminal: a reply while it is written, its figures and sources, and a model that loads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "ta
 
 
 class _Heading(markdown.Heading):
-    """Draws a heading at the left, without a frame."""
+    """Draws a Markdown heading at the left, without a frame."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -43,7 +43,7 @@ class _Heading(markdown.Heading):
 
 
 class _Code(markdown.CodeBlock):
-    """Draws code without a margin, so that copied code stands as it was written."""
+    """Draws a code block without a margin, so that copied code stands as it was written."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
@@ -62,7 +62,7 @@ class _Drawn(markdown.Markdown):
 
 
 class Markdown:
-    """Draws each part of a text by itself, with a blank row between, as where they come one by one.
+    """Draws each block of Markdown by itself, with a blank row between, as when they come one by one.
     Addresses are shown beside their links, code in the terminal's own colours."""
 
     def __init__(self, text: str) -> None:
@@ -81,7 +81,7 @@ class Markdown:
 
 
 def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Split tokens into those of each paragraph, list, table and so on."""
+    """Split Markdown's tokens into those of each block: paragraph, list, table and so on."""
     blocks: list[list[Token]] = []
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -99,7 +99,7 @@ def _trimmed(row: Sequence[Segment]) -> list[Segment]:
 
 
 def finished(text: str) -> int:
-    """Count the characters at the beginning that nothing to come can change: they are whole parts.
+    """Count the characters at the text's beginning that are whole blocks, which no text to come can change.
 
     The last part can grow; the one before it can, too, until the first line of the last one is whole.
     """
@@ -118,22 +118,22 @@ _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
 def console(*, notes: bool = False, plain: bool = False) -> Console:
-    """Open standard output. `notes`: standard error, for all that is no reply; `plain`: as if it were no terminal."""
+    """Open a rich console. `notes`: on standard error, for all but replies; `plain`: as if it were no terminal."""
     return Console(stderr=notes, theme=_THEME, force_terminal=False if plain else None)
 
 
 class Screen(Protocol):
-    """Shows one reply after the other."""
+    """Shows replies in the terminal, one after the other."""
 
     def show(self, frame: Frame) -> None:
-        """Show how far the reply is."""
+        """Show the reply's text up to this frame."""
 
     def end(self) -> None:
-        """End the reply: nothing more comes."""
+        """End the reply's display: nothing more comes."""
 
 
 class PlainScreen:
-    """Writes the text as the model writes it, piece by piece."""
+    """Writes a reply's text as the model writes it, without drawing Markdown."""
 
     def __init__(self, out: TextIO, stop: Iterable[str] = ()) -> None:
         """`stop`: strings that end the reply; what may be the beginning of one is held back."""
@@ -160,8 +160,8 @@ class PlainScreen:
 
 
 class MarkdownScreen:
-    """Draws Markdown: parts that nothing can change are printed for good, the last one is drawn anew as it grows,
-    its end where it is longer than the terminal."""
+    """Draws a reply as Markdown: blocks that cannot change are printed for good, the last one is drawn anew
+    as it grows, only its end if it is longer than the terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -224,7 +224,7 @@ def _quoted(text: str) -> str:
 
 
 class _Tail:
-    """Draws as many of the last rows as the terminal has room for."""
+    """Draws the last rows of a block, as many as fit the terminal."""
 
     def __init__(self, drawn: Markdown, *, apart: bool) -> None:
         self._drawn = drawn
@@ -240,7 +240,7 @@ class _Tail:
 
 
 def say(notes: Console, sentence: str) -> None:
-    """Print a sentence that is no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
+    """Print a message of the program, no reply. Like a reply, it cannot steer the terminal, whatever it holds."""
     notes.print(printable(error_words(sentence)), style="dim", markup=False, highlight=False)
 
 
@@ -286,7 +286,7 @@ _RECORD = (
 
 
 def figures_line(figures: Figures) -> str:
-    """Say what stands below a reply of the page: speed, tokens and seconds, and where the words came from."""
+    """Return the line of figures below a reply: speed, tokens and seconds, and where the words came from."""
     parts = [wording.speed_words(figures), *wording.time_words(figures)]
     if sources := [words for _source, words in wording.share_words(figures.shares)]:
         parts.append(", ".join(sources))
@@ -295,7 +295,7 @@ def figures_line(figures: Figures) -> str:
 
 
 def record(frame: Frame, model: str, chat: int | None) -> dict[str, Any]:
-    """Return a reply as one JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
+    """Return a reply as a JSON object. `chat`: its number in the store. Times are seconds; null: not measured."""
     figures = {name: getattr(frame.figures, name) for name in _RECORD}
     figures |= {
         "speedup": frame.figures.deserved_speedup,
@@ -323,7 +323,7 @@ _DRAFT_MODEL = "magenta underline"
 
 
 def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
-    """Print the reply with its words marked by source, and below it what the marks mean."""
+    """Print the reply with its words coloured by source of draft, and a legend below it."""
     reply = Text()
     for run in runs:
         reply.append(printable(run.text), _STYLES.get(run.source, _DRAFT_MODEL))
@@ -338,7 +338,7 @@ def show_sources(runs: Sequence[SourceRun], console: Console) -> None:
 
 
 def _where(runs: Sequence[SourceRun]) -> str:
-    """Name the chats and files in which the runs stand, in the order of the reply."""
+    """Return the names of chats and files in which the runs stand, in the order of the reply."""
     names = [
         f"“{printable(run.there.title)}”" if run.there and run.source != "context" else run.origin.corpus
         for run in runs
@@ -353,7 +353,7 @@ _CLEAR = "\r\033[K"
 
 
 def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thread:
-    """Print what the slot does until its model is ready or has failed, from a thread of its own."""
+    """Print the phases of loading a model until it is ready or has failed, from a thread of its own."""
     shown = (slot, out or sys.stderr)
     thread = threading.Thread(target=_print_phases, args=shown, name="terminal", daemon=True)
     thread.start()
@@ -361,7 +361,7 @@ def follow_loading(slot: ModelSlot, out: TextIO | None = None) -> threading.Thre
 
 
 def wait_for_model(slot: ModelSlot, out: TextIO) -> None:
-    """Wait until its model is ready or has failed.
+    """Wait until the slot's model is ready or has failed.
 
     On a terminal what it does stands on a line, which is cleared in the end; elsewhere nothing is written."""
     watched, last = out.isatty(), ""

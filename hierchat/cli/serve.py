@@ -1,4 +1,4 @@
-"""`hierchat serve`, which is `hierchat` alone and `python app.py`, too, and `hierchat serve-vllm`."""
+"""Define `hierchat serve`, which is `hierchat` alone and `python app.py`, too, and `hierchat serve-vllm`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ allocate at a time, mostly."""
 
 @dataclass(frozen=True, slots=True)
 class PageFlags:
-    """Flags about the page, whatever computes the model."""
+    """Flags of the commands that serve the page, whatever computes the model."""
 
     host: str
     port: int
@@ -245,7 +245,7 @@ def serve(
 
 
 def public_address(url: str) -> str:
-    """Return the address of a proxy without the slash at its end. Raises CommandError where it is none."""
+    """Return a proxy's address without the slash at its end. Raises CommandError if it is no address."""
     from hierchat.access.hosts import parse_authority
 
     parts = urlsplit(url)
@@ -259,14 +259,14 @@ def public_address(url: str) -> str:
 
 
 def share_arenas() -> None:
-    """Have threads that are begun from now on allocate from the same memory. glibc gives each an arena of its own, up
-    to eight for each core, and an arena keeps what is freed in it: with threads for each reply that was 130 MB."""
+    """Have threads allocate from shared memory arenas from now on. glibc gives each an arena of its own, up
+    to eight a core, which keeps what is freed in it: with threads for each reply that was 130 MB."""
     if platform.libc_ver()[0] == "glibc" and "MALLOC_ARENA_MAX" not in os.environ:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def qr_code(host: str, port: int, encoding: str) -> str:
-    """Draw the address as others in the network reach it, for a phone's camera. Empty where this cannot be drawn."""
+    """Return a QR code of the page's address in the network, for a phone's camera; empty if it cannot be drawn."""
     import segno
 
     if host.strip("[]") in ("0.0.0.0", "::"):
@@ -297,7 +297,7 @@ def _how_to_log_in(store: Store, guest_password: str) -> str:
 
 
 def require_address(host: str, port: int) -> None:
-    """Raises CommandError with the reason where nothing can listen there."""
+    """Raise CommandError with the reason if nothing can listen on this host and port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,4 +1,4 @@
-"""`hierchat stats`: how drafting has fared from day to day."""
+"""Define `hierchat stats`: how drafting has fared from day to day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chats of the terminal: in memory alone, stored by the service, or a stored copy of what a server answers."""
+"""Hold a chat of the terminal: in memory alone, stored by the service, or as a stored copy of a server's."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ _STATES: dict[str | None, FinalState] = {"stopped": "stopped", "error": "interru
 
 
 class Model(Protocol):
-    """The models that may answer: in this process, or of a server."""
+    """Lists and chooses the models that may answer: of this process, or of a server."""
 
     @property
     def name(self) -> str:
-        """Return the model that answers now."""
+        """Return the name of the model that answers now."""
 
     place: str
     """Where it answers, to stand behind its name; empty: in this process."""
 
     def names(self) -> list[str]:
-        """Return those that can be chosen. Raises CommandError."""
+        """Return the names of the models that can be chosen. Raises CommandError."""
 
     def about(self, name: str) -> str:
-        """Say what to know before one of them is chosen; mostly nothing."""
+        """Return a hint about a model to read before it is chosen; mostly empty."""
 
     def choose(self, name: str) -> None:
-        """Have another model answer, and return when it can. Raises CommandError, and the present one goes on."""
+        """Switch to another model, and return when it can answer. Raises CommandError, and the present one stays."""
 
 
 def require(name: str, names: Sequence[str]) -> None:
-    """Raise CommandError where no model has that name."""
+    """Raise CommandError if no model has that name."""
     if name not in names:
         raise CommandError(f"No model is called {name!r}. There are: {', '.join(names)}.")
 
@@ -70,19 +70,19 @@ Complete = Callable[[Sequence[PromptMessage], Mapping[str, Any], Event], Generat
 
 @dataclass(slots=True)
 class SettingsOverrides:
-    """Settings by flags and commands of this run, over those of the chat."""
+    """Settings by flags and commands of this run, which override those of the chat."""
 
     system_prompt: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
 
     def over(self, settings: ChatSettings) -> ChatSettings:
-        """Return the settings of a chat with these over them."""
+        """Return the chat's settings with these overrides applied."""
         prompt = settings.system_prompt if self.system_prompt is None else self.system_prompt
         return replace(settings, system_prompt=prompt, sampling={**settings.sampling, **self.sampling})
 
 
 class Talk(ABC):
-    """Leads one chat after the other."""
+    """Leads the terminal's chat: asks, answers, and begins others."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Talk(ABC):
         return self.changes.over(self._own_settings())
 
     def ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply. Raises what keeps it from beginning.
+        """Ask a question and yield the frames of the reply. Raises what keeps it from beginning.
 
         The question is stored from the first frame on, if the chat is, until `take_back`."""
         try:
@@ -113,37 +113,37 @@ class Talk(ABC):
             raise CommandError(DELETED) from error
 
     def take_back(self) -> None:
-        """Take the stored question back, unless the reply has begun: then this changes nothing."""
+        """Remove the stored question, unless the reply has begun: then this changes nothing."""
         if self.kept and self.kept.let_go():
             self.number = None
 
     @abstractmethod
     def new(self) -> None:
-        """Begin another chat, with the same changes."""
+        """Begin another chat with the same overrides of settings."""
 
     def earlier(self, most: int) -> list[str]:
-        """Return the questions of earlier chats: so many at most, the oldest first."""
+        """Return the questions of earlier chats: the last `most`, oldest first."""
         return self.kept.earlier(most) if self.kept else []
 
     @abstractmethod
     def chat(self) -> Chat | None:
-        """Return all messages; None where there are none."""
+        """Return the chat with all its messages; None if it has none."""
 
     def runs(self) -> list[SourceRun]:
-        """Return where the words of the last reply came from; nothing where that is not known."""
+        """Return the runs of the last reply by source of draft; empty if that is not known."""
         return []
 
     @abstractmethod
     def _own_settings(self) -> ChatSettings:
-        """Return the settings of the chat, without the user's changes."""
+        """Return the settings of the chat, without this run's overrides."""
 
     @abstractmethod
     def _ask(self, text: str, files: Sequence[Attachment], stop: Event) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply. Raises NotFound where the chat was deleted."""
+        """Ask a question and yield the frames of the reply. Raises NotFound if the chat was deleted."""
 
 
 class TalkInMemory(Talk):
-    """A chat that is not stored: its messages are given to the model anew each time."""
+    """Chat that is not stored: its messages are given to the model anew each time."""
 
     def __init__(
         self,
@@ -212,11 +212,11 @@ _CHATS = 20
 
 
 class KeptChats:
-    """A user's chats in the store, and the question of this program that waits there: a crash leaves it in its chat,
-    without a reply."""
+    """Keeps a user's chats in the store, and the question that waits for a reply: a crash leaves it in its
+    chat, without a reply."""
 
     def __init__(self, store: Store, user: int, project: Project | None = None) -> None:
-        """`project`: that new chats are in, and the last one is of."""
+        """`project`: new chats begin in it, and the last one is searched in it."""
         self.store = store
         self.user = user
         self.project = project.id if project else None
@@ -224,7 +224,7 @@ class KeptChats:
         self.held: int | None = None
 
     def hold(self, text: str, files: Sequence[Attachment], number: int | None) -> int:
-        """Store a question, and return the chat's number, where that is None of a new one. Raises NotFound."""
+        """Store a question and return the chat's number; with `number` None, of a new chat. Raises NotFound."""
         if number is None:
             number = self._began = self.store.chats.create(self.user, project_id=self.project)
         message = NewMessage(self.end_of(number), text, files=files)
@@ -232,19 +232,19 @@ class KeptChats:
         return number
 
     def let_go(self) -> bool:
-        """Remove the question, and tell whether a new chat went with it, since nothing was asked there."""
+        """Remove the stored question, and tell whether its new chat went with it, since nothing was asked there."""
         held, began, self.held, self._began = self.held, self._began, None, None
         if held is not None:
             self.store.messages.dequeue(held)
         return began is not None and self.store.chats.discard(self.user, began)
 
     def end_of(self, number: int) -> int | None:
-        """Return the last message of a chat; None where it has none. Raises NotFound."""
+        """Return the id of a chat's last message; None if it has none. Raises NotFound."""
         path = self.store.messages.path(self.user, number, most=1)
         return path[-1].id if path else None
 
     def last(self) -> int:
-        """Return the chat with the last message. Raises CommandError where there is none."""
+        """Return the number of the chat with the latest message. Raises CommandError if there is none."""
         chats = self.store.chats.find(self.user, limit=-1, project=self.project)
         for chat in sorted(chats, key=lambda chat: chat.updated_at, reverse=True):
             if self.end_of(chat.id) is not None:  # a page may have just opened one
@@ -252,7 +252,7 @@ class KeptChats:
         raise CommandError("There is no chat to go on with yet. Leave --continue out to begin one.")
 
     def earlier(self, most: int) -> list[str]:
-        """Return the questions of the user's last chats: so many at most, the oldest first."""
+        """Return the questions of the user's last chats: the last `most`, oldest first."""
         asked = [
             message
             for chat in self.store.chats.find(self.user, limit=_CHATS)
@@ -264,7 +264,7 @@ class KeptChats:
 
 
 class StoredTalk(Talk):
-    """A chat that the service answers and stores, as it does for the page."""
+    """Chat that ChatService answers and stores, as it does for the page."""
 
     kept: KeptChats
 
@@ -306,7 +306,7 @@ class StoredTalk(Talk):
 
 
 class CopiedTalk(TalkInMemory):
-    """A chat that another program answers, stored here as well: it drafts here, too, from the next reply on."""
+    """Chat that a server answers, with a copy in the local store, so that it drafts later replies here."""
 
     kept: KeptChats
 
@@ -323,7 +323,7 @@ class CopiedTalk(TalkInMemory):
             self.number, self._chat = number, kept.store.transfer.export_chat(kept.user, number)
 
     def _own_settings(self) -> ChatSettings:
-        """Return what the chat sets; of a new one, what the default preset does. The rest is left to the server."""
+        """Return the chat's settings; of a new one, the default preset's. The rest is left to the server."""
         store, user = self.kept.store, self.kept.user
         if self.number is not None:
             return store.chats.settings(user, self.number) or self._usual
@@ -335,7 +335,7 @@ class CopiedTalk(TalkInMemory):
         yield from super()._ask(text, files, stop)
 
     def _add(self, question: ChatMessage, last: Frame, settings: ChatSettings) -> None:
-        """Add the question and its reply, and store the chat. Raises NotFound where it was deleted."""
+        """Add a question and its reply to the chat, and store it. Raises NotFound if the chat was deleted."""
         super()._add(question, last, settings)
         store, user = self.kept.store, self.kept.user
         if self.number is not None:

@@ -1,4 +1,4 @@
-"""`hierchat import | export | backup | restore | forget`: chats from and to files, and away for good."""
+"""Define `hierchat import | export | backup | restore | forget`: chats from and to files, and their deletion."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def forget_command(store: Store, yes: bool, user: str | None) -> int:
 
 
 def _sure(what: str) -> bool:
-    """Ask twice. Raises TransferError where nobody can answer."""
+    """Ask twice whether to delete. Raises TransferError if there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise TransferError("This deletes chats for good. Say --yes where no terminal can ask you.")
     if input(f"Delete {what} for good? [y/N] ").strip().lower() not in ("y", "yes"):
@@ -190,7 +190,7 @@ def _sure(what: str) -> bool:
 
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[Progress]:
-    """Draw a bar on a terminal, nothing elsewhere."""
+    """Draw a progress bar on a terminal, nothing elsewhere."""
     columns = (TextColumn(what), BarColumn(bar_width=30), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
         bar.add_task(what, total=total)
