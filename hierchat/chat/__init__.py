@@ -1,1 +1,1 @@
-"""What a model writes for itself while nobody needs it: texts of one user that draft for that user's replies."""
+"""Run chats: replies, their records, titles, comparisons and statistics, behind the one door ChatService."""

@@ -1,4 +1,4 @@
-"""Documents that a chat or a project asks about: read beside the chat, listed, removed, and quoted with a question."""
+"""Hold the documents that a chat or a project asks about: read, listed, removed, and quoted with a question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Count = Callable[[str], int]
 
 @dataclass(eq=False, slots=True)
 class DocumentReading:
-    """Files and folders on their way into a chat's documents, and how far that is."""
+    """Progress of reading files and folders into a chat's documents, in a thread."""
 
     chat: int
     total: int
@@ -43,7 +43,7 @@ class DocumentReading:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def passages(self, path: Path, files: Sequence[Path]) -> Iterator[Passage]:
-        """Read the files that a path names. Raises InterruptedError once it shall stop, StoreError at the end."""
+        """Read and cut files into passages. Raises InterruptedError once it shall stop, StoreError if hierchat ends."""
         for file in files:
             self.name, before = path.name if file == path else str(file.relative_to(path)), self.done
             reader = Reader([file], pages_as_text=True)
@@ -61,10 +61,10 @@ class DocumentReading:
 
 
 class ChatDocuments(Documents):
-    """The documents of all users, with those that are being read, and what questions quote of them."""
+    """Stores the documents of all users, reads new ones, and finds the passages that go with a question."""
 
     def __init__(self, connection: Connection, changed: Callable[[int], None]) -> None:
-        """`changed` is called with a user whose documents changed."""
+        """Take the parts. `changed` is called with a user whose documents changed."""
         super().__init__(connection)
         self._changed = changed
         self._lock = threading.Lock()
@@ -72,8 +72,8 @@ class ChatDocuments(Documents):
         """Each user's last one."""
 
     def read(self, user_id: int, chat: int, paths: Sequence[Path], *, to_project: bool, ours: bool) -> None:
-        """Read files and folders, each into a document, in a thread. `ours`: they go with their folder then. Raises
-        CorpusError for what is not there, and while others are read."""
+        """Read files and folders, each into a document, in a thread. `ours`: they and their folder are
+        deleted then. Raises CorpusError for files that are missing, and while others are read."""
         unread: list[str] = []
         files = {path: find([path], unread) for path in paths}
         sizes = {path: sum(map(size_of, found)) for path, found in files.items()}
@@ -115,8 +115,9 @@ class ChatDocuments(Documents):
 def quotes(
     found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Count
 ) -> list[Attachment]:
-    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers go on from
-    those of the chat's earlier ones; those of the question before stand in the prompt already, and are left out."""
+    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers
+    continue those of the chat's earlier ones; those of the question before are left out: the prompt has them
+    already."""
     there = {file.passage_id for message in path[-2:] for file in message.attachments}
     found = [one for one in found if one.id not in there]
     number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1
@@ -124,5 +125,5 @@ def quotes(
 
 
 def draft_source(found: Sequence[Passage], tokens: Callable[[str], list[int]]) -> Source:
-    """Make a database of passages to draft from, which is asked before all corpora. `tokens` tokenises a text."""
+    """Build a database of passages to draft from, which is asked before all corpora. `tokens` tokenises a text."""
     return Source.of((tokens(one.text) for one in sorted(found, key=attrgetter("id"))), PROMPTS)

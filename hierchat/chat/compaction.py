@@ -1,5 +1,5 @@
-"""Compaction of a chat that outgrows the context: the model writes a summary of its oldest turns, which stands in their
-place in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
+"""Compact a chat that outgrows the context: the model writes a summary of its oldest turns, which stands in
+their place in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ Said = Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
 
 
 class NotSummarised(Exception):
-    """No summary was written, and the chat is as it was. The message is for the page."""
+    """Raised when no summary was written, and the chat is as it was. The message is for the page."""
 
 
 def summary_of(path: Sequence[Message], files: Sequence[Attachment]) -> PromptMessage:
-    """Return what stands in the prompt for a part of a chat that ends with a summary: that, and its files."""
+    """Return the message that replaces a part of a chat in the prompt: the summary at its end, and its files."""
     return PromptMessage("user", with_files(_SUMMARY.format(text=path[-1].summary), files), stays=True)
 
 
 def unsummarised(path: Sequence[Message]) -> int:
-    """Return where the part of a path begins that no summary stands for."""
+    """Return the index in a path of the first message that no summary replaces."""
     return next((at for at in range(len(path), 0, -1) if path[at - 1].summary), 0)
 
 
 class Compaction:
-    """Writes summaries. `said`: messages of a user as the prompt takes them."""
+    """Writes summaries of chats. `said`: turns a user's messages into those of the prompt."""
 
     def __init__(self, store: Store, completions: Completions, said: Said) -> None:
         self._store = store
@@ -64,8 +64,8 @@ class Compaction:
     def frames(
         self, user_id: int, conversation_id: int, stop: threading.Event, leaf: int | None = None
     ) -> Generator[Frame, None, None]:
-        """Have the model summarise the turns, above `leaf` or the current one, that are left out next. Yields frames
-        without text. Raises NotSummarised, and as Completions.complete."""
+        """Have the model summarise the turns that are left out next, above `leaf` or the current one. Yields
+        frames without text. Raises NotSummarised, and as Completions.complete."""
         path = self._store.messages.path(user_id, conversation_id, leaf)
         until = 0
 
@@ -98,7 +98,7 @@ class Compaction:
     def _oldest(
         self, served: ServedModel, user_id: int, path: Sequence[Message], settings: GenerationSettings
     ) -> tuple[int, Prompt]:
-        """Return the last message that is summarised, and the prompt that asks for that."""
+        """Return the index of the last message to summarise, and the prompt that asks for the summary."""
         turns = turns_of(message for message in path[unsummarised(path) :] if message.role != "system")
         said, quarter = self._said(served, user_id, path), served.prompts.context_length // 4
         ask = ASK + _LENGTH.format(words=min(_MOST_WORDS, settings.max_new_tokens // 20 * 10))
@@ -129,6 +129,6 @@ def _whole_sentences(text: str, *, once: bool) -> str:
 
 
 def _answered(message: PromptMessage) -> PromptMessage:
-    """Return a message; of a reply that begins with a thought, the answer alone."""
+    """Return a message for the prompt; of a reply that begins with a thought, only the answer."""
     answer = split_reasoning(message.text).answer if message.role == "assistant" else message.text
     return message if answer == message.text else replace(message, text=answer, tokens=())

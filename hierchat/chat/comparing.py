@@ -1,4 +1,4 @@
-"""One prompt answered in two ways, one after the other: with one model in one turn, with two in two."""
+"""Answer one prompt in two ways, one after the other: with one model in one turn, with two in two."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from hierchat.store import StoreError
 
 
 class CannotCompare(ValueError):
-    """The engine does not draft as a side asks. The message is for the page."""
+    """Raised when the engine cannot draft as a side of a comparison asks. The message is for the page."""
 
 
 class Comparing:
-    """A comparison in progress. `begin` makes a side's reply ready, in its model's turn; `keep` is told of what was
-    learned. Of the records, only the second side's is written."""
+    """Runs a comparison. `begin` makes a side's reply ready, in its model's turn; `keep` is called with what
+    was learned. Of the records, only the second side's is written."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Comparing:
         self._others = 0.0
 
     def frames(self, stop: threading.Event) -> Generator[CompareFrame, None, None]:
-        """Yield frames until both have ended or one cannot be answered; then bring the model of before back."""
+        """Yield frames until both sides have ended or one cannot be answered; then load the model of before again."""
         home = self._slot.status.name
         models = {arm: self._pair[arm].model or home for arm in ARMS}
         order: list[Arm] = list(ARMS)
@@ -83,7 +83,7 @@ class Comparing:
                 self._slot.start(home)
 
     def _bring(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """Wait for that model. Raises NoModel; where the other side is written already, its frame says so."""
+        """Load a model and wait for it. Raises NoModel; if the other side is written already, its frame says so."""
         slot = self._slot
         if slot.status.name == name:  # it is loaded, or its turn waits for it
             return
@@ -106,7 +106,7 @@ class Comparing:
             stop.wait(POLL_SECONDS)
 
     def _turn(self, name: str, arms: list[Arm], stop: threading.Event) -> Iterator[CompareFrame]:
-        """These sides, in one turn of their model."""
+        """Answer these sides in one turn of their model, and yield the comparison's frames."""
         if self._frames[arms[0]].finish == "error":
             return
         with ModelTurn(self._slot, stop, alone=True) as turn:
@@ -211,7 +211,7 @@ class Comparing:
 
 
 def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
-    """Raises CannotCompare where the engine does not draft so."""
+    """Raise CannotCompare if the model's engine does not support this drafting."""
     if served.is_local or drafting.databases == "texts":
         return
     if not isinstance(served.engine, LearnsElsewhere):
@@ -232,7 +232,7 @@ def _require_drafting(served: ServedModel, drafting: Drafting) -> None:
 
 
 def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> CompareFrame:
-    """The last frame, its result kept. Where the store cannot be written, it is only shown."""
+    """Store the result of a comparison's last frame and put its id there. If the store fails, it is only shown."""
     result = frame.result
     if result is None:
         return frame
@@ -245,8 +245,9 @@ def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> Comp
 def verdict(
     replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
-    """Compare two replies to one prompt. `engine`: the one of both, to ask how near the two choices were; None where
-    it cannot tell, or each has its own. `others`: share of the processor that other programs used meanwhile."""
+    """Compare two replies to one prompt. `engine`: of both, to tell how close the first differing choice was;
+    None if it cannot, or if they have two. `others`: share of the processor that other programs used
+    meanwhile."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens
@@ -291,7 +292,7 @@ def verdict(
 
 
 def _reason(first: ReplyStream, second: ReplyStream) -> str:
-    """Why two replies may have other words; empty where they may not."""
+    """Say why two replies may differ in words; empty if they may not."""
     if first.model.model_key != second.model.model_key:
         return _("the models differ")
     if first.settings.temperature != second.settings.temperature:
@@ -304,7 +305,7 @@ def _reason(first: ReplyStream, second: ReplyStream) -> str:
 
 
 def _pace(speedup: float | None, name: str, others: float) -> str:
-    """The second side, of this name, against the first."""
+    """Say how fast the second side, of this name, was against the first."""
     if speedup is None:
         return ""
     told = pace(speedup)

@@ -27,12 +27,12 @@ WITHOUT, WITH = later("Without drafts"), later("With drafts")
 
 
 class WrongConfiguration(ValueError):
-    """Values that make no configuration. The message is for the page."""
+    """Raised for values that make no configuration of a comparison. The message is for the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One side. None and an empty name: as it is in force."""
+    """How one side of a comparison answers. None and an empty name: as it is in force."""
 
     model: str = ""
     drafting: Drafting = field(default=ALL)
@@ -54,7 +54,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """For the eye: what is special about it."""
+        """Return a name for the eye: in what the side differs from the settings in force."""
         drafting = self.drafting
         parts = [self.model] if self.model else []
         if drafting.nothing:
@@ -73,7 +73,7 @@ class Configuration:
         return ", ".join(parts) or _(WITH)
 
     def record(self) -> dict[str, Any]:
-        """For a file: `configuration` makes the same of it."""
+        """Return the configuration as a dict for JSON, which `configuration` reads again."""
         return {
             "model": self.model,
             "databases": self.drafting.databases,
@@ -92,7 +92,7 @@ USUAL: Pair = {
 
 
 def configuration(given: Mapping[str, Any]) -> Configuration:
-    """From what a form or a file says; what is missing is as in force. Raises WrongConfiguration."""
+    """Read a configuration from a form or a file; what is missing is as in force. Raises WrongConfiguration."""
     databases: Databases = given.get("databases", "texts")
     if not isinstance(databases, str) or databases not in get_args(Databases):
         raise WrongConfiguration(_("A comparison drafts from nothing, this chat, earlier chats or texts."))
@@ -113,7 +113,7 @@ def configuration(given: Mapping[str, Any]) -> Configuration:
 
 
 def names(pair: Pair) -> dict[Arm, str]:
-    """What both are called, told apart."""
+    """Return the names of both sides, numbered if they are equal."""
     first, second = pair["first"].name, pair["second"].name
     if first == second:
         return {"first": f"{first} (1)", "second": f"{second} (2)"}
@@ -134,7 +134,7 @@ MOST_MOMENTS = 600
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a comparison found. `sentence` is ready for the page."""
+    """Result of comparing two replies. `sentence` is ready for the page."""
 
     identical: bool
     tokens: int
@@ -153,7 +153,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side, as it was run."""
+    """Record of one side of a comparison: how it was run, its text and its figures."""
 
     name: str
     model: str
@@ -167,7 +167,7 @@ class Side:
     moments: Sequence[Moment] = ()
 
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the side as a dict for JSON."""
         kept = {name: getattr(self, name) for name in ("name", "model", "revision", "backend", "text")}
         kept |= {name: dict(getattr(self, name)) for name in ("configuration", "settings")}
         figures = {name: getattr(self.figures, name) for name in _FIGURES}
@@ -176,14 +176,14 @@ class Side:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Decode what `record` made."""
+        """Read a side from the dict of `record`."""
         figures, moments = Figures(**record["figures"]), summed(record["moments"])
         return cls(**{**record, "figures": figures, "moments": moments})
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result; `id`: in the store, 0 where it is not there."""
+    """Record of a finished comparison; `id`: in the store, 0 if it is not stored."""
 
     question: str
     sides: Mapping[Arm, Side]
@@ -197,12 +197,12 @@ class Comparison:
 
     @property
     def deserved_speedup(self) -> float | None:
-        """Return the second side's speed-up over the first, where both are long enough for it to be told."""
+        """Return the second side's speed-up over the first, if both are long enough to tell."""
         long = all(side.figures.tokens >= DESERVED_TOKENS for side in self.sides.values())
         return self.verdict.speedup if long else None
 
     def record(self) -> dict[str, Any]:
-        """Return all but question, time and id, for JSON."""
+        """Return all but question, time and id as a dict for JSON."""
         return {
             "sides": {arm: self.sides[arm].record() for arm in ARMS},
             "verdict": asdict(self.verdict),
@@ -212,12 +212,12 @@ class Comparison:
         }
 
     def to_json(self) -> str:
-        """Encode `record` as the store keeps it."""
+        """Return the JSON of `record`, as the store keeps it."""
         return json.dumps(self.record(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, id: int, question: str, at: float, text: str) -> Self:
-        """Decode what `to_json` made."""
+        """Read a comparison from the JSON of `to_json`."""
         record = json.loads(text)
         sides = {arm: Side.of(record["sides"][arm]) for arm in ARMS}
         return cls(
@@ -230,7 +230,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class CompareFrame:
-    """Both arms of a comparison; the one that has not started yet is in phase "waiting"."""
+    """Frames of both sides of a comparison; a side that has not started yet is in phase "waiting"."""
 
     arms: Mapping[Arm, Frame]
     running: Arm | None
@@ -240,7 +240,7 @@ class CompareFrame:
 
 
 def differences(moments: Sequence[Moment]) -> list[list[int]]:
-    """Each moment as what changed since the one before, at most MOST_MOMENTS of them."""
+    """Encode moments as differences to the one before, at most MOST_MOMENTS of them."""
     step = -(-len(moments) // MOST_MOMENTS) or 1
     kept = [*moments[:-1:step], *moments[-1:]]
     before = [(0, 0, 0), *kept]
@@ -251,7 +251,7 @@ def differences(moments: Sequence[Moment]) -> list[list[int]]:
 
 
 def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
-    """Decode what `differences` made."""
+    """Decode moments from the `differences` to the ones before."""
     moments: list[Moment] = []
     ms = tokens = characters = 0
     for more_ms, more_tokens, more_characters in changes:

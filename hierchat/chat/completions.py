@@ -1,4 +1,4 @@
-"""A reply to messages, as frames, without a store: for the page, which stores it, and for callers that do not."""
+"""Answer messages by frames, without a store: for the page, which stores the reply, and for callers that do not."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from hierchat.store.history import LearnedValues
 # A reply's turn at the model: a place in the queue, then a share of the model until the reply has ended.
 # The store counts turns too: a turn is one model reply there. This is the same reply, seen from the model.
 class NoModel(Exception):
-    """No model can answer. The message is for the page."""
+    """Raised when no model can answer. The message is for the page."""
 
 
 class ModelTurn:
-    """Use it in a with statement; at its end the next reply's turn comes. Raises QueueFull."""
+    """Context manager of a reply's turn at the model; its end lets the next reply begin. Raises QueueFull."""
 
     def __init__(self, slot: ModelSlot, stop: threading.Event, *, alone: bool = False) -> None:
-        """`alone`: no other reply uses the model then, as where its speed is compared."""
+        """Join the queue. `alone`: no other reply uses the model then, as when its speed is compared."""
         self.model: ServedModel | None = None
         """The model, once this turn has come."""
         self.waited_seconds = 0.0
@@ -59,7 +59,7 @@ class ModelTurn:
         self._ticket = slot.scheduler.join(shares=not alone)
 
     def waiting(self) -> Iterator[int]:
-        """How many replies come before, about ten times a second, until `served` is there or `stop` is set.
+        """Yield how many replies come before, ten times a second, until `model` is there or `stop` is set.
 
         Raises NoModel.
         """
@@ -97,7 +97,7 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class ReplyOptions:
-    """How one reply is to be written, and what may draft it."""
+    """Options of one reply: its settings, what may draft it, and what is kept of it."""
 
     user_id: int
     settings: GenerationSettings
@@ -121,7 +121,7 @@ class ReplyOptions:
 
 
 class Completions:
-    """Replies of the model that `slot` holds, several at a time. Earlier chats of the user help to draft them."""
+    """Answers prompts by the model in `slot`, several at a time. Earlier chats of the user help to draft them."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Completions:
         costs: LearnedValues,
         is_owner: Callable[[int], bool],
     ) -> None:
-        """`is_owner`: whether texts that were added on this machine are this user's."""
+        """Take the parts. `is_owner`: whether texts that were added on this machine are this user's."""
         self._slot = slot
         self._histories = histories
         self._learned = learned
@@ -146,7 +146,7 @@ class Completions:
         stop: threading.Event,
         drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
-        """Frames of the reply to `messages`; nothing of it is stored. `drafts_from`: which texts may draft it.
+        """Yield the frames of a reply to `messages`; it is not stored. `drafts_from`: which texts may draft it.
 
         Raises what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the
         last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
@@ -160,8 +160,8 @@ class Completions:
         stop: threading.Event,
         waited: float = 0.0,
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply that `begin` makes ready in the model's turn. `waited`: seconds since the
-        question was sent, for the reply before. Raises as `complete`, and what `begin` raises."""
+        """Yield the frames of the reply that `begin` makes ready in the model's turn. `waited`: seconds since
+        the question was sent, for the reply before. Raises as `complete`, and what `begin` raises."""
         sent = time.monotonic() - waited
         with ModelTurn(self._slot, stop) as turn:
             for ahead in turn.waiting():
@@ -183,7 +183,7 @@ class Completions:
     def reply(
         self, served: ServedModel, messages: Sequence[PromptMessage], options: ReplyOptions
     ) -> ReplyStream:
-        """Make a reply to messages ready to be written. Raises PromptError."""
+        """Build the prompt of messages, and prepare the reply to it. Raises PromptError."""
         settings, notices = options.settings, list(options.notices)
         room = options.room or settings.max_new_tokens
         tools = [tool.function(name) for name, tool in options.tools.items()]
@@ -206,7 +206,7 @@ class Completions:
         return self.reply_to(served, prompt, replace(options, notices=notices))
 
     def reply_to(self, served: ServedModel, prompt: Prompt, options: ReplyOptions) -> ReplyStream:
-        """Make a reply to a prompt ready to be written."""
+        """Prepare the reply to a prompt: its drafter, notices and statistics."""
         settings, drafts_from, drafting = options.settings, options.drafts_from, options.drafting
         drafter = memory = None
         notices = list(options.notices)
@@ -257,7 +257,7 @@ class Completions:
         )
 
     def _memory(self, served: ServedModel, options: ReplyOptions) -> Memory:
-        """Collect what may draft; of a reply that only its own chat may draft, nothing is learned either."""
+        """Collect what may draft a reply; if only its own chat may, nothing is learned from it either."""
         user_id = options.user_id
         learned = self._learned.held(user_id, served.model_key)
         if options.drafts_from == "chat":
@@ -272,7 +272,7 @@ class Completions:
         )
 
     def keep(self, served: ServedModel | None, *, now: bool = False) -> None:
-        """Write down what was learned, if it is time."""
+        """Save what drafting has learned and the costs measured, if it is time or `now`."""
         paused = served.local.paused() if served and served.is_local else nullcontext()
         with paused if now or self._learned.due else nullcontext():  # other replies may be learning
             if self._learned.save(now=now) and served:
@@ -280,7 +280,7 @@ class Completions:
 
 
 def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str:
-    """Return the grammar of a reply that may call tools; a tool whose schema is none takes any arguments."""
+    """Return the grammar of a reply that may call tools; a tool with an invalid schema takes any arguments."""
     for tool in tools:
         try:
             grammars.check(optional([tool], grammars.mark))
@@ -290,7 +290,7 @@ def grammar_of_calls(tools: Sequence[dict[str, Any]], grammars: Grammars) -> str
 
 
 def failed(notice: str, reply: ReplyStream, message_id: int | None = None) -> Frame:
-    """Return the last frame of a reply that could not go on: what it has so far, and why it ends there."""
+    """Return the last frame of a reply that could not go on: its text so far, and why it ends there."""
     frame = reply.frame()
     if frame.finish not in (None, "error"):  # the other arm of a comparison had ended before
         return frame

@@ -1,5 +1,5 @@
-"""A user's chats for page, endpoint and terminal: list, read, change and delete them, with settings and presets. Every
-change reaches the user's open pages as a change event."""
+"""List, read, change and delete a user's chats for page, endpoint and terminal, with settings and presets.
+Every change reaches the user's open pages as a change event."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ log = logging.getLogger(__name__)
 
 
 def own_sampling(settings: GenerationSettings) -> dict[str, Any]:
-    """Turn a model's settings into those of a chat: what a user can set, and a new seed for each reply."""
+    """Turn a model's sampling into that of a chat: only what a user can set, and a new seed for each reply."""
     # Where nothing is said of thinking, nothing stands there: as in chats and presets that were stored before.
     left_out = _FOR_PROGRAMS | USUAL.keys() | (set() if settings.reasoning else {"reasoning"})
     return settings.model_dump(mode="json", exclude=left_out) | {"seed": None}
 
 
 def reply_settings(sampling: Mapping[str, Any]) -> GenerationSettings:
-    """Return the settings of one reply; where the chat names no seed, with a new one."""
+    """Return the generation settings of one reply; if the chat names no seed, with a new random one."""
     seed = sampling.get("seed")
     return GenerationSettings(**{**USUAL, **sampling, "seed": secrets.randbits(32) if seed is None else seed})
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationList:
-    """One page of a user's list of chats, and what stands beside it."""
+    """One page of a user's list of chats, with the tags, totals and projects shown beside it."""
 
     conversations: list[Conversation]
     more: bool
@@ -74,7 +74,7 @@ class ConversationList:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A chat, or a project with its chats, that was deleted and can be brought back for some seconds."""
+    """Chat, or project with its chats, that was deleted and can be brought back for some seconds."""
 
     id: int
     title: str
@@ -84,14 +84,15 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What one deletion took away: a chat, or a project with its chats."""
+    """Chats, and perhaps the project, that one deletion has hidden until they are deleted for good."""
 
     chats: tuple[int, ...]
     project: int | None = None
 
 
 class Conversations:
-    """The chats of all users. Methods raise NotFound for a chat that is another user's or gone, and StoreError."""
+    """Manages the chats of all users. Methods raise NotFound for another user's or a missing chat, and
+    StoreError."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Conversations:
         in_progress: InProgress,
         sampling_of: Callable[[str], GenerationSettings],
     ) -> None:
-        """`sampling_of`: a model's default sampling by its name; of the loaded one for an empty name."""
+        """Take the parts. `sampling_of`: a model's default sampling by its name, the loaded one's by ""."""
         self._store = store
         self._changes = changes
         self._in_progress = in_progress
@@ -115,8 +116,8 @@ class Conversations:
     def find(
         self, user_id: int, query: str, most: int, *, archived: bool = False, unfolded: int | None = None
     ) -> ConversationList:
-        """Find a user's chats that match a query, the latest first; archived ones only where `archived` asks for them
-        and there are any. Without a query, those of projects are left out but for the `unfolded` one's."""
+        """Find a user's chats that match a query, the latest first; archived ones only if `archived` asks for
+        them and there are any. Without a query, those of projects are left out but for the `unfolded` one's."""
         writing = {reply.conversation_id: reply for reply in self._in_progress.all_of(user_id)}
         chats = self._store.chats
         count = chats.count_archived(user_id)
@@ -143,7 +144,7 @@ class Conversations:
         )
 
     def has(self, user_id: int, conversation_id: int) -> bool:
-        """Return whether this user has that chat."""
+        """Return whether this user has a chat with that id."""
         try:
             self._store.chats.get(user_id, conversation_id)
         except NotFound:
@@ -151,7 +152,7 @@ class Conversations:
         return True
 
     def title(self, user_id: int, conversation_id: int) -> str:
-        """Return a chat's title, empty where it has none yet. Raises NotFound."""
+        """Return a chat's title; empty if it has none yet. Raises NotFound."""
         if title := self._store.chats.get(user_id, conversation_id).title:
             return title
         reply = self._in_progress.of(user_id, conversation_id)  # its first message is not stored yet
@@ -170,12 +171,12 @@ class Conversations:
         return chats.begin_incognito(user_id) if incognito else chats.create(user_id, "", project)
 
     def keep_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Make an incognito chat one that stays."""
+        """Turn an incognito chat into one that stays."""
         self._store.chats.restore(user_id, conversation_id)
         self._changes.notify(user_id, conversation_id)
 
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
-        """Stop what is written in an incognito chat and erase it, in a thread of its own."""
+        """Stop the reply of an incognito chat and erase the chat, in a thread of its own."""
 
         def end() -> None:
             self._in_progress.end(user_id, conversation_id)
@@ -189,17 +190,17 @@ class Conversations:
         threading.Thread(target=end, name="incognito", daemon=True).start()
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Give a chat another title."""
+        """Change a chat's title."""
         self._store.chats.rename(user_id, conversation_id, title[:LONGEST_TITLE])
         self._changes.notify(user_id)
 
     def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        """Put a chat at the top of the list, or back to its date."""
+        """Pin a chat to the top of the list, or unpin it."""
         self._store.chats.pin(user_id, conversation_id, pinned)
         self._changes.notify(user_id)
 
     def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        """Take a chat out of the list, or back into it."""
+        """Archive a chat, or put it back into the list."""
         self._store.chats.archive(user_id, conversation_id, archived)
         self._changes.notify(user_id)
 
@@ -209,36 +210,36 @@ class Conversations:
         self._changes.notify(user_id)
 
     def mark_read(self, user_id: int, conversation_id: int) -> None:
-        """Take away the mark of a new reply, if the chat is still there and has one."""
+        """Remove a chat's mark of an unread reply, if the chat is still there and has one."""
         with suppress(NotFound, StoreError):  # the next time it is opened, then
             if self._store.chats.get(user_id, conversation_id).unread:
                 self._store.chats.mark_unread(user_id, conversation_id, False)
                 self._changes.notify(user_id)
 
     def select_branch(self, user_id: int, conversation_id: int | None, message_id: int) -> None:
-        """Show the branch of a chat that holds this message."""
+        """Switch a chat to the branch that holds this message."""
         self._store.messages.select_branch(user_id, message_id)
         self._changes.notify(user_id, conversation_id)
 
     def edit_reply(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
-        """Put the user's version of a reply beside it; the chat goes on from there."""
+        """Add the user's version of a reply beside it; the chat goes on from there."""
         self._store.messages.edit_reply(user_id, message_id, text)
         self._changes.notify(user_id, conversation_id)
 
     def set_summary(self, user_id: int, conversation_id: int | None, message_id: int, text: str) -> None:
-        """Change what stands in the prompt in place of all up to a message; an empty text takes it back."""
+        """Change the summary that replaces all up to a message in the prompt; an empty text removes it."""
         self._store.messages.set_summary(user_id, message_id, text.strip())
         self._changes.notify(user_id, conversation_id)
 
     def fork(self, user_id: int, message_id: int) -> int:
-        """Copy a chat up to a reply into a new one; return that one's id."""
+        """Copy a chat up to a reply into a new one, and return the new chat's id."""
         copy = self._store.chats.fork(user_id, message_id)
         self._changes.notify(user_id)
         return copy
 
     def delete(self, user_id: int, conversation_id: int) -> Deleted | None:
-        """Stop what is written in a chat and hide it at once; it is deleted for good after UNDO_SECONDS, or with the
-        user's next deletion. None where it is gone already."""
+        """Stop the reply of a chat and hide the chat at once; it is deleted for good after UNDO_SECONDS, or
+        with the user's next deletion. None if it is gone already."""
         self._in_progress.end(user_id, conversation_id)
         try:
             title = self.title(user_id, conversation_id)
@@ -250,7 +251,7 @@ class Conversations:
         return Deleted(conversation_id, title, UNDO_SECONDS)
 
     def delete_project(self, user_id: int, project_id: int) -> Deleted:
-        """Hide a project with its chats at once, and stop what is written there; deleted for good as a chat is."""
+        """Hide a project with its chats at once, and stop their replies; it is deleted for good as a chat is."""
         name = self._store.projects.get(user_id, project_id).name
         self._delete_earlier(user_id)
         hidden = self._store.chats.hide_project(user_id, project_id)
@@ -260,12 +261,12 @@ class Conversations:
         return Deleted(project_id, name, UNDO_SECONDS, project=True)
 
     def restore(self, user_id: int, conversation_id: int) -> None:
-        """Bring a deleted chat back. Raises NotFound once it is deleted for good."""
+        """Undo the deletion of a chat. Raises NotFound once it is deleted for good."""
         self._store.chats.restore(user_id, conversation_id)
         self._keep(user_id, _Hidden((conversation_id,)))
 
     def restore_project(self, user_id: int, project_id: int) -> None:
-        """Bring a deleted project back with its chats. Raises NotFound once it is deleted for good."""
+        """Undo the deletion of a project with its chats. Raises NotFound once it is deleted for good."""
         with self._lock:
             mine = (one for one, (user, _) in self._deletions.items() if user == user_id)
             hidden = next((one for one in mine if one.project == project_id), _Hidden((), project_id))
@@ -291,7 +292,7 @@ class Conversations:
         self._notify(user_id, hidden)
 
     def _delete_earlier(self, user_id: int) -> None:
-        """Delete for good what this user deleted before."""
+        """Delete for good, in threads, what this user deleted before and could still restore."""
         with self._lock:
             before = [one for one, (user, _) in self._deletions.items() if user == user_id]
             for one in before:
@@ -309,14 +310,14 @@ class Conversations:
             log.warning("A deleted chat stays in the file, out of sight, until hierchat ends: %s", error)
 
     def model_settings(self, model: str = "") -> ChatSettings:
-        """Return the settings that a model brings along: the loaded one, or the one of that name."""
+        """Return the default settings of a model: of the one with that name, or of the loaded one."""
         return ChatSettings("", own_sampling(self._sampling_of(model)))
 
     def settings(
         self, user_id: int, conversation_id: int | None, project_id: int | None = None
     ) -> ChatSettings:
-        """Return a chat's settings, else what it begins with: a new one (None) with the preset of its project, or the
-        default one, and the project's system prompt."""
+        """Return a chat's settings. A new chat (None) begins with the preset of its project, or the default
+        one, and the project's system prompt."""
         if conversation_id is None:
             projects = self._store.projects.all(user_id)
             project = next((one for one in projects if one.id == project_id), Project(0, ""))
@@ -331,13 +332,13 @@ class Conversations:
         return replace(self.model_settings(), system_prompt="\n\n".join(prompts))
 
     def system_prompt(self, user_id: int, settings: ChatSettings) -> str:
-        """Return what goes before the messages of a chat with these settings: its system prompt, and the user's notes
-        unless it leaves them out."""
+        """Return the text before the messages of a chat with these settings: its system prompt, and the
+        user's notes unless it leaves them out."""
         notes = self._store.users.notes(user_id) if settings.notes else ""
         return "\n\n".join(filter(None, [settings.system_prompt, notes and NOTES + notes]))
 
     def keep_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> int | None:
-        """Let a chat have these settings; return the number of the change, or None where nothing changed. A chat that
+        """Store a chat's settings; return the number of the change, or None if nothing changed. A chat that
         differs in nothing from its model goes on following it."""
         if settings == self.settings(user_id, conversation_id):
             return None

@@ -1,4 +1,4 @@
-"""What a view shows of a reply while it grows."""
+"""Define frames: the state of a growing reply, complete enough for a view to show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arm = Literal["first", "second"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Who wrote a stored reply, and how that was set."""
+    """Model, seed and settings with which a stored reply was written."""
 
     model: str
     seed: int
@@ -27,7 +27,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Measured figures of one reply so far. None where nothing was measured."""
+    """Measured figures of one reply so far; None for what was not measured."""
 
     tokens: int = 0
     seconds: float = 0.0
@@ -78,19 +78,19 @@ class Figures:
 
     @property
     def whole_seconds(self) -> float:
-        """`total_seconds`; of records without it, reading and writing alone."""
+        """Return `total_seconds`; of records without it, the time of reading and writing alone."""
         return self.seconds + (self.read_seconds or 0.0) if self.total_seconds is None else self.total_seconds
 
     @property
     def deserved_speedup(self) -> float | None:
-        """The speed-up where its baseline and length deserve to be shown, and anything was drafted at all."""
+        """Return the speed-up if its baseline was measured, the reply is long enough and anything was drafted."""
         deserved = self.baseline == "measured" and self.tokens >= DESERVED_TOKENS
         return self.speedup if deserved and self.acceptance_rate is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The state of a reply at one moment. Every frame is complete: a view needs only the latest."""
+    """State of a reply at one moment. Every frame is complete: a view needs only the latest."""
 
     phase: Phase
     text: str = ""

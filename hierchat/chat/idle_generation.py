@@ -1,4 +1,4 @@
-"""Learning while idle: when nobody needs the machine, the model writes for the users who allow it."""
+"""Generate texts while idle: when nobody needs the machine, the model writes for the users who allow it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEEP_SECONDS = 5.0
 
 @dataclass(eq=False, slots=True)
 class _Talk:
-    """A conversation that is being held. `reply`: what there is of the one that is being written."""
+    """Conversation of idle generation in progress. `reply`: tokens so far of the reply being written."""
 
     script: Script
     said: list[PromptMessage] = field(default_factory=list)
@@ -47,7 +47,7 @@ class _Talk:
 
 
 class Writer:
-    """One stretch of writing for a user. Once `stop` is set no forward begins."""
+    """Writes conversations for one user for one stretch of idle time. Once `stop` is set no forward begins."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Writer:
         settings: GenerationSettings,
         stop: threading.Event,
     ) -> None:
-        """`settings`: the model's own; temperature and seed are each conversation's."""
+        """Prepare; `settings`: the model's own; temperature and seed are each conversation's."""
         self._store = store
         self._served = served
         self._user = user_id
@@ -74,12 +74,13 @@ class Writer:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody wants the model, or something of the user's was deleted."""
+        """Return whether somebody wants the model, or something of the user's was deleted."""
         return self._stop.is_set()
 
     def write(self, scripts: Iterable[Script], goes_on: Callable[[], bool]) -> None:
-        """These conversations, from where they were left, until all are held, `stop` is set or `goes_on`, which is
-        asked after each step, says no. `keep` is to be called behind it, when the model is given back."""
+        """Write these conversations, from where they were left, until all are written, `stop` is set or
+        `goes_on`, called after each step, returns False. Call `keep` afterwards, when the model is given
+        back."""
         waiting = iter(scripts)
         try:
             while not self._stop.is_set():
@@ -98,14 +99,14 @@ class Writer:
                     talk.steps.close()
 
     def keep(self) -> None:
-        """Keep the replies that are half there; the next writer goes on with them."""
+        """Store the replies that are half written; the next writer goes on with them."""
         for talk in self._talks:
             if talk.reply:
                 self._keep(talk, done=False)
         self._kept = time.monotonic()
 
     def _next(self, waiting: Iterator[Script]) -> _Talk | None:
-        """The next conversation that has something left to ask, and whose prompt fits."""
+        """Return the next conversation that has a question left and whose prompt fits; None if there is none."""
         for script in waiting:
             talk = _Talk(script)
             half: list[int] = []
@@ -134,7 +135,7 @@ class Writer:
         talk.turn, talk.reply = talk.turn + 1, []
 
     def _ask(self, talk: _Talk, half: list[int]) -> bool:
-        """Begin with the next reply, or go on with what there is of it; whether there is one."""
+        """Begin a conversation's next reply, or continue its half-written one; return whether there is one."""
         if talk.turn >= len(talk.script.turns):
             return False
         self._question(talk)
@@ -166,7 +167,7 @@ class Writer:
         return True
 
     def _step(self) -> None:
-        """One step of each."""
+        """Decode one step of each conversation in progress, and store the replies that end with it."""
         for talk in list(self._talks):
             assert talk.steps
             step = next(talk.steps)
@@ -199,8 +200,8 @@ class Writer:
 
 
 def streams(served: ServedModel) -> int:
-    """How many conversations are held at once: as many as one forward computes before whoever asks has waited too
-    long. The slots of the latest chat stay as they are, where there are others."""
+    """Return how many conversations to write at once: as many as one forward computes before a waiting user
+    notices. The slots of the latest chat stay as they are, where there are others."""
     engine = served.local
     if not engine.runner.shares_forward:
         return 1
@@ -223,7 +224,7 @@ _log = logging.getLogger("hierchat.chat")
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """What is being done for one user. Tokens are those of the model that is loaded."""
+    """State of idle generation for one user. Tokens are counted in those of the loaded model."""
 
     phase: Phase
     chosen: IdleSettings
@@ -238,11 +239,11 @@ class IdleState:
 
 
 class IdleGeneration:
-    """A thread that lives while some user allows it. Whoever asks for a reply gets the model after one step at most;
-    then it waits anew until nobody has asked for as long as the user chose."""
+    """Runs idle generation in a thread while some user allows it. A request for a reply gets the model after
+    one step at most; then it waits anew until nobody has asked for as long as the user chose."""
 
     def __init__(self, store: Store, slot: ModelSlot, index: Callable[[int, ServedModel], object]) -> None:
-        """`index`: has what is kept of a user draft; called while no reply is being written."""
+        """Take the parts. `index`: indexes a user's new texts for drafting; called while no reply is being written."""
         self._store = store
         self._slot = slot
         self._index = index
@@ -257,7 +258,7 @@ class IdleGeneration:
         self.wake = self._thread.wake
 
     def choose(self, user_id: int, chosen: IdleSettings) -> None:
-        """What a user allows from now on."""
+        """Set what a user allows idle generation from now on."""
         self._store.users.set_idle_settings(user_id, chosen)
         if chosen.on:
             self.wake()
@@ -265,22 +266,22 @@ class IdleGeneration:
             self.end()
 
     def touched(self) -> None:
-        """Somebody uses the page: it gives way as if a reply had been asked for."""
+        """Note that somebody uses the page: idle generation gives way as to a request for a reply."""
         self._touched = time.monotonic()
         self._stop.set()
 
     def end(self) -> None:
-        """End what is being written; it is kept. It begins again when nobody has asked for as long as was chosen."""
+        """End what is being written and keep it. It begins again after as long without requests as was chosen."""
         with self._ended():
             pass
 
     def delete(self, user_id: int) -> bool:
-        """Delete all that was written for a user; the answer is Connection.rewrite's."""
+        """Delete all texts that were generated for a user; returns Connection.rewrite's answer."""
         with self._ended():
             return self._store.generated.delete(user_id)
 
     def state(self, user_id: int) -> IdleState:
-        """What is being done for this user."""
+        """Return the state of idle generation for this user."""
         chosen, served, writer = self._store.users.idle_settings(user_id), self._slot.model, self._writer
         local = served is not None and served.is_local
         tokens = self._store.generated.size(user_id, served.model_key).tokens if served and local else 0
@@ -299,14 +300,14 @@ class IdleGeneration:
         return IdleState("waiting", chosen, tokens)
 
     def close(self) -> None:
-        """End what it is at; it is kept."""
+        """Stop the thread; what it has written is kept."""
         self._thread.closed.set()
         self._stop.set()
         self._thread.wait()
 
     @contextmanager
     def _ended(self) -> Iterator[None]:
-        """While it lasts nothing is written."""
+        """Stop idle generation for the length of the block."""
         self.touched()
         while not self._running.acquire(timeout=PATIENCE_SECONDS):
             self._stop.set()  # it may have begun meanwhile
@@ -320,7 +321,7 @@ class IdleGeneration:
         _log.warning("Nothing more is written in spare time. %s", self._trouble)
 
     def _look(self) -> bool:
-        """Write if the time has come; whether anybody allows it."""
+        """Write if nobody has used the machine for long enough; return whether any user allows it."""
         learners, served = self._store.users.with_idle_generation(), self._slot.model
         if not learners:
             return False
@@ -341,7 +342,7 @@ class IdleGeneration:
         return idle >= chosen.after_minutes * 60 and room
 
     def _write(self, served: ServedModel, due: list[int]) -> None:
-        """For one user after the other, until somebody wants the model or the machine."""
+        """Write for one user after the other, until somebody wants the model or the machine."""
         touched, writer = self._touched, None
         try:
             with self._slot.scheduler.spare() as wanted:
@@ -364,7 +365,7 @@ class IdleGeneration:
                 writer.keep()
 
     def _stretch(self, writer: Writer, served: ServedModel, user: int, seconds: float | None) -> bool:
-        """Write for one user, at most so long; whether there may be more to write."""
+        """Write for one user for at most `seconds`; return whether there may be more to write."""
         room = (
             self._store.users.idle_settings(user).most_tokens
             - self._store.generated.size(user, served.model_key).tokens

@@ -1,6 +1,6 @@
-"""Replies in progress, by user and conversation. Each is written by a thread of its own, whether or not a page follows
-it. Any number of pages may follow one: each takes the latest state when it is ready for it. Messages that were sent
-meanwhile wait behind it, and go out one after the other."""
+"""Run replies in progress, by user and conversation. Each is written by a thread of its own, whether or not a
+page follows it. Any number of pages may follow one: each takes the latest state when it is ready for it.
+Messages that were sent meanwhile wait behind it, and go out one after the other."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from hierchat.store import Attachment, NewMessage, NotFound, Store, StoreError, 
 # Counts what changes in each user's chats, so that a page learns from one number whether it shows the
 # present.
 class ChangeEvents:
-    """Each user's changes are numbered: over all users, a number would tell how busy others are. Of each user and
-    conversation the number of the last one is known."""
+    """Numbers each user's changes, by user: one count for all would tell how busy others are. Of each user
+    and conversation the number of the last change is known."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -34,31 +34,31 @@ class ChangeEvents:
         self._lock = threading.Lock()
 
     def notify(self, user_id: int, conversation_id: int | None = None) -> None:
-        """Something in the user's list of chats changed; with a conversation, its messages did, too."""
+        """Note a change of the user's list of chats; with a conversation, of its messages, too."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             if conversation_id is not None:
                 self._messages[user_id, conversation_id] = number
 
     def notify_settings(self, user_id: int, conversation_id: int | None = None) -> int:
-        """What that conversation sets changed; without one, the user's presets did. The number of this change."""
+        """Note a change of a conversation's settings; without one, of the user's presets. Returns its number."""
         with self._lock:
             number = self._counts[user_id] = self._counts.get(user_id, 0) + 1
             self._settings[user_id, conversation_id or 0] = number
             return number
 
     def count(self, user_id: int) -> int:
-        """The number of the user's last change; 0 where nothing changed since the program began."""
+        """Return the number of the user's last change; 0 if nothing changed since the program began."""
         with self._lock:
             return self._counts.get(user_id, 0)
 
     def changed(self, user_id: int, conversation_id: int | None) -> int:
-        """The number of the change in which the messages of that conversation changed last; 0 where they did not."""
+        """Return the number of the last change of that conversation's messages; 0 if there was none."""
         with self._lock:
             return self._messages.get((user_id, conversation_id or 0), 0)
 
     def settings_changed(self, user_id: int, conversation_id: int | None = None) -> int:
-        """The number of the last change of what that conversation sets, or of the presets; 0 where there was none."""
+        """Return the number of the last change of that conversation's settings, or of the presets; 0 if none."""
         with self._lock:
             return self._settings.get((user_id, conversation_id or 0), 0)
 
@@ -75,14 +75,14 @@ _numbers = itertools.count(1)
 
 
 def places_ahead(state: State) -> int | None:
-    """How many replies come before, while it waits for its turn; None afterwards: then the question is stored."""
+    """Return how many replies come before a waiting one; None once its turn has come: then the question is stored."""
     frames = list(state.arms.values()) if isinstance(state, CompareFrame) else [state]
     return frames[0].ahead if all(frame.phase == "waiting" for frame in frames) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A user's new message, and where it goes."""
+    """New message of a user, and its place in a chat."""
 
     conversation_id: int
     parent_id: int | None
@@ -97,7 +97,7 @@ class Question:
 
 @dataclass(eq=False, slots=True)
 class ReplyInProgress:
-    """A reply that waits or is being written."""
+    """Reply that waits or is being written, with its latest state."""
 
     user_id: int
     conversation_id: int
@@ -137,33 +137,33 @@ class ReplyInProgress:
 
     @property
     def asks(self) -> bool:
-        """Whether it begins with a new question."""
+        """Return whether the reply begins with a new question."""
         return bool(self.text or self.files)
 
     @property
     def above(self) -> int | None:
-        """The stored reply that it goes on below, once it has called a tool."""
+        """Return the id of the stored reply below which this one goes on, once it has called a tool."""
         return self.latest.above if isinstance(self.latest, Frame) else None
 
     @property
     def question(self) -> Question:
-        """The question as it goes to the service in its turn."""
+        """Return the question as ChatService.send takes it when its turn comes."""
         waited = time.monotonic() - self.sent if self.waited else 0.0
         return Question(self.conversation_id, self.below, self.text, self.files, self.held, waited)
 
     @property
     def title(self) -> str:
-        """The title that its question gives to a new conversation."""
+        """Return the title that the question gives to a new conversation."""
         return title_of(self.text) or next((file.name for file in self.files), "")
 
     @property
     def failed(self) -> bool:
-        """Whether it ended by an error."""
+        """Return whether the reply ended by an error."""
         return bool(self.trouble) or (isinstance(self.latest, Frame) and self.latest.finish == "error")
 
     def follow(self) -> Iterator[State]:
-        """The latest state, and each later one until it has ended; who is slow misses those between. Who leaves
-        changes nothing."""
+        """Yield the latest state, and each later one until the reply has ended; a slow reader misses those
+        between. A reader that leaves changes nothing."""
         seen = 0
         while True:
             with self._changed:
@@ -177,7 +177,7 @@ class ReplyInProgress:
                 return
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most so long; whether it has come."""
+        """Wait at most `seconds` for the reply's end; return whether it has come."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ended, seconds)
 
@@ -202,7 +202,7 @@ class _Work:
 
 
 class InProgress:
-    """All replies in progress: at most one in each conversation."""
+    """Runs all replies in progress: at most one in each conversation."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
         self._store = store
@@ -219,8 +219,9 @@ class InProgress:
         *,
         waits: bool = False,
     ) -> bool:
-        """Write it in a thread of its own, from `start(reply.stop)`; whether that has begun. Where another one is being
-        written in that conversation, it has not: then it waits for the end of that one, if it `waits`.
+        """Write a reply in a thread of its own, from the states of `start(reply.stop)`; return whether that
+        has begun. If another one is being written in that conversation, it has not: then it waits for the end
+        of that one, if it `waits`.
 
         A question is stored from now on. One that is not asked in the end goes to `take_back`, and so do those that
         wait for a reply that fails. Where that refuses it, it stays in the conversation without a reply, or the
@@ -248,24 +249,24 @@ class InProgress:
         return not busy
 
     def of(self, user_id: int, conversation_id: int | None) -> ReplyInProgress | None:
-        """The reply in progress in that conversation."""
+        """Return the reply in progress in that conversation, or None."""
         with self._lock:
             return self._replies.get((user_id, conversation_id or 0))
 
     def all_of(self, user_id: int) -> list[ReplyInProgress]:
-        """A user's, in the order in which they were asked for."""
+        """Return a user's replies in progress, in the order in which they were asked for."""
         with self._lock:
             return [reply for (user, _), reply in self._replies.items() if user == user_id]
 
     def waiting(self, user_id: int) -> list[ReplyInProgress]:
-        """A user's messages that wait for a reply to end; of one conversation in the order in which they go out."""
+        """Return a user's messages that wait for a reply to end; those of one conversation in their order."""
         with self._lock:
             return [
                 work.reply for (user, _), many in self._waiting.items() if user == user_id for work in many
             ]
 
     def take_out(self, user_id: int, number: int) -> ReplyInProgress | None:
-        """A message that waits, which waits no more; None where it does not any longer."""
+        """Remove a message from those that wait, and return it; None if it does not wait any longer."""
         with self._lock:
             for (user, _), many in self._waiting.items():
                 found = [work for work in many if user == user_id and work.reply.number == number]
@@ -279,7 +280,7 @@ class InProgress:
         return found[0].reply
 
     def stop(self, user_id: int) -> None:
-        """Stop all of a user's; what waits does not go out, but stays in its conversation."""
+        """Stop all replies of a user; messages that wait do not go out, but stay in their conversations."""
         with self._lock:
             for (user, _), many in self._waiting.items():
                 for work in many if user == user_id else ():
@@ -288,8 +289,8 @@ class InProgress:
             reply.stop.set()
 
     def end(self, user_id: int, conversation_id: int | None = None) -> list[ReplyInProgress]:
-        """Stop what is being written in a conversation, or in all of a user's, and wait for its end, some seconds at
-        most. What waited there goes out no more: it is returned."""
+        """Stop the reply in a conversation, or all of a user's, and wait for its end, some seconds at most.
+        Messages that waited there go out no more: they are returned."""
         with self._lock:
             places = [
                 place
@@ -307,7 +308,7 @@ class InProgress:
         return dropped
 
     def _drop(self, reply: ReplyInProgress) -> None:
-        """The store need not hold it any more. Where that fails, a later start finds it in its conversation."""
+        """Remove the held question from the store. If that fails, a later start finds it in its conversation."""
         if reply.held is not None:
             with suppress(StoreError):
                 self._store.messages.dequeue(reply.held)
@@ -317,7 +318,7 @@ class InProgress:
         reply.missing, reply.trouble = isinstance(error, NotFound), logs.error_message(error)
 
     def _write(self, work: _Work) -> None:
-        """One reply, and then those to the messages that wait for its end."""
+        """Write one reply, and then those to the messages that wait for its end."""
         following: _Work | None = work
         thread = threading.current_thread()
         try:
@@ -328,7 +329,7 @@ class InProgress:
             _running.pop(thread, None)
 
     def _one(self, work: _Work) -> _Work | None:
-        """One reply; what follows it, which stands in its place from now on."""
+        """Write one reply; return the one that follows it and takes its place, or None."""
         reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
         self._changes.notify(*place)
         try:
@@ -353,7 +354,7 @@ class InProgress:
         return following
 
     def _next(self, place: tuple[int, int]) -> _Work | None:
-        """What waits there begins now, below the last message."""
+        """Take the next message that waits in a conversation, and begin its reply below the last message."""
         below, error = None, None
         try:
             below = self._store.messages.last(*place)
@@ -374,7 +375,7 @@ class InProgress:
         return following
 
     def _put_back(self, work: _Work) -> None:
-        """What was not asked, and what is not asked any more. Where the store fails, an empty conversation stays."""
+        """Give back the questions that will not be asked. If the store fails, an empty conversation stays."""
         reply, place = work.reply, (work.reply.user_id, work.reply.conversation_id)
         goes_on = reply.begun and not reply.failed
         unasked = [work] if reply.asks and not reply.begun else []
@@ -409,7 +410,7 @@ _running: dict[threading.Thread, threading.Event] = {}
 
 
 class _Ended:
-    """The last item: how the reply's thread ended."""
+    """Last item of the queue: how the reply's thread ended."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -418,9 +419,9 @@ class _Ended:
 def in_reply_thread(
     make: Callable[[], Generator[T, None, None]], stop: threading.Event
 ) -> Generator[T, None, None]:
-    """Yield what `make()` yields; where the reader is slow, only the latest. A reader that leaves sets `stop`, and the
-    thread has ended when this generator has. Exceptions pass through. In a thread that writes a reply already, as
-    those of InProgress, all of it runs there."""
+    """Run `make()` in a thread and yield its values; a slow reader gets only the latest. A reader that leaves
+    sets `stop`, and the thread has ended when this generator has. Exceptions pass through. In a thread that
+    writes a reply already, as those of InProgress, all of it runs there."""
     if threading.current_thread() in _running:
         with closing(make()) as values:
             yield from values
@@ -465,8 +466,8 @@ def in_reply_thread(
 
 @contextmanager
 def none_outlives(seconds: float) -> Iterator[None]:
-    """Stop every reply when the block has ended, and wait for them up to so many seconds: a thread that computes in C++
-    while the interpreter ends has the process aborted."""
+    """Stop every reply when the block has ended, and wait for them up to so many seconds: a thread that
+    computes in C++ while the interpreter ends has the process aborted."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where a stored reply's words came from: runs of its text, each with what its draft was found by."""
+"""Find where a stored reply's words came from: runs of its text, each with the place that drafted it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARED = 4
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """Text whose tokens came from one source, and from one place of it."""
+    """Text of consecutive tokens that came from one source, and from one place of it."""
 
     text: str
     source: str
@@ -30,14 +30,14 @@ class SourceRun:
 
     @property
     def gone(self) -> bool:
-        """Whether it came from a message that was deleted since."""
+        """Return whether the run came from a message that was deleted since."""
         return self.origin.origin_id is not None and self.there is None
 
 
 def runs_of(
     store: Store, user_id: int, message_id: int, tokens: Sequence[int], decode: Decode
 ) -> list[SourceRun]:
-    """The runs of a reply of these tokens; joined they are its whole text. Runs without text are left out."""
+    """Return the runs by source of a stored reply; joined they are its whole text. Runs without text are left out."""
     spans = store.replies.spans(user_id, message_id)
     pieces = text_pieces(tokens, (span.length for span in spans), decode)
     edges = pairwise(accumulate(map(len, pieces), initial=0))
@@ -59,8 +59,8 @@ def runs_of(
 
 
 def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) -> list[SourceRun]:
-    """The runs of a reply that a server wrote. `texts`: what it says of the spans' tokens. Empty where these are not
-    the reply's `text`."""
+    """Return the runs by source of a reply that a server wrote. `texts`: what it says of the spans' tokens.
+    Empty if these are not the reply's `text`."""
     pieces = _pieces(texts, text)
     return [
         SourceRun(piece, span.source, span.length, span.origin)
@@ -70,8 +70,9 @@ def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) ->
 
 
 def _pieces(texts: Sequence[str], text: str) -> list[str]:
-    """`text` in parts as `texts` begin and end; empty where they are not its own. A character that two of them share is
-    in the later one, and what stands behind the end of the text is left out: the token that ended it, a stop string."""
+    """Split `text` into parts as `texts` begin and end; empty if they are not its own. A character that two
+    share is in the later one, and what stands behind the text's end is left out: the token that ended it, a
+    stop string."""
     pieces: list[str] = []
     at, shared = 0, False
     for one in texts:
@@ -90,8 +91,8 @@ def _pieces(texts: Sequence[str], text: str) -> list[str]:
 
 
 def _in_this_chat(origin: Origin, phrase: str, before: Sequence[Message]) -> Origin:
-    """Name the newest message before the reply that holds the phrase. Which one it was is not
-    kept: the prompt is one text."""
+    """Return the origin with the newest message before the reply that holds the phrase. Which one it was is
+    not kept: the prompt is one text."""
     if origin.slot != "context" or origin.place is None or origin.place >= 0:
         return origin
     holds = next((message.id for message in before if phrase.strip() and phrase in message.text), None)

@@ -1,5 +1,5 @@
-"""Prompts that come with hierchat, made from templates and lists in prompts/*.yaml: for texts that ship, and for what a
-model writes for itself.
+"""Make the prompts that come with hierchat from templates and lists in prompts/*.yaml: for texts that ship,
+and for texts that a model generates while idle.
 
 lists.yaml holds lists by name, which every file may use. A file is a list of sections:
 
@@ -46,7 +46,7 @@ Lists = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is asked, turn by turn, and how the replies are chosen. `key` names all of it."""
+    """Questions of one conversation, turn by turn, and how the replies are sampled. `key` identifies all of it."""
 
     key: str
     kind: str
@@ -69,7 +69,7 @@ class _Section(BaseModel):
 
 
 def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
-    """All conversations, different ones only, shuffled so that any beginning is a well-spread sample.
+    """Return all conversations of the templates without repetitions, shuffled so that any beginning is well spread.
 
     A conversation's place, temperature and seed depend on its own text alone: new templates move nothing.
     """
@@ -86,7 +86,7 @@ def scripts(folder: Path = FOLDER, seed: int = 0) -> list[Script]:
 
 
 def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = None) -> Script:
-    """A conversation of these turns; most are greedy."""
+    """Return the script of a conversation with these questions; most are answered greedily."""
     digest = hashlib.sha256("\0".join([str(seed), *turns]).encode()).digest()
     return Script(
         key=digest.hex()[:16],
@@ -99,7 +99,7 @@ def script(kind: str, turns: Sequence[str], seed: int = 0, origin: int | None = 
 
 
 def _expand(section: _Section, shared: Lists) -> Iterator[list[str]]:
-    """`count` conversations at most, the templates taken in turn; each template's fillings differ."""
+    """Yield the questions of at most `count` conversations, the templates in turn; each template's fillings differ."""
     lists = {**shared, **{name: _items(items) for name, items in section.fill.items()}}
     then = lists[section.then] if isinstance(section.then, str) else section.then
     streams = [
@@ -120,7 +120,7 @@ def _expand(section: _Section, shared: Lists) -> Iterator[list[str]]:
 
 
 def _fillings(turns: Sequence[str], lists: Lists, most: int) -> Iterator[list[str]]:
-    """A template's turns with all placeholders filled, in random order, at most `most`."""
+    """Yield a template's turns with all placeholders filled, in random order, at most `most`."""
     places = sorted(
         {
             (name, number)
@@ -180,8 +180,8 @@ def shipped_scripts() -> Sequence[Script]:
 
 
 def own_scripts(questions: Iterable[tuple[int, str]]) -> Iterator[Script]:
-    """Conversations made of a user's questions: message and text, the latest first. Each question once, then each in
-    another form."""
+    """Yield conversations made of a user's questions (message id and text, the latest first): each question
+    once, then each in another form."""
     questions = list(questions)
     for turns in VARIATIONS:
         for message, question in questions:
@@ -191,12 +191,12 @@ def own_scripts(questions: Iterable[tuple[int, str]]) -> Iterator[Script]:
 
 
 def mixed(own: Iterable[Script], shipped: Iterable[Script]) -> Iterator[Script]:
-    """One of each in turn, until both are at their end."""
+    """Yield scripts of both in turn, until both are at their end."""
     return (one for one in chain.from_iterable(zip_longest(own, shipped)) if one is not None)
 
 
 def waiting_scripts(store: Store, user_id: int, model_key: str) -> list[Script]:
-    """What is left to be asked for a user and a model, what was begun before first."""
+    """Return the scripts not yet answered for a user and a model, those begun before first."""
     there = store.generated.replies(user_id, model_key)
     everything = mixed(own_scripts(store.generated.questions(user_id)), shipped_scripts())
     left = [one for one in everything if there.get(one.key, 0) < len(one.turns)]

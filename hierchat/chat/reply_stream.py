@@ -48,7 +48,7 @@ FRAME_SECONDS = 0.08
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What an engine that keeps replies elsewhere calls the user and the reply; empty where it may keep nothing."""
+    """Names of user and reply for an engine that keeps replies elsewhere; empty if it may keep nothing."""
 
     user: str = ""
     reply: str = ""
@@ -58,7 +58,7 @@ class Elsewhere:
 
 @dataclass(slots=True)
 class ReplyStream:
-    """A reply in the making; `statistics` holds all of it at any time, also after the reader left.
+    """Generates a reply; `statistics` holds all of it at any time, also after the reader left.
 
     Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too.
     """
@@ -83,7 +83,7 @@ class ReplyStream:
     """When its question was sent (time.monotonic); None: as it begins to be written."""
 
     def count_wait(self, sent: float, waited_seconds: float, loading: Mapping[str, float]) -> None:
-        """Take note of when its question was sent (time.monotonic), and of how long it waited since: for other replies,
+        """Record when the question was sent (time.monotonic), and how many seconds it waited since: for other replies,
         and until the model was there, by what was done meanwhile."""
         self.sent = sent
         self.statistics.waited_ms += waited_seconds * 1e3
@@ -93,7 +93,7 @@ class ReplyStream:
     def frames(
         self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False
     ) -> Generator[Frame, None, None]:
-        """Yield frames while it is written, the last one in phase "done".
+        """Yield the reply's frames while it is written, the last one in phase "done".
 
         A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`:
         time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
@@ -148,17 +148,17 @@ class ReplyStream:
 
     @property
     def prompt_tokens(self) -> int:
-        """Return the tokens of the prompt; 0 until a server that alone can count them has done so."""
+        """Return the number of the prompt's tokens; 0 until a server that alone can count them has done so."""
         knows = self.model.prompts.knows_tokens
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
 
     def _compare(self, plain: Sequence[float]) -> None:
-        """Take plain forwards as the baseline, once there are enough that agree."""
+        """Take milliseconds of plain forwards as the baseline, once enough of them agree."""
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
             self.statistics.set_baseline(fmean(plain), "measured")
 
     def frame(self, phase: Phase = "done") -> Frame:
-        """Return all of it so far."""
+        """Return a frame of the whole reply so far."""
         statistics = self.statistics
         prompt = self.prompt_tokens
         text = statistics.text
@@ -178,8 +178,8 @@ class ReplyStream:
 
 
 def reply_text(served: ServedModel, tokens: Sequence[int], *, opened: bool = False) -> str:
-    """The text of a reply's tokens, what was thought between <think> and </think>. `opened`: its prompt ended where
-    the model begins to think."""
+    """Return the text of a reply's tokens, with thoughts between <think> and </think>. `opened`: its prompt
+    ended where the model begins to think."""
     return served.prompts.thinking.text(tokens, opened=opened)
 
 
@@ -189,7 +189,7 @@ LOOK_SECONDS = 1.0
 
 
 def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
-    """Have it forget all that was deleted since; whether nothing of that is left there."""
+    """Have an engine delete all replies that were deleted here since; return whether none is left there."""
     while told := store.outbox.pending(engine.place):
         by_user = defaultdict(list)
         for one in told:
@@ -205,7 +205,7 @@ def forget_deleted(store: Store, engine: LearnsElsewhere) -> bool:
 
 
 class Forgetting:
-    """Looks once a second, while the loaded model is one that learns elsewhere."""
+    """Passes deletions on once a second, while the loaded model's engine keeps replies elsewhere."""
 
     def __init__(self, store: Store, slot: ModelSlot) -> None:
         self._store = store
@@ -215,7 +215,7 @@ class Forgetting:
         self._thread.start()
 
     def close(self) -> None:
-        """Tell what is deleted by now; before the store is closed."""
+        """Pass on the deletions so far and stop; call it before the store is closed."""
         self._closed.set()
         self._thread.join()
         self._look()
@@ -237,7 +237,7 @@ WRITE_SECONDS = 0.5
 
 
 class ReplyRecorder:
-    """One reply and its place in the store."""
+    """Stores one reply while it is generated."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class ReplyRecorder:
         resumed: int | None = None,
         system_prompt: str | None = None,
     ) -> None:
-        """`resumed`: the message of the reply that is continued; `system_prompt`: what the chat sets."""
+        """Prepare; `resumed`: the message of the reply that is continued; `system_prompt`: of the chat."""
         self.reply = reply
         self._store = store
         self.question = question
@@ -299,7 +299,7 @@ class ReplyRecorder:
     def frames_alone(
         self, stop: threading.Event, *, measure: bool, anew: bool = False
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of a reply of which nothing is to be stored, or learned elsewhere."""
+        """Yield the frames of a reply that is neither stored nor learned elsewhere."""
         elsewhere = replace(self._tell(None), learns=False)
         return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
 
@@ -321,8 +321,8 @@ class ReplyRecorder:
         return self._store.replies.begin(*self._place, turn)
 
     def _tell(self, message_id: int | None) -> Elsewhere:
-        """Have an engine that keeps replies elsewhere draft from the user's, once nothing is left there of what was
-        deleted, and keep this one, if it is stored."""
+        """Return the names by which an engine that keeps replies elsewhere may draft from the user's and keep
+        this one, if it is stored; empty while something deleted is still left there."""
         engine, user_id = self.reply.model.engine, self._place[0]
         if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
             return Elsewhere()

@@ -1,4 +1,4 @@
-"""The chat: takes a message, yields the reply's frames, and writes all of it down as it grows."""
+"""Serve chats: take a message, yield the reply's frames, and store all of it as it grows."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ TEXTS_KEPT = 64
 
 
 class NotBegun(Exception):
-    """A reply cannot be continued. The message is for the page."""
+    """Raised when a reply cannot be continued or repeated. The message is for the page."""
 
 
 class ChatService:
-    """Conversations over one store and one slot."""
+    """Serves the chats of all users over one store and one model slot: the only door for page, api and terminal."""
 
     def __init__(self, store: Store, slot: ModelSlot) -> None:
         self.store = store
@@ -100,7 +100,7 @@ class ChatService:
 
     @property
     def model_status(self) -> SlotStatus:
-        """Return what the model slot is doing: which model answers, or how far it is loaded."""
+        """Return the state of the model slot: which model answers, or how far it is loaded."""
         return self.slot.status
 
     @property
@@ -109,16 +109,16 @@ class ChatService:
         return self.slot.model
 
     def dismiss_model_message(self) -> None:
-        """Forget why another model that was asked for did not come."""
+        """Clear the message that says why another model could not be loaded."""
         self.slot.hush()
 
     def sampling_of(self, model: str) -> GenerationSettings:
-        """Return a model's default sampling; that of the loaded one, or else the first, for an empty name."""
+        """Return a model's default sampling; for an empty name of the loaded model, or else of the first."""
         name = model or self.slot.status.name or next(iter(self.slot.names), "")
         return self.slot.settings(name) if name in self.slot.names else GenerationSettings()
 
     def close(self) -> None:
-        """Keep what was learned; before the store is closed."""
+        """Stop all threads and save what drafting has learned; call it before the store is closed."""
         self.tools.close()
         self.documents.close()
         self.data.close()
@@ -131,7 +131,7 @@ class ChatService:
         self._histories.close()
 
     def forget_user(self, user_id: int) -> bool:
-        """End what is being written for a user, and delete all that there is of theirs, in memory, too. Whether
+        """Stop all replies of a user, and delete all that there is of theirs, in memory, too. Returns whether
         nothing is left in the file (Connection.rewrite)."""
         self.in_progress.end(user_id)
         self.idle.end()
@@ -170,9 +170,9 @@ class ChatService:
         *,
         seed_of: int | None = None,
     ) -> Generator[Frame, None, None]:
-        """Another reply to a user message. Where it is sampled: with the seed of the reply `seed_of`, so that the same
-        settings give the same words, else with a new one. Raises NotBegun where the model now rounds its activations in
-        another way, and as `send`."""
+        """Write another reply to a user message. If it is sampled: with the seed of the reply `seed_of`, so
+        that the same settings give the same words, else with a new one. Raises NotBegun if the model now
+        rounds its activations in another way, and as `send`."""
         question = self.store.messages.get(user_id, user_message_id)
         turn = None
         if settings.temperature > 0:
@@ -185,9 +185,9 @@ class ChatService:
     def resume(
         self, user_id: int, message_id: int, more: int, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Go on writing a reply that was cut, with its own settings: the same as it would have been with a higher
-        limit. One that was stopped may have `more` tokens in all, one that came to its limit as many again. Raises
-        NotBegun, and as `send`."""
+        """Continue a reply that was cut, with its own settings: the same as it would have been with a higher
+        limit. One that was stopped may have `more` tokens in all, one that came to its limit as many again.
+        Raises NotBegun, and as `send`."""
         reply = self.store.messages.get(user_id, message_id)
         try:
             turn = self.store.replies.turn(user_id, message_id)
@@ -205,8 +205,8 @@ class ChatService:
         stop: threading.Event,
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a question in two ways, one after the other. The second reply is stored, and the result where both
-        come to their end.
+        """Answer a question in two ways, one after the other. The second reply is stored, and the result if
+        both come to their end.
 
         Raises WrongConfiguration, and as `send`.
         """
@@ -238,14 +238,14 @@ class ChatService:
             self.titles.wake()
 
     def record(self, reply: ReplyStream, user_id: int, question: str) -> ReplyRecorder:
-        """Have a reply of `completions` stored as it is written, in a chat of its own that begins with the question."""
+        """Prepare to store a reply of `completions` as it is written, in a new chat that begins with the question."""
         chat = self.store.chats.create(user_id)
         asked = self.store.messages.add(user_id, chat, NewMessage(None, question))
         return ReplyRecorder(self.store, reply, user_id, chat, asked)
 
     def tokens(self, text: str) -> tuple[int, int] | None:
-        """How many tokens a text has, and up to how many they are counted; None while no model is loaded, or where only
-        a server can count them. Takes no turn: a reply goes on beside it."""
+        """Count a text's tokens, and return the limit up to which they are counted; None while no model is
+        loaded, or if only a server can count them. Takes no turn: a reply goes on beside it."""
         served = self.slot.model
         if served is None or not served.prompts.knows_tokens:
             return None
@@ -263,12 +263,12 @@ class ChatService:
 
     @property
     def thinks(self) -> tuple[Reasoning, ...]:
-        """How much the loaded model can be asked to think, from the least on; empty where that is not asked."""
+        """Return the choices of how much the loaded model shall think, least first; empty if it has none."""
         served = self.slot.model
         return served.prompts.thinking.choices if served else ()
 
     def require_room(self, text: str, settings: GenerationSettings, system_prompt: str = "") -> None:
-        """Raises PromptError, as `send` would in its turn. While no model is loaded, `send` will find out."""
+        """Raise PromptError if a text is too long to send. While no model is loaded, `send` will find out."""
         if served := self.slot.model:
             said = [
                 *([PromptMessage("system", system_prompt)] if system_prompt else []),
@@ -277,7 +277,7 @@ class ChatService:
             served.prompts.build(said, settings.max_new_tokens, served.end_ids, settings.reasoning)
 
     def runs(self, user_id: int, message_id: int) -> list[SourceRun]:
-        """Runs of a stored reply by source and origin; empty where its model is not loaded now."""
+        """Return the runs of a stored reply by source and origin; empty unless its model is loaded."""
         turn, served = self.store.replies.turn(user_id, message_id), self.slot.model
         if turn is None or served is None or turn.begun.model_key != served.model_key:
             return []
@@ -294,7 +294,7 @@ class ChatService:
     def _server_runs(
         self, served: ServedModel, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str
     ) -> list[SourceRun]:
-        """Asked of the server once, while the reply is as it is."""
+        """Return the runs of a reply whose text only a server knows; it is asked once for each reply."""
         if not isinstance(served.engine, LearnsElsewhere):
             return []
         lengths = tuple(span.length for span in spans)
@@ -307,31 +307,31 @@ class ChatService:
         return server_runs(spans, self._texts.get(asked, ()), text)
 
     def figures(self, user_id: int, message_id: int) -> Figures | None:
-        """Figures of a stored reply; None where there are none."""
+        """Return the figures of a stored reply; None if there are none."""
         turn = self.store.replies.turn(user_id, message_id)
         return stored_figures(turn.figures, turn.reply_tokens, turn.begun) if turn and turn.figures else None
 
     def read_in(self, user_id: int) -> Iterator[int]:
-        """Have all that the user's chats say draft from the next reply on, imported ones too: yields how many tokens
-        can, up to all of them. Nothing where no model is loaded here."""
+        """Index all texts of the user's chats to draft from the next reply on, imported ones too; yields how
+        many tokens are indexed, up to all of them. Yields nothing while no model is loaded here."""
         served = self.slot.model
         if served is not None and served.is_local:
             yield from self._histories.read_in(user_id, served.model_key, served.prompts.tokens)
 
     def plan(self) -> PlanView | None:
-        """The hierarchy in force; None where the model has no draft models."""
+        """Return the plan of draft models in force; None if the model has no draft models."""
         return plan_view(self.slot.model)
 
     def costs(self) -> ForwardCosts | None:
-        """What forwards of the loaded model cost; None where none is loaded, or it is computed elsewhere."""
+        """Return the measured costs of the loaded model's forwards; None if none is loaded, or a server computes it."""
         return forward_costs(self.slot.model)
 
     def index_memory(self, user_id: int) -> IndexMemory:
-        """What this user's texts take in memory to draft from, and those that all share."""
+        """Return the bytes that this user's texts take in memory to draft from, and those of texts that all share."""
         return index_memory(user_id, self.slot.model, self._histories)
 
     def last_replies(self, user_id: int, served: ServedModel) -> Iterator[Written]:
-        """What this model wrote last for this user, each with its prompt, the newest first."""
+        """Yield the last replies of this model to this user, each with its prompt, the newest first."""
         for id in self.store.replies.last(user_id, served.model_key, REPLIES):
             with suppress(NotFound, PromptError):  # deleted meanwhile, or written with a longer context
                 reply = self.store.messages.get(user_id, id)
@@ -340,7 +340,7 @@ class ChatService:
                 yield prompt.ids, self.store.replies.tokens(user_id, id)
 
     def _outgrows(self, user_id: int, asked: Question, settings: GenerationSettings) -> bool:
-        """Return whether turns are left out for this question; False where that is not known before its turn."""
+        """Return whether this question's prompt leaves turns out; False if that is not known before its turn."""
         served = self.slot.model
         if served is None or asked.parent_id is None:
             return False
@@ -352,7 +352,7 @@ class ChatService:
         return False
 
     def _ask(self, asked: Question, options: ReplyOptions, served: ServedModel) -> ReplyRecorder:
-        """Answer a new message, which becomes one of the chat once nothing more can keep it from being answered."""
+        """Prepare the reply to a new message, which is stored once nothing more can keep it from being answered."""
         user_id, chat, parent = options.user_id, asked.conversation_id, asked.parent_id
         path = [] if parent is None else self.store.messages.path(user_id, chat, parent)
         system = self._system_prompt(user_id, chat)
@@ -388,15 +388,15 @@ class ChatService:
 
     @property
     def passage_budget(self) -> int:
-        """Return how many tokens the passages of a question may have."""
+        """Return how many tokens the passages quoted with a question may have."""
         context = self.slot.model.prompts.context_length if self.slot.model else 4 * BUDGET
         return min(BUDGET, context // 4)
 
     def _with_calls(
         self, chat: int, begin: Begin, options: ReplyOptions, waited: float = 0.0
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of the reply that `begin` makes ready. Where it calls a tool, the user is asked, and a reply
-        to the result goes on below it. Raises as `send`."""
+        """Yield the frames of the reply that `begin` makes ready. If it calls a tool, the user is asked, and
+        a reply to the result goes on below it. Raises as `send`."""
         user_id, stop, above = options.user_id, options.stop, None
         if options.settings.tools:
             with suppress(Stopped):
@@ -429,7 +429,7 @@ class ChatService:
     def _answer_again(
         self, question: Message, options: ReplyOptions, served: ServedModel, *, like: Turn | None = None
     ) -> ReplyRecorder:
-        """`like`: the reply whose words the same seed is to give again."""
+        """Prepare another reply to a stored question. `like`: the reply whose words the same seed is to give again."""
         if like and like.begun.model_key == served.model_key and served.activations:
             before = like.begun.activations or "int16"  # all that there was
             if before != served.activations:
@@ -487,7 +487,7 @@ class ChatService:
         )
 
     def _system_prompt(self, user_id: int, conversation_id: int) -> str | None:
-        """What the chat sets, with the user's notes; None where it leaves that to its messages and the model."""
+        """Return the chat's system prompt with the user's notes; None if it has neither settings nor notes."""
         settings = self.store.chats.settings(user_id, conversation_id)
         if settings is None and not self.store.users.notes(user_id):
             return None
@@ -502,8 +502,8 @@ class ChatService:
     def _said(
         self, served: ServedModel, user_id: int, path: Sequence[Message], system: str | None
     ) -> list[PromptMessage]:
-        """Messages as the prompt takes them: a reply by this model as the tokens that it wrote. A system prompt takes
-        the place of those that an imported chat brought."""
+        """Return messages as the prompt takes them: a reply by this model as the tokens that it wrote. A
+        system prompt takes the place of those that an imported chat brought."""
         said = [PromptMessage("system", system)] if system else []
         if system is not None:
             path = [message for message in path if message.role != "system"]
@@ -535,5 +535,5 @@ class ChatService:
 
 
 def _databases(served: ServedModel, found: Sequence[Passage]) -> list[Source]:
-    """Make a database of the passages that have to do with a question, where it can draft."""
+    """Return a database of the passages found for a question, if the model drafts on this machine."""
     return [draft_source(found, served.prompts.tokens)] if found and served.is_local else []

@@ -1,4 +1,4 @@
-"""Work that is done while nobody needs the machine: whether it has time to spare, and the thread that looks for it."""
+"""Tell whether the machine has time to spare, and run the threads that work while nobody needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY = later("Another program needs the processor.")
 
 
 class OtherPrograms:
-    """How much of the processor other programs use."""
+    """Measures how much of the processor other programs use."""
 
     def __init__(self) -> None:
         self._process = psutil.Process()
@@ -27,18 +27,18 @@ class OtherPrograms:
 
     @property
     def seconds(self) -> float:
-        """How long ago the last look was."""
+        """Return the seconds since the last look."""
         return time.monotonic() - self._looked
 
     def share(self) -> float:
-        """Share of all cores that they used since the last look."""
+        """Return the share of all cores that other programs used since the last look."""
         passed, before = self.seconds, self._used
         self._looked, self._used = time.monotonic(), self._now()
         machine, mine = (after - earlier for after, earlier in zip(self._used, before, strict=True))
         return max(machine - mine, 0.0) / max(passed, 1e-9) / (psutil.cpu_count() or 1)
 
     def _now(self) -> tuple[float, float]:
-        """Processor seconds of all programs, and of this one."""
+        """Return the processor seconds so far of all programs, and of this one."""
         machine, mine = psutil.cpu_times(), self._process.cpu_times()
         idle = machine.idle + getattr(machine, "iowait", 0.0)
         # A guest's time stands in user and nice, too.
@@ -47,14 +47,14 @@ class OtherPrograms:
 
 
 class Machine:
-    """Looks at most once a second; between two looks the last answer counts."""
+    """Tells whether the machine is free for idle work; looks at most once a second."""
 
     def __init__(self) -> None:
         self._others = OtherPrograms()
         self._said = ""
 
     def trouble(self) -> str:
-        """Why this is no time to compute something that nobody asked for, as a sentence; empty where it is one."""
+        """Return the sentence why idle work has to wait now (battery, busy processor); empty if it need not."""
         if self._others.seconds >= SECONDS:
             busy = self._others.share() > OTHERS
             look = getattr(psutil, "sensors_battery", None)
@@ -65,7 +65,7 @@ class Machine:
 
 
 class SpareTimeThread:
-    """A thread that calls `look` every few seconds, from `wake` on until it returns False: nothing is left to do."""
+    """Thread that calls `look` every few seconds, from `wake` on until it returns False: nothing is left to do."""
 
     def __init__(
         self, name: str, seconds: float, look: Callable[[], bool], failed: Callable[[Exception], None]
@@ -80,7 +80,7 @@ class SpareTimeThread:
         self.closed = threading.Event()
 
     def wake(self) -> None:
-        """Begin to look: there may be something to do."""
+        """Start the thread if it is not running: there may be something to do."""
         with self._lock:
             self._again = True
             if self._thread is None and not self.closed.is_set():

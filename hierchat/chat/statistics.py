@@ -1,4 +1,4 @@
-"""Adds up the steps of a reply: its text, its figures, and where its tokens came from."""
+"""Add up the steps of a reply: its text, its figures, and the sources of its tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GREEDY = GenerationSettings()
 
 
 class ReplyStatistics:
-    """One reply while it grows. `decode` turns tokens into text, without special tokens."""
+    """Collects text and figures of one growing reply. `decode` turns tokens into text, without special tokens."""
 
     def __init__(self, decode: Decode, settings: GenerationSettings = _GREEDY) -> None:
         self._decode = decode
@@ -84,8 +84,8 @@ class ReplyStatistics:
         recorded: TurnFigures | None,
         said: str | None = None,
     ) -> None:
-        """Go on from a stored reply. Where nothing of it was recorded (a crash), no speed can be told of the whole.
-        `said`: its text, where the engine tells it."""
+        """Continue the counts of a stored reply. If nothing was recorded of it (a crash), the whole has no
+        speed. `said`: its text, where the engine gives it."""
         self.tokens, self.sources, self.begun = list(tokens), list(sources), len(tokens)
         if said is not None:
             self._said, self._ends = said, [len(said)] * len(tokens)
@@ -110,7 +110,7 @@ class ReplyStatistics:
             self.first_ms = recorded.first_token_seconds * 1e3
 
     def add(self, step: Step, since_send_ms: float | None = None) -> None:
-        """Take in one more step, and how long ago the question was sent, where that is known."""
+        """Add one more step, with the milliseconds since the question was sent, where they are known."""
         if since_send_ms is not None and self._earlier_ms is not None and self._timed:
             self.total_ms = self._earlier_ms + since_send_ms
         self.waited_ms += step.waited_ms
@@ -147,7 +147,7 @@ class ReplyStatistics:
             self.first_ms = self.read_ms + spent if since_send_ms is None else since_send_ms
 
     def cut(self, tokens: int) -> None:
-        """Forget what came after the first `tokens`: it could not be stored."""
+        """Drop all tokens after the first `tokens`: they could not be stored."""
         for column in (self.tokens, self.sources, self.matches, self.chances):
             del column[tokens:]
         if self._said is not None:
@@ -156,14 +156,14 @@ class ReplyStatistics:
         self.accepted = Counter(source for source in self.sources if source != TARGET)
 
     def note_thought(self, text: str) -> None:
-        """`text`: the reply's text so far; how long the model has thought by now."""
+        """Record how long the model has thought by now. `text`: the reply's text so far."""
         parts = split_reasoning(text)
         if self._timed and parts.thought and not self._thought_ended:
             self.thought_ms, self._thought_ended = self.decode_ms, not parts.thinking
 
     @property
     def thought_tokens(self) -> int:
-        """How many tokens the model thought with, the marks around its thought among them."""
+        """Return how many tokens belong to the model's thought, the marks around it included."""
 
         def ended(at: int) -> bool:
             said = self._decode(self.tokens[: at + 1]) if self._said is None else self._said[: self._ends[at]]
@@ -178,12 +178,12 @@ class ReplyStatistics:
         )
 
     def set_baseline(self, vanilla_ms: float, kind: Literal["measured", "estimated"]) -> None:
-        """Compare with plain decoding of so many milliseconds per token."""
+        """Set the baseline of the speed-up: plain decoding at `vanilla_ms` per token."""
         self.vanilla_ms, self.baseline = vanilla_ms, kind
 
     @property
     def text(self) -> str:
-        """The reply so far; an unfinished character and a stop string are left out."""
+        """Return the reply's text so far, without an unfinished character or the stop string."""
         if self._said is not None:
             return self._said
         text = self._decode(self.tokens)
@@ -193,12 +193,12 @@ class ReplyStatistics:
 
     @property
     def stop_string(self) -> str | None:
-        """The one that ended the reply."""
+        """Return the stop string that ended the reply, or None."""
         cut = self._cut(self._decode(self.tokens)) if self.finish == "stop" else None
         return cut[1] if cut else None
 
     def _cut(self, text: str) -> tuple[int, str] | None:
-        """Where the first stop string begins, and which it is: the longest of several."""
+        """Return where the first stop string begins, and that string: the longest of several; None without one."""
         found = [
             (at, -len(string), string) for string in self._settings.stop if (at := text.find(string)) >= 0
         ]
@@ -212,7 +212,7 @@ class ReplyStatistics:
         return replace(stored_figures(self.record(), len(self.tokens)), seed=sampled)
 
     def record(self) -> TurnFigures:
-        """The figures as the store keeps them."""
+        """Return the figures as the store keeps them."""
         per_second = len(self.tokens) / self.decode_ms * 1e3 if self.decode_ms and self.tokens else None
         vanilla = 1e3 / self.vanilla_ms if self.vanilla_ms and self.tokens else None
         return TurnFigures(
@@ -248,7 +248,7 @@ class ReplyStatistics:
 
 
 def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = None) -> Figures:
-    """The figures of an earlier reply of `tokens` tokens, as they were measured; `begun`: who wrote it, and how."""
+    """Return the measured figures of a stored reply of `tokens` tokens; `begun`: its model and settings."""
     written = Written(begun.model, begun.seed, begun.settings, begun.drafted) if begun else None
     seed = begun.seed if begun and begun.settings.get("temperature") else None
     if not tokens:
@@ -290,8 +290,8 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
 
 
 def text_pieces(tokens: Sequence[int], lengths: Iterable[int], decode: Decode) -> list[str]:
-    """The text of runs of so many tokens; joined they are the whole, and a character belongs to the run that completes
-    it."""
+    """Return the text of each run of `lengths` tokens; joined they are the whole, and a character belongs to
+    the run that completes it."""
     whole = decode(tokens)
     pieces: list[str] = []
     done = at = 0
@@ -316,7 +316,7 @@ def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> Map
 
 
 def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]:
-    """None where an engine elsewhere did not tell of them: then nobody knows what drafted."""
+    """Return each source's share of the tokens; empty if an engine elsewhere does not tell what drafted."""
     if not told and counts.keys() == {TARGET}:
         counts = Counter()
     total = sum(counts.values())
@@ -330,7 +330,7 @@ CONTEXT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ForwardCosts:
-    """What a forward of the loaded model costs on this machine, draft and verification with it."""
+    """Measured costs of a forward of the loaded model on this machine, draft and verification included."""
 
     model: str
     context: int
@@ -341,7 +341,7 @@ class ForwardCosts:
 
 @dataclass(frozen=True, slots=True)
 class IndexMemory:
-    """Bytes in memory of what drafts by looking up."""
+    """Bytes in memory of the databases that draft by looking up."""
 
     history: int
     """Bytes for this user's earlier chats."""
@@ -350,7 +350,7 @@ class IndexMemory:
 
 
 def forward_costs(served: ServedModel | None) -> ForwardCosts | None:
-    """Return the costs as measured by now; None where no model is loaded, or it is computed elsewhere."""
+    """Return the measured costs of the model's forwards; None if none is loaded, or a server computes it."""
     if served is None or not served.is_local:
         return None
     context = min(CONTEXT, served.local.context_length)
@@ -366,7 +366,7 @@ def index_memory(user_id: int, served: ServedModel | None, histories: Histories)
 # What the page shows of a hierarchy: the levels that draft now, and why the others do not.
 @dataclass(frozen=True, slots=True)
 class LevelView:
-    """A level of the plan. `length`: tokens of a draft that it writes; None for the target."""
+    """Level of the plan, as a view shows it. `length`: tokens of a draft that it writes; None for the target."""
 
     name: str
     length: int | None
@@ -374,7 +374,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """The plan in force, from the lowest level to the target."""
+    """Plan of draft models in force, from the lowest level to the target."""
 
     levels: tuple[LevelView, ...]
     retrieval: bool
@@ -386,8 +386,8 @@ class PlanView:
 
 
 def plan_view(served: ServedModel | None) -> PlanView | None:
-    """Return the plan behind CONTEXT tokens; None where the model has no draft models, not even such as are left
-    out."""
+    """Return the plan at a context of CONTEXT tokens; None if the model has no draft models, not even such as
+    are left out."""
     if served is None or served.levels is None or not (served.levels.sequences or served.levels.left_out):
         return None
     hierarchy, context = served.levels.hierarchy, min(CONTEXT, served.local.context_length)
@@ -411,7 +411,7 @@ def plan_view(served: ServedModel | None) -> PlanView | None:
 
 
 def plan_of(drafter: Proposer | None) -> tuple[tuple[str, int], ...]:
-    """The draft models that a reply's drafter followed last, from the lowest up, and the tokens of their drafts."""
+    """Return the draft models that a reply's drafter used last, from the lowest up, with the tokens of their drafts."""
     if isinstance(drafter, JointDrafter):
         drafter = drafter.first
     if not isinstance(drafter, HierarchicalDrafter) or drafter.plan is None:

@@ -1,4 +1,4 @@
-"""Titles of new chats, which the model writes while nobody needs it.
+"""Write titles of new chats by the model, while nobody needs it.
 
 The question for the title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
 chat's next message. Nothing of it is stored but the title, and nothing is learned from it.
@@ -57,7 +57,7 @@ _log = logging.getLogger("hierchat.titles")
 
 
 class TitleWriter:
-    """Names new chats, one after the other. Its thread lives as long as there is one to name."""
+    """Writes titles of new chats, one after the other. Its thread lives as long as there is one to name."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TitleWriter:
         slot: ModelSlot,
         said: Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]],
     ) -> None:
-        """`said`: messages of a user as the prompt takes them."""
+        """Take the parts. `said`: turns a user's messages into those of the prompt."""
         self._store = store
         self._slot = slot
         self._said = said
@@ -74,11 +74,11 @@ class TitleWriter:
         self.wake, self.wait = self._thread.wake, self._thread.wait
 
     def came(self, user_id: int) -> int:
-        """How many titles there have been for this user since the start."""
+        """Return how many titles were written for this user since the start."""
         return self._came[user_id]
 
     def close(self) -> None:
-        """End what it is at."""
+        """Stop the thread, and the title that it is writing."""
         self._thread.closed.set()
         with self._slot.scheduler.turn(0, first=True):  # whoever joins the queue stops it
             pass
@@ -91,7 +91,7 @@ class TitleWriter:
         )  # the first words are a title, too
 
     def _go_on(self) -> bool:
-        """Name the next chat if the time has come; whether there may be more."""
+        """Write the next chat's title if the machine has been idle long enough; return whether there may be more."""
         served = self._slot.model
         if served is None:
             return False
@@ -111,8 +111,8 @@ class TitleWriter:
         return True
 
     def _prompt(self, served: ServedModel, user_id: int, path: Sequence[Message]) -> Prompt | None:
-        """The chat as it is in the slots, and the question behind it; where that is too long, the beginnings of its
-        first question and reply. None where these are too long."""
+        """Return the prompt that asks for a title: the chat as it is in the slots, and the question behind
+        it; if that is too long, the beginnings of its first question and reply. None if these are too long."""
         beginnings = [PromptMessage(message.role, message.text[:_PART]) for message in path[:2]]
         for said in (self._said(served, user_id, path), beginnings):
             with suppress(PromptError):
@@ -126,7 +126,7 @@ class TitleWriter:
 
 
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
-    """What the model says, up to the end of the title."""
+    """Have the model answer the prompt for a title, and return the title; None if the answer holds none."""
     tokens: list[int] = []
     text, finish, said = "", None, None
     for step in served.engine.generate(
@@ -143,7 +143,7 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user:
 
 
 def clean_title(text: str, *, cut: bool = False) -> str | None:
-    """The title in what a model said: one plain line. None where there is none. `cut`: its end is missing."""
+    """Extract the title from a model's text: one plain line. None if there is none. `cut`: its end is missing."""
     text = _REASONING.sub("", text)
     text = "" if _REASONS.search(text) else _TAG.sub("", text)  # reasoning that has not ended
     lines = [line for line in map(str.strip, text.splitlines()) if line]

@@ -1,5 +1,5 @@
-"""Finds calls of tools in what a model writes, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as the
-templates of Qwen and Hermes models ask for them, and makes the grammars that hold a model to their form."""
+"""Find calls of tools in what a model writes, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as
+the templates of Qwen and Hermes models ask for them, and make the grammars that hold a model to their form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HoldBack:
         self.sent = ""
 
     def more(self, text: str, *, done: bool) -> str:
-        """Return what came since the last call. `done`: the text has come to its end."""
+        """Return the text since the last call that can be sent. `done`: the text has come to its end."""
         end = len(text) if done else len(text) - held_back(text, self._marks)
         new = text[len(self.sent) : end]
         self.sent += new
@@ -92,7 +92,7 @@ class CallReader:
         self._quoted = self._escaped = False
 
     def read(self, text: str, *, done: bool) -> list[Piece]:
-        """Return the pieces since the last read; `text` is all of it so far, `done`: and ever."""
+        """Return the pieces of text and calls since the last read; `text`: all so far, `done`: to its end."""
         pieces: list[Piece] = []
         before = None
         while before != (self._at, self._inside, self._bare):
@@ -174,7 +174,7 @@ class CallReader:
 
 
 def _whole(written: str) -> tuple[str, str] | None:
-    """Return name and arguments of a call whose fields stand in another order, or None where it is no call."""
+    """Return name and arguments of a call whose fields stand in another order, or None if it is no call."""
     try:
         found = json.loads(written)
         name, arguments = found["name"], found.get("arguments", found.get("parameters", {}))
@@ -236,13 +236,13 @@ _NAMED = re.compile(
 
 
 def before_call(text: str) -> str:
-    """Return what a reply says before it calls a tool."""
+    """Return the part of a reply that stands before its first call of a tool."""
     head = _NAMED.search(text)
     return text[: head.start()].rstrip() if head else text
 
 
 def first_call(text: str, names: Collection[str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the first of these tools that a reply calls, and its arguments; None where it calls none."""
+    """Return the first of these tools that a reply calls, and its arguments; None if it calls none."""
     for head in _NAMED.finditer(text):
         if head[1] in names:
             with suppress(ValueError, RecursionError):

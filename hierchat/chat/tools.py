@@ -1,4 +1,4 @@
-"""Calls tools of servers that speak MCP (mcp.json names them), once their user has allowed it.
+"""Call tools of servers that speak MCP (mcp.json names them), once their user has allowed it.
 
 A server is started, or connected to, when a reply may call its tools, and stays until it fails or hierchat ends. It
 runs as the owner of this hierchat, for whose chats alone it is. What it says is a stranger's text: bounded, shown as
@@ -52,15 +52,15 @@ T = TypeVar("T")
 
 
 class ToolError(Exception):
-    """A server or mcp.json cannot be used. The message is for the page."""
+    """Raised when a server or mcp.json cannot be used. The message is for the page."""
 
 
 class Stopped(Exception):
-    """The user stopped the reply meanwhile."""
+    """Raised when the user stopped the reply meanwhile."""
 
 
 class ServerEntry(BaseModel, frozen=True):
-    """A server as mcp.json names it: a program on this machine, or an address. Fields of other programs are skipped."""
+    """Entry of mcp.json: a program on this machine, or an address. Fields of other programs are skipped."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class _McpFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as its server describes it."""
+    """Tool of an MCP server, as the server describes it."""
 
     server: str
     name: str
@@ -90,7 +90,7 @@ class Tool:
     """JSON schema of its arguments."""
 
     def function(self, name: str) -> dict[str, Any]:
-        """Describe it under this name as OpenAI's protocol and chat templates do."""
+        """Return the tool's description under this name as OpenAI's protocol and chat templates have it."""
         said = {"name": name, "description": self.description, "parameters": json.loads(self.schema)}
         return {"type": "function", "function": said}
 
@@ -101,7 +101,7 @@ def mcp_file() -> Path:
 
 
 def read_servers() -> dict[str, ServerEntry]:
-    """Return the servers that mcp.json names; none where there is no such file. Raises ToolError."""
+    """Return the servers that mcp.json names; empty if there is no such file. Raises ToolError."""
     try:
         return _McpFile.model_validate_json(mcp_file().read_bytes()).mcpServers
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def read_servers() -> dict[str, ServerEntry]:
 
 @dataclass(frozen=True, slots=True)
 class _Connection:
-    """A server that runs, or is being started."""
+    """Connection to an MCP server that runs, or is being started."""
 
     entry: ServerEntry
     ready: Future[Client]
@@ -124,7 +124,7 @@ class _Connection:
 
 
 class ToolServers:
-    """The servers of mcp.json: which are on, their tools, calls, and what users allowed."""
+    """Holds the servers of mcp.json: which are on, their tools, calls, and what users allowed."""
 
     def __init__(self, store: Store) -> None:
         self._users = store.users
@@ -141,14 +141,14 @@ class ToolServers:
         return self._loops.enter_context(start_blocking_portal(name="tools"))
 
     def switch(self, user_id: int, server: str, on: bool) -> None:
-        """Switch a server on or off, for the owner, who asks."""
+        """Switch a server on or off for this user, who is the owner."""
         names = self._users.tool_servers(user_id) - {server}
         self._users.set_tool_servers(user_id, names | {server} if on else names)
         self._end(server)
 
     def offered(self, user_id: int, stop: threading.Event) -> tuple[dict[str, Tool], list[str]]:
-        """Return what a reply of this user may call, by the names that the model is told, and why some cannot be had.
-        Raises Stopped."""
+        """Return the tools that a reply of this user may call, by the names that the model sees, and the
+        reasons why some servers cannot be used. Raises Stopped."""
         found: dict[str, Tool] = {}
         trouble: list[str] = []
         for server in sorted(self._users.tool_servers(user_id)):
@@ -167,8 +167,8 @@ class ToolServers:
     def call(
         self, tool: Tool, arguments: Mapping[str, Any], stop: threading.Event, most: int = MOST_RESULT
     ) -> tuple[CallState, str]:
-        """Call a tool; return how that ended, and what the model reads of it: at most so many characters. Raises
-        Stopped."""
+        """Call a tool; return how that ended, and the text that the model reads of it: at most `most`
+        characters. Raises Stopped."""
         try:
             result = self._asking(
                 tool.server, stop, lambda client: client.call_tool(tool.name, dict(arguments))
@@ -180,7 +180,7 @@ class ToolServers:
     def calling(
         self, message: Message, tool: Tool, arguments: Mapping[str, Any], options: ReplyOptions, most: int
     ) -> Iterator[ToolCall]:
-        """Yield a message's call as it waits for the user, works, and has ended: with at most so many characters."""
+        """Yield a call's states: waiting for the user, working, ended, its result of at most `most` characters."""
         call = ToolCall(tool.server, tool.name, json.dumps(arguments, ensure_ascii=False, indent=2))
         place, everywhere = (options.user_id, message.id), (message.conversation_id, tool)
         answer: Future[str] = Future()
@@ -203,12 +203,12 @@ class ToolServers:
             self._asked.pop(place, None)
 
     def answer(self, user_id: int, message_id: int, said: str) -> None:
-        """Take what a user says to a call of theirs that waits: once, chat or no."""
+        """Pass on the user's answer to a call that waits: once, chat or no."""
         if answer := self._asked.pop((user_id, message_id), None):
             answer.set_result(said)
 
     def close(self) -> None:
-        """End all servers."""
+        """End all servers that hierchat started, and close the connections."""
         if "_loop" in vars(self):
             self._loop.call(self._loop.stop, True)
         self._loops.close()
@@ -216,7 +216,7 @@ class ToolServers:
     def _asking(
         self, server: str, stop: threading.Event, ask: Callable[[Client], Coroutine[Any, Any, T]]
     ) -> T:
-        """Ask a server for something, and end one that does not do it. Raises ToolError, Stopped."""
+        """Send a request to a server; one that fails is ended. Raises ToolError, Stopped."""
         try:
             client = _awaited(self._connected(server), stop)
             return _awaited(self._loop.start_task_soon(ask, client), stop)
@@ -232,7 +232,7 @@ class ToolServers:
             raise ToolError(said.format(name=server, why=why, path=mcp_file())) from error
 
     def _connected(self, server: str) -> Future[Client]:
-        """Return the connection to a server, which is made where there is none. Raises ToolError."""
+        """Return the connection to a server, which is opened if there is none. Raises ToolError."""
         entry = read_servers().get(server)
         if entry is None:
             raise ToolError(_(_BROKEN).format(path=mcp_file(), why=f"it names no server {server}"))
@@ -251,7 +251,7 @@ class ToolServers:
 
 
 def _awaited(future: Future[T], stop: threading.Event) -> T:
-    """Wait for a result, unless the user stops it. Raises Stopped, and what went wrong with it."""
+    """Wait for a future's result, unless the user stops it. Raises Stopped, and the future's exception."""
     while not wait([future], POLL_SECONDS).done:
         if stop.is_set():
             raise Stopped
@@ -259,7 +259,7 @@ def _awaited(future: Future[T], stop: threading.Event) -> T:
 
 
 async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
-    """Keep one connection open until it is cancelled."""
+    """Keep one connection to a server open until it is cancelled."""
     import httpx2
     from mcp import Client, StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
@@ -283,7 +283,7 @@ async def _hold(entry: ServerEntry, ready: Future[Client]) -> None:
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Bound the answer that is read whole, as it is unpacked; events are bounded by `mcp`."""
+    """Bound the size of a response that is read whole, as it is unpacked; events are bounded by `mcp`."""
     from httpx2 import StreamError  # what `mcp` makes an error of the call of
 
     async def read() -> bytes:
@@ -298,8 +298,8 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 def _tool(server: str, tool: Any) -> Tool:
-    """Take a tool as its server describes it, with no other arguments than it names; where its schema is none of a
-    record, with any."""
+    """Build a Tool from a server's description: it takes only the arguments that the schema names, or any if
+    that is too long or no object's."""
     schema = json.dumps({"properties": {}, "additionalProperties": False} | tool.input_schema)
     if tool.input_schema.get("type") != "object" or len(schema) > MOST_SCHEMA:
         schema = '{"type": "object", "properties": {}}'
@@ -307,7 +307,7 @@ def _tool(server: str, tool: Any) -> Tool:
 
 
 def _text(result: Any, most: int) -> str:
-    """Return what of a result can be read, bounded."""
+    """Return the text of a tool's result, at most `most` characters."""
     parts = []
     for part in result.content:
         inside = getattr(part, "resource", part)

@@ -1,4 +1,4 @@
-"""What is stored of a user beside the chats themselves: figures, generated texts, backups, import and export."""
+"""Manage what is stored of a user beside the chats: figures, generated texts, backups, import and export."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Insights:
-    """How drafting has fared for a user, over a range of days and for all time."""
+    """Figures of how drafting has fared for a user, over a range of days and for all time."""
 
     over_time: OverTimeFigures
     ever: bool
@@ -41,7 +41,7 @@ class Insights:
 
 
 class UserData:
-    """Figures, generated texts, backups, import and export over one store. Methods raise StoreError."""
+    """Reads figures and generated texts, makes backups, imports and exports. Methods raise StoreError."""
 
     def __init__(self, store: Store, changes: ChangeEvents) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class UserData:
         self._daily.wake()
 
     def close(self) -> None:
-        """End that, before the store is closed."""
+        """Stop the daily backups, before the store is closed."""
         self._daily.closed.set()
         self._daily.wait()
 
@@ -81,7 +81,7 @@ class UserData:
         self._daily.wake()
 
     def insights(self, user_id: int, model_key: str | None, days: int | None) -> Insights:
-        """Gather the figures of one model, or of all, over the last days, or over all."""
+        """Return a user's figures of drafting, of one model or of all, over the last `days` or over all."""
         store = self._store
         found = store.figures.over_time(user_id, model_key, days)
         ever = found.whole.replies or (days and store.figures.over_time(user_id, model_key).whole.replies)
@@ -95,11 +95,11 @@ class UserData:
         )
 
     def importing(self, user_id: int, paths: Sequence[Path]) -> Import:
-        """Return an import of chats from files: it goes on as it is iterated, and ends with `imported`."""
+        """Return an import of chats from files, which runs as it is iterated; call `imported` at its end."""
         return Import(self._store, user_id, paths)
 
     def imported(self, user_id: int, importing: Import) -> None:
-        """Report to the user's open pages what an import brought."""
+        """Notify the user's open pages of what an import brought."""
         self._changes.notify(user_id)
         if importing.presets:
             self._changes.notify_settings(user_id)
@@ -113,8 +113,8 @@ class UserData:
         chat: int | None = None,
         project: int | None = None,
     ) -> tuple[int, Iterator[int]]:
-        """Return how many chats are exported, one, a project's or all, and the export, which yields how many it has
-        written."""
+        """Return how many chats are exported, one, a project's or all, and the export, which yields how many
+        it has written."""
         store = self._store
         if chat is not None:
             write = export_markdown if markdown else export_json

@@ -1,4 +1,4 @@
-"""What sources, figures and the state of the model are called before a user. Page and terminal say the same."""
+"""Put sources, figures and the state of the model into words for a user. Page and terminal say the same."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ _MEGABYTE = 1_000_000
 
 
 def source_words(source: str) -> str:
-    """A source of tokens for a reader."""
+    """Return the name of a source of tokens for a reader."""
     if source in SOURCES:
         return _(SOURCES[source])
     return _("draft model {name}").format(name=model_words(source))
 
 
 def model_words(name: str) -> str:
-    """A draft model's name for a reader."""
+    """Return the name of a draft model for a reader."""
     ending = next((one for one in _LOWER if name.endswith(one)), None)
     return _("{name} in lower precision").format(name=name.removesuffix(ending)) if ending else name
 
 
 def in_order(sources: Iterable[str]) -> list[str]:
-    """Sources as lists show them: the table's order, then draft models by name, the model alone last."""
+    """Sort sources as lists show them: the table's order, then draft models by name, the model alone last."""
     ranks = {name: rank for rank, name in enumerate(SOURCES)}
     return sorted(set(sources), key=lambda s: (s == TARGET, ranks.get(s, len(ranks)), s))
 
 
 def number(value: float) -> str:
-    """A figure for the eye: one decimal below 100, thousands separated."""
+    """Format a figure: one decimal below 100, thousands separated."""
     return written(value, ",.1f" if value < 100 else ",.0f")
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage; a trace of something is not nothing."""
+    """Format a share as a whole percentage; "<1 %" for one above 0 that would round to it."""
     return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 def pace(speedup: float) -> str:
-    """How fast one thing is against another, by one rule everywhere; empty where one decimal shows no difference."""
+    """Say by which factor something is faster or slower; empty if one decimal shows no difference."""
     ratio = written(max(speedup, 1 / speedup), ".1f")
     if ratio == written(1, ".1f"):
         return ""
@@ -87,20 +87,20 @@ def pace(speedup: float) -> str:
 
 
 def against_plain(speedup: float) -> str:
-    """Say how fast a model with its drafts is against itself without."""
+    """Say how much faster a model with its drafts is than without."""
     told = pace(speedup)
     return _("{pace} than without drafts").format(pace=told) if told else _("as fast as without drafts")
 
 
 def rate(figures: Figures) -> float | None:
-    """Tokens a second from Send on; None where there were too few to tell."""
+    """Return the tokens a second since Send; None if the reply is too short to tell."""
     enough = figures.tokens >= DESERVED_TOKENS and figures.whole_seconds
     return figures.tokens / figures.whole_seconds if enough else None
 
 
 def speed_words(figures: Figures) -> str:
-    """The first figure of a reply: against plain decoding where that was measured, else tokens a second; empty where
-    there were too few tokens to tell."""
+    """Return the first figure of a reply: its speed-up over plain decoding if measured, else tokens a second;
+    empty if there were too few tokens to tell."""
     if figures.deserved_speedup:
         return against_plain(figures.deserved_speedup)
     told = rate(figures)
@@ -108,7 +108,7 @@ def speed_words(figures: Figures) -> str:
 
 
 def time_words(figures: Figures) -> list[str]:
-    """How long a reply took from Send on, and where that went, but for writing; a second or more is worth a word."""
+    """Say how long a reply took since Send, and what it waited for; waits below a second are left out."""
     if not figures.tokens:
         return []
     written, whole = tokens(figures.tokens), figures.whole_seconds
@@ -124,24 +124,24 @@ def time_words(figures: Figures) -> list[str]:
 
 
 def tokens(count: int) -> str:
-    """So many, with their noun."""
+    """Return a number of tokens in words."""
     return plural("{n:,} token", "{n:,} tokens", count)
 
 
 def seconds_words(seconds: float) -> str:
-    """A time for the eye: a decimal below ten seconds."""
+    """Format a time in seconds: a decimal below ten seconds."""
     return _("{n} s").format(n=written(seconds, ".1f" if seconds < 9.95 else ",.0f"))
 
 
 def share_words(shares: Mapping[str, float]) -> list[tuple[str, str]]:
-    """The sources of a reply's tokens with what came from each, the model itself at the end; none where nothing was
-    drafted."""
+    """Return the sources of a reply's tokens with their shares in words, the model itself last; empty if
+    nothing was drafted."""
     named = [one for one in in_order(shares) if shares[one] > 0]
     return [(one, f"{source_words(one)} {percent(shares[one])}") for one in named] if named[:-1] else []
 
 
 def slot_sentence(status: SlotStatus) -> str:
-    """What the model slot is doing now."""
+    """Return the sentence that says what the model slot is doing now."""
     if status.phase == "ready":
         ready = _("{name} is ready.").format(name=status.name)
         if status.exact is None:

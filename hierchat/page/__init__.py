@@ -1,4 +1,4 @@
-"""A comparison on the page: the form that chooses both sides, and the result with its chart, picture and export."""
+"""Draw the Gradio page over ChatService: layout, views, handlers and panels."""
 
 import sys
 

@@ -17,8 +17,8 @@ ASSETS = shipped("assets")
 
 
 def button(act: str, label: str, *, id: int = 0, text: str = "", css: str = "", **attributes: Any) -> Markup:
-    """A button that does `act` to the thing with this id; `label` is text, `text` travels along. An attribute that is
-    None is left out."""
+    """Return the HTML of a button that does `act` to the thing with this id; `label` is its text, `text` is
+    sent along. An attribute that is None is left out."""
     given = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
     extra = "".join(f' {name}="{escape(value)}"' for name, value in given.items())
     # A bare carriage return would reach the page as a line feed.
@@ -45,7 +45,7 @@ _STYLES = (
 
 
 def script() -> str:
-    """The page's script with the key and its sentences filled in."""
+    """Return the page's script with this process's key and the translated sentences filled in."""
     whole = "\n".join((ASSETS / "page" / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
     words = json.dumps({"": _(THIS), **{text: _(text) for text in said(whole)}}, ensure_ascii=False)
     whole = whole.replace("__KEY__", KEY).replace("__LANGUAGE_COOKIE__", COOKIE)
@@ -53,10 +53,10 @@ def script() -> str:
 
 
 def said(script: str) -> list[str]:
-    """The sentences of a script."""
+    """Return the sentences of a script that are to be translated."""
     return sorted({found[1].replace("\\'", "'") for found in _SAID.finditer(script)})
 
 
 def style() -> str:
-    """The page's style sheet, but for the colours of sources."""
+    """Return the page's style sheet without the colours of sources."""
     return "\n".join((ASSETS / "style" / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)

@@ -20,7 +20,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Describe how something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
+    """How something is drawn: a CSS colour, and a style of line that tells it apart without the colour."""
 
     colour: str = ACCENT
     line: str = "solid"
@@ -29,7 +29,7 @@ class Ink:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One side of a chart. `ticks`: values and what stands beside them."""
+    """Axis of a chart. `ticks`: values and their labels."""
 
     caption: str
     low: float
@@ -37,13 +37,13 @@ class Axis:
     ticks: Sequence[tuple[float, str]]
 
     def at(self, value: float) -> float:
-        """Return where a value stands, in percent of the axis; what lies beyond stands at its end."""
+        """Return the place of a value in percent of the axis; values beyond it are put at its ends."""
         return min(max((value - self.low) / ((self.high - self.low) or 1.0), 0.0), 1.0) * 100
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series. `marked`: its points are drawn, too."""
+    """Series of points in a chart. `marked`: its points are drawn, too."""
 
     name: str
     ink: Ink
@@ -53,7 +53,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ChartBar:
-    """A lying bar: its name, its share of the whole length, and what is said behind it."""
+    """Horizontal bar: its name, its share of the whole length, and the text behind it."""
 
     name: str
     ink: Ink
@@ -62,7 +62,7 @@ class ChartBar:
 
 
 def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
-    """An axis from 0 to a round number from `highest` on."""
+    """Return an axis from 0 to a round number that is at least `highest`."""
     least = (highest or 1.0) / most
     power = 10.0 ** math.floor(math.log10(least))
     step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
@@ -78,13 +78,13 @@ def percentages(caption: str) -> Axis:
 
 
 def lines(series: Sequence[Line], across: Axis, up: Axis, said: str, guide: str = "") -> Markup:
-    """Lines over two axes. `guide`: SVG below them, in percent of both axes, y from the top."""
+    """Draw a chart of lines over two axes. `guide`: SVG below them, in percent of both axes, y from the top."""
     placed = [(one, [(across.at(x), 100 - up.at(y)) for x, y in one.points]) for one in series]
     return _drawn.lines(placed, across, up, said, guide)
 
 
 def columns(stacks: Sequence[Sequence[tuple[Ink, float]]], across: Axis, up: Axis, said: str) -> Markup:
-    """Standing bars of parts from below; each part has its own line on top."""
+    """Draw a chart of stacked columns, parts from below; each part has its own line on top."""
     width = 100 / max(len(stacks), 1)
     gap = width * (0.3 if len(stacks) < 40 else 0.1)
     drawn = []
@@ -102,7 +102,7 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def size(number_of_bytes: float) -> str:
-    """Return a size in bytes in words, in decimal units."""
+    """Format a number of bytes in decimal units, such as MB."""
     for unit, name in _UNITS:
         if number_of_bytes >= unit:
             shown = number_of_bytes / unit
@@ -111,7 +111,7 @@ def size(number_of_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words: seconds, minutes or hours."""
+    """Format a time in seconds, minutes or hours."""
     if seconds < 90:
         return _("{n:.0f} s").format(n=seconds)
     if seconds < 5400:
@@ -120,7 +120,7 @@ def duration(seconds: float) -> str:
 
 
 def ink_of(source: str) -> Ink:
-    """The colour and the line of a source, as everywhere on the page."""
+    """Return colour and line of a source, as everywhere on the page."""
     style = style_of(source)
     return Ink(f"var(--{style.slug}-line)", style.underline)
 

@@ -1,4 +1,4 @@
-"""The settings of the open chat: the panel that shows them."""
+"""Draw the panel of the open chat's settings, and read it."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ _ESCAPED = re.compile(r"\\[\\ntr]")
 
 
 class InvalidSettings(ValueError):
-    """Values that make no settings; the message is for the page."""
+    """Raised for values that make no settings; the message is for the page."""
 
 
 def sampling_controls() -> list[Any]:
-    """The controls in the order of FIELDS."""
+    """Make the controls of sampling, in the order of FIELDS."""
 
     def slider(field: str, low: float, high: float, value: float, step: float, info: str) -> Any:
         return gr.Slider(low, high, value, step=step, label=_(LABELS[field]), info=info, buttons=[])
@@ -101,14 +101,14 @@ def sampling_controls() -> list[Any]:
 
 
 def values_of(sampling: Mapping[str, Any]) -> list[Any]:
-    """Return what the controls show for a chat's sampling."""
+    """Return the values that the controls show for a chat's sampling."""
     values = {"reasoning": "", **USUAL, **own_sampling(GenerationSettings()), **sampling}
     values["stop"] = "\n".join(escaped(string) for string in values["stop"])
     return [values[field] for field in FIELDS]
 
 
 def sampling_of(values: list[Any]) -> dict[str, Any]:
-    """A chat's sampling as the controls show it. Raises InvalidSettings with a sentence for the page."""
+    """Read a chat's sampling from the controls' values. Raises InvalidSettings with a sentence for the page."""
     given = dict(zip(FIELDS, values, strict=True))
     given["reasoning"] = given["reasoning"] or ""
     given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
@@ -131,12 +131,12 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
 
 
 def offered(choices: Iterable[str]) -> str:
-    """Tells the style sheet what of THINKS the model offers."""
+    """Return hidden HTML that tells the style sheet which choices of THINKS the model offers."""
     return f'<i hidden data-thinks="{" ".join(choices)}"></i>'
 
 
 def escaped(text: str) -> str:
-    """Text on one line, what would not show as an escape."""
+    """Return a text on one line, with characters that would not show as escapes."""
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
@@ -162,7 +162,7 @@ NOTES = later("Notes about me")
 
 
 class ChatSettingsComponents:
-    """The components of the drawer of chat settings, made inside the Blocks context that is open."""
+    """Components of the drawer of chat settings, made inside the Blocks context that is open."""
 
     def __init__(self) -> None:
         with gr.Column(elem_id="hc-drawer"):
@@ -202,19 +202,19 @@ opener = _drawn.opener
 
 
 def keep(service: ChatService, session: Session, conversation: int, settings: ChatSettings) -> None:
-    """Let the chat have these settings. Other pages than that of the session are told."""
+    """Store a chat's settings. Other pages than that of the session are notified."""
     if (change := service.chats.keep_settings(session.user, conversation, settings)) is not None:
         session.settings_seen = change
 
 
 def number(shown: str) -> int:
-    """The chat whose settings the panel shows, as the page tells it; 0 where it is not stored yet."""
+    """Return the id of the chat whose settings the panel shows, as the page sends it; 0 if it is not stored yet."""
     chat = shown.removeprefix("incognito ")
     return int(chat) if chat.isdecimal() else 0
 
 
 def read(values: Sequence[Any]) -> ChatSettings:
-    """The settings in `fields`. Raises InvalidSettings."""
+    """Read chat settings from the values of `fields`. Raises InvalidSettings."""
     preset, system, notes, *rest = values
     prompt = str(system or "")
     chosen = whole(preset or 0) or None
@@ -222,7 +222,8 @@ def read(values: Sequence[Any]) -> ChatSettings:
 
 
 def taken(service: ChatService, event: PageEvent) -> ChatSettings:
-    """Read the open chat's settings, unless the panel still shows another one's. Raises InvalidSettings."""
+    """Return the open chat's settings: the panel's, or the stored ones if it shows another's. Raises
+    InvalidSettings."""
     session, controls = event.session, event.controls
     if number(controls.shown) != (session.conversation or 0):
         return service.chats.settings(session.user, session.conversation, session.project)
@@ -230,7 +231,7 @@ def taken(service: ChatService, event: PageEvent) -> ChatSettings:
 
 
 def choices(presets: list[Preset]) -> list[tuple[str, int]]:
-    """Return the entries of the list of presets."""
+    """Return name and id of each entry of the list of presets."""
     return [(_("No preset"), NO_PRESET), *((preset.name, preset.id) for preset in presets)]
 
 
@@ -242,7 +243,7 @@ def drawn(
     fields: bool = True,
     stored: bool = True,
 ) -> dict[Any, Any]:
-    """Draw the panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
+    """Draw the settings panel; without `fields`, what is being typed stays. The page notes what is not `stored`."""
     chosen = next((preset for preset in presets if preset.id == settings.preset_id), None)
     changed = chosen is not None and chosen.settings != replace(settings, notes=True)
     update: dict[Any, Any] = {
@@ -256,13 +257,13 @@ def drawn(
 
 
 def note(settings: ChatSettings) -> Markup:
-    """Settings of a chat that is not stored yet, for the page to bring back when it is loaded again."""
+    """Return HTML with the settings of a chat not stored yet, which the page sends back when it is loaded again."""
     said = json.dumps([settings.system_prompt, settings.notes, dict(settings.sampling), settings.preset_id])
     return _drawn.unsent(said)
 
 
 def noted(text: str) -> ChatSettings | None:
-    """Read back what `note` wrote; None where it is something else."""
+    """Read the settings that `note` wrote; None if the text is something else."""
     with suppress(ValueError, TypeError, KeyError, InvalidSettings, Foreign):
         prompt, notes, sampled, preset = json.loads(text)
         return read([preset, str(prompt), notes, *values_of(sampled)])

@@ -1,4 +1,4 @@
-"""Make the components of the page where they stand. No behaviour."""
+"""Make the components of the page where they stand, without behaviour."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MORE = ":more"
 
 
 class Components:
-    """The components that handlers read or write, made inside the Blocks context that is open."""
+    """Components that handlers read or write, made inside the Blocks context that is open."""
 
     def __init__(self, names: Sequence[str], place: str, login: bool, panels: Sequence[Panel]) -> None:
-        """`names`: of models; `place`: where the data lies; with a `login`, there is a way out of it."""
+        """`names`: of models; `place`: where the data lies; with a `login`, there is a button to log out."""
         self.bus = gr.HTML("", elem_id="hc-bus", js_on_load=script())
         """Invisible: carries the clicks on generated HTML in, and the open conversation's id out."""
         self.timer = gr.Timer(1.0, active=False)
@@ -139,7 +139,7 @@ class Components:
 
 
 def model_choices(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the entries of the list of models: those that are here, and the way to all others."""
+    """Return the entries of the list of models: those on this machine, and "More models…"."""
     return [*((name, name) for name in names), (_("More models…"), MORE)]
 
 

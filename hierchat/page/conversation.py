@@ -1,4 +1,4 @@
-"""Stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
+"""Draw stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _FULL = later("cut here: the context window is full")
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """A stored message with what is drawn of it beside its text."""
+    """Stored message with the figures, runs and files that are drawn beside its text."""
 
     message: Message
     figures: Figures | None = None
@@ -70,7 +70,7 @@ class ShownMessage:
 
 
 def _cited(reply: Markup, passages: Mapping[int, AttachmentHead], files: Mapping[int, Attachment]) -> Markup:
-    """Draw a reply's numbers of passages as buttons that open them, and below it those that it names."""
+    """Draw a reply's numbers of passages as buttons that open them, and below it a list of those it names."""
     named: dict[int, AttachmentHead] = {}
 
     def opener(found: re.Match[str]) -> str:
@@ -90,7 +90,7 @@ def _cited(reply: Markup, passages: Mapping[int, AttachmentHead], files: Mapping
 
 
 def _note(message: Message, figures: Figures) -> str:
-    """Say how a reply ended, where it did not come to its end by itself."""
+    """Say how a reply ended, if it did not come to its end by itself."""
     if message.state in _NOTES:
         note = _(_NOTES[message.state])
         return note if message.text else _("{note} before the first word").format(note=note)
@@ -100,7 +100,7 @@ def _note(message: Message, figures: Figures) -> str:
 
 
 def _cut(message: Message, figures: Figures) -> bool:
-    """Return whether the reply could go on."""
+    """Return whether the reply was cut and can be continued."""
     ended = message.state == "complete" and figures.finish != "length"
     return bool(message.text) and not ended and message.state != "writing" and figures.finish != "context"
 
@@ -116,12 +116,12 @@ def _body(shown: ShownMessage, no_runs: Markup) -> Markup:
 
 
 def _visible(text: str) -> str:
-    """Write what cannot be seen as JSON does: a model may hide in it what it sends to a tool."""
+    """Escape invisible characters as JSON does: a model may hide in them what it sends to a tool."""
     return "".join(one if one.isprintable() or one == "\n" else f"\\u{ord(one):04x}" for one in text)
 
 
 class _Foot(NamedTuple):
-    """What a reply has beside its record."""
+    """Parts of a drawn reply: its text, its figures, and what its buttons need."""
 
     body: Markup
     line: Markup
@@ -144,8 +144,8 @@ def thread(
     ends: bool = True,
     replying: bool = False,
 ) -> Markup:
-    """Draw a conversation's path. `here`: models on this machine; `earlier`: there are messages above, not `ends`:
-    below; `replying`: a reply to its end is written."""
+    """Draw a conversation's messages. `here`: models on this machine; `earlier`: there are messages above;
+    not `ends`: below; `replying`: a reply at its end is being written."""
     result: list[tuple[ShownMessage, _Foot | None]] = []
     question: int | None = None
     model = ""
@@ -201,18 +201,18 @@ def growing_reply(state: State | None, reply: ReplyInProgress, words: GrowingRep
 
 
 def arms(state: State | None) -> Mapping[Arm, Frame]:
-    """Both sides of a comparison so far."""
+    """Return the frames of both sides of a comparison so far; empty for other replies."""
     return state.arms if isinstance(state, CompareFrame) else {}
 
 
 def context(state: State | None) -> str:
-    """Say how full the context window is; empty where that is not known yet."""
+    """Say how full the context window is; empty if that is not known yet."""
     frame = state.arms.get("second") if isinstance(state, CompareFrame) else state
     return status.context_line(frame) if frame else ""
 
 
 def remark(reply: ReplyInProgress) -> str:
-    """Return what is to be said of a reply that has ended, where it wrote something."""
+    """Return the notice or error of a reply that has ended; empty if there is none."""
     if not isinstance(state := reply.latest, Frame):
         return ""
     if state.finish == "error":
@@ -221,7 +221,7 @@ def remark(reply: ReplyInProgress) -> str:
 
 
 def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
-    """Say what a user's own reply shows of hierchat for the first time; empty where they were `told` it before."""
+    """Explain what a user's own reply shows of hierchat for the first time; empty after `told` such explanations."""
     if not isinstance(frame, Frame) or frame.message_id is None or present.exact is None:
         return Markup()
     drafted = 1 - frame.figures.shares.get(TARGET, 1.0)
@@ -236,7 +236,8 @@ def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
 
 
 def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:
-    """Draw files and, of those `queued`, waiting messages of the open chat. The page keeps the files of all chats."""
+    """Draw attached files and, of those `queued`, waiting messages of the open chat. The page keeps all
+    files."""
     held = [
         {"chat": chat, "key": file.key, "name": file.name}
         for chat, many in list(session.attached.items())
@@ -248,7 +249,7 @@ def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:
 
 
 def shown_name(name: str) -> str:
-    """The name of a file for the eye: of pasted text, which has none of its own, in the reader's language."""
+    """Return the name of a file for the eye: of pasted text, which has none, in the reader's language."""
     return _(PASTED) if name == PASTED else name
 
 

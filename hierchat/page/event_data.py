@@ -25,14 +25,14 @@ _LARGEST = 10**18
 
 
 class Foreign(Exception):
-    """Something that no page of ours sends."""
+    """Raised for event data that no page of ours sends."""
 
     def __init__(self) -> None:
         super().__init__(_("The page sent something that cannot be understood. Load it again."))
 
 
 class EventFields(dict[str, Any]):
-    """The data of an event. Raises Foreign where a field is missing."""
+    """Fields of an event's data. Reading a field that is missing raises Foreign."""
 
     def __missing__(self, name: str) -> Any:
         raise Foreign
@@ -40,7 +40,7 @@ class EventFields(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Controls:
-    """What the controls of a page stood at when it sent an event."""
+    """Values of a page's controls when it sent an event."""
 
     compare: bool
     shown: str
@@ -50,7 +50,7 @@ class Controls:
 
 
 class PageEvent:
-    """One event of a page: which page sent it, and what came along."""
+    """Event of a page: which page sent it, and its data."""
 
     def __init__(
         self,
@@ -66,39 +66,39 @@ class PageEvent:
 
     @property
     def controls(self) -> Controls:
-        """How the controls stood. Raises Foreign where they do not come along with this event."""
+        """Return the values of the page's controls. Raises Foreign if this event does not carry them."""
         if self._controls is None:
             raise Foreign
         return self._controls
 
     @cached_property
     def session(self) -> Session:
-        """The page that sent it. Raises Stale."""
+        """Return the session of the page that sent the event. Raises Stale."""
         return self._session_of(self.request)
 
     @property
     def user(self) -> int:
-        """The user behind that page. Raises Stale."""
+        """Return the id of the user behind the page. Raises Stale."""
         return self.session.user
 
     @property
     def id(self) -> int:
-        """What was clicked. Raises Foreign."""
+        """Return the id of the thing that was clicked. Raises Foreign."""
         return int(self.data["id"])
 
     @property
     def text(self) -> str:
-        """The text that came along. Raises Foreign."""
+        """Return the text that the event carries. Raises Foreign."""
         return str(self.data["text"])
 
     @property
     def overtaken(self) -> bool:
-        """Whether a later click on a chat or a view has arrived before this one."""
+        """Return whether a later click on a chat or a view has arrived before this one."""
         return self.session.overtaken(int(self.data.get("step", 0)))
 
     @contextmanager
     def files(self, most: int) -> Iterator[list[Path]]:
-        """Take the files that came in for this event, which go at its end. Raises TicketExpired and Foreign."""
+        """Take the files uploaded for this event, which are deleted at its end. Raises TicketExpired and Foreign."""
         with ExitStack() as done:
             paths: list[Path] = []
             for ticket in self.data["tickets"][:most]:
@@ -107,8 +107,8 @@ class PageEvent:
             yield paths
 
     def folder_of_files(self) -> Path:
-        """Move the files that came in for this event into one folder, each under a name of its own; it is the caller's
-        to remove."""
+        """Move the files uploaded for this event into one folder, each under a name of its own; the caller
+        has to remove it."""
         folder = files.place("texts").parent
         with self.files(MOST_FILES) as held:
             for path in held:
@@ -120,7 +120,7 @@ class PageEvent:
 
 
 def whole(value: Any) -> int:
-    """A whole number, such as an id. Raises Foreign."""
+    """Return a value as a whole number, such as an id. Raises Foreign."""
     if isinstance(value, str) and len(value) < 20 and value.removeprefix("-").isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= _LARGEST:
@@ -129,7 +129,7 @@ def whole(value: Any) -> int:
 
 
 def parsed(text: str, kind: type) -> Any:
-    """A JSON value of this type. Raises Foreign."""
+    """Parse JSON that holds a value of this type. Raises Foreign."""
     try:
         return of_type(json.loads(text), kind)
     except (ValueError, RecursionError) as error:
@@ -137,14 +137,14 @@ def parsed(text: str, kind: type) -> Any:
 
 
 def of_type(value: Any, kind: type) -> Any:
-    """The value itself. Raises Foreign where it is of another type."""
+    """Return the value itself. Raises Foreign if it is of another type."""
     if not isinstance(value, kind):
         raise Foreign
     return value
 
 
 def fields(data: Any) -> EventFields:
-    """The fields that hierchat's page sends, each of its type; null counts as left out. Raises Foreign."""
+    """Return the known fields of an event's data, each of its type; null counts as left out. Raises Foreign."""
     if not isinstance(data, dict):
         return EventFields()
     return EventFields(
@@ -153,7 +153,7 @@ def fields(data: Any) -> EventFields:
 
 
 def checked(values: Sequence[Any], components: Sequence[Any]) -> list[Any]:
-    """The values of components, each by its kind. Raises Foreign."""
+    """Return the values of components, each checked by its component's kind. Raises Foreign."""
     if len(values) != len(components):
         raise Foreign
     return [_value(value, component) for value, component in zip(values, components, strict=True)]

@@ -1,4 +1,4 @@
-"""Figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
+"""Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # tokens.
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Describe how one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""
+    """How one source is drawn. `fill` is the same in both themes; `line` has contrast against each page."""
 
     slug: str
     label: str
@@ -68,13 +68,13 @@ _DRAFT = Style(
 
 
 def style_of(source: str) -> Style:
-    """The style of a source, its words in the reader's language; other names are draft models'."""
+    """Return the style of a source, its words in the reader's language; other names are draft models'."""
     style = STYLES.get(source, _DRAFT)
     return replace(style, label=wording.source_words(source), explained=_(style.explained))
 
 
 def css() -> str:
-    """Variables for both themes and one rule per source, generated so that no colour is written twice."""
+    """Return the CSS of sources: variables for both themes and a rule each, so that no colour is written twice."""
     styles = [*STYLES.values(), _DRAFT]
     light = "".join(f"--{s.slug}-fill:{s.fill};--{s.slug}-line:{s.line_light};" for s in styles)
     dark = "".join(f"--{s.slug}-line:{s.line_dark};" for s in styles)
@@ -88,7 +88,7 @@ def css() -> str:
 
 
 def legend(sources: Iterable[str]) -> Markup:
-    """Draw the sources with a sample of each."""
+    """Draw the legend of these sources: each with a sample of its colour."""
     return _drawn.legend(map(style_of, wording.in_order(sources)))
 
 
@@ -96,8 +96,8 @@ DASH = "\N{EN DASH}"
 
 
 def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
-    """Draw speed, tokens, seconds from Send on and where they went, the model if it is to be named, and the sources,
-    the largest first: where there is little room it stands alone, and Details has them all."""
+    """Draw a reply's line of figures: speed, tokens, seconds since Send, the model if it is to be named, and
+    the sources, the largest first: where there is little room it stands alone, and Details has them all."""
     numbers = [("speedup" if figures.deserved_speedup else "figure", wording.speed_words(figures))]
     numbers += [("figure", words) for words in wording.time_words(figures)]
     numbers += [("note", note), ("writer", model)]
@@ -107,12 +107,12 @@ def figures_line(figures: Figures, note: str = "", model: str = "") -> Markup:
 
 
 def known(value: float | None, words: Callable[[float], str]) -> str:
-    """Say a value; a dash where there is none."""
+    """Put a value into words; a dash if it is None."""
     return DASH if value is None else words(value)
 
 
 def _sampling(settings: Mapping[str, Any]) -> str:
-    """The settings that differ from what is usual."""
+    """Say which sampling settings of a reply differ from the defaults."""
     usual = GenerationSettings().model_dump(mode="json")
     temperature = settings.get("temperature", 0)
     parts = [_("The likeliest token each time")]
@@ -131,7 +131,7 @@ def _sampling(settings: Mapping[str, Any]) -> str:
 
 
 def plan_picture(view: PlanView | None) -> Markup:
-    """Draw the hierarchy; nothing where there is none."""
+    """Draw the hierarchy of draft models; empty if there is none."""
     if view is None:
         return Markup()
     names = [_("earlier texts")] if view.retrieval else []

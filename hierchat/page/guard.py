@@ -1,4 +1,5 @@
-"""Join controls of the page to handlers. Whatever goes wrong in one becomes a sentence, and the page stays usable."""
+"""Connect the page's controls to handlers. Whatever goes wrong in one becomes a sentence; the page stays
+usable."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _NO_DATA = gr.EventData(None, None)
 
 
 class Remark(Exception):
-    """A sentence with which a handler ends, for the line above the box. `about`: what it is about, until settled."""
+    """Raised to end a handler with a sentence for the line above the box. `about`: its topic, until settled."""
 
     def __init__(self, sentence: str, about: str = "", *, notice: bool = False) -> None:
         super().__init__(sentence)
@@ -52,17 +53,17 @@ class Remark(Exception):
 
 
 class OwnerOnly(Exception):
-    """The message is for the page."""
+    """Raised if a user who is not the owner asks for what only the owner may do. The message is for the page."""
 
 
 def require_owner(service: ChatService, user_id: int) -> None:
-    """Raises OwnerOnly. The user is that of the request, never one that the page names."""
+    """Raise OwnerOnly if this user is not the owner. The user is the request's, never one that the page names."""
     if not service.users.is_owner(user_id):
         raise OwnerOnly(_("Only the owner of this hierchat can do that."))
 
 
 class PageEvents:
-    """Know the open pages, and join controls to handlers: the only way, so that each handler stands behind one wrapper.
+    """Connects controls to handlers, each behind the same wrapper, and knows the open pages.
 
     What a handler drew of a conversation that is not on the screen any more is drawn anew: handlers of one page run
     beside each other.
@@ -88,8 +89,8 @@ class PageEvents:
         outputs: Sequence[Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Join a control, or an action of the page's script by its name. `inputs`: their values go to the handler, but
-        `Components.controls` to the event; `outputs`: all of the page where left out."""
+        """Connect a control, or an action of the page's script by its name, to a handler. `inputs`: go to the
+        handler by value, but `Components.controls` to the event; `outputs`: by default all of the page."""
         if isinstance(trigger, str):
             trigger = partial(EventListener(event_name=trigger).listener, self.parts.bus)
         live = [self.parts.live] if outputs else []
@@ -140,7 +141,7 @@ class PageEvents:
         return wrapper
 
     def carry_controls(self) -> None:
-        """Let the browser carry the values of controls in one.
+        """Have the browser collect the values of all controls into one component.
 
         As inputs of an event that has ended, Gradio 6.31 would tell each of them of each frame of a reply, and let some
         draw themselves sixty times a second: a third of a core.
@@ -156,12 +157,12 @@ class PageEvents:
         )
 
     def _controls(self, text: str) -> Controls:
-        """Read how the controls of a page stand. Raises Foreign."""
+        """Parse the values of a page's controls. Raises Foreign."""
         compare, shown, *settings = checked(parsed(text, list), self.parts.carried)
         return Controls(compare, shown, settings)
 
     def session_of(self, request: gr.Request) -> Session:
-        """The page that asks, with the user behind it: that of the login, never one from a component. Raises Stale."""
+        """Return the session of the requesting page, its user that of the login, never of a component. Raises Stale."""
         session = self.sessions.of(request.session_hash)
         session.name = request.username or LOCAL_USER
         if session.name not in self.users:
@@ -170,13 +171,13 @@ class PageEvents:
         return session
 
     def _latest(self, update: Update | None, request: gr.Request) -> Update | None:
-        """An update that shows what is on the screen by now."""
+        """Return an update redrawn for the conversation that is on the screen by now."""
         if not update or self.parts.bus not in update:
             return update
         return self.views.latest(self.session_of(request), update)
 
     def _mended(self, error: Exception, request: gr.Request) -> Update:
-        """Return what the page shows after an error."""
+        """Return the update that shows an error to the user."""
         live = self.parts.live
         if isinstance(error, Stale):
             return {live: status.stale(str(error))}
@@ -193,7 +194,7 @@ class PageEvents:
 
 
 class HandlerGroup:
-    """Handlers of one part of the page, with what they work on."""
+    """Base of the handlers of one part of the page, with the objects they work on."""
 
     def __init__(self, page: PageEvents) -> None:
         self._page = page
@@ -203,20 +204,20 @@ class HandlerGroup:
 
 
 def _language(request: gr.Request) -> str:
-    """Return the language of a request. A test may ask without a browser."""
+    """Return the language that a request's browser asks for; English for one without headers, as tests send."""
     headers = getattr(request, "headers", None)
     return chosen(headers) if headers else ENGLISH
 
 
 class Page(gr.Blocks):
-    """Send browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
+    """Sends browsers only the outputs that changed, and the page in their language: it is built inside of `marked`."""
 
     fresh: Mapping[int, Callable[[], Mapping[str, Any]]] = {}
     """By a component's id: properties as they are now, for a page that opens. All others are as they were built."""
 
     @property
     def config(self) -> Any:
-        """Return what a browser builds the page from. Gradio sets it once."""
+        """Return the configuration from which a browser builds the page, in its language."""
         language = current()
         if language not in self._told:
             self._told[language] = translated(self._config)
@@ -233,7 +234,7 @@ class Page(gr.Blocks):
         self._told: dict[str, Any] = {}
 
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
-        """Make only the outputs that `predictions` names.
+        """Process only the outputs that `predictions` names.
 
         Gradio 6.31 makes each output of an event anew for each answer, also what is skipped: 30 ms of a processor for
         a hundred outputs, a dozen times a second while a reply is written, and the engine waits for the interpreter.

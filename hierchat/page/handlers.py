@@ -1,4 +1,4 @@
-"""Handlers that only show or keep: opening, searching, putting chats in order, settings of a chat."""
+"""Handle events that only show or keep: opening, searching, putting chats in order, settings of a chat."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STEP: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_id": "step", "
 
 
 class PageHandlers(HandlerGroup):
-    """Handle a page's coming and going, what changes elsewhere, and what stands on the screen."""
+    """Handles opening and closing of pages, changes made elsewhere, and what is on the screen."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
@@ -61,7 +61,7 @@ class PageHandlers(HandlerGroup):
             on(name, handler)
 
     def load(self, event: PageEvent) -> Update:
-        """A page opens: the conversation in its address, if this user has it, or the panel."""
+        """Draw a page that opens: the conversation in its address, if this user has it, or the panel."""
         request, service = event.request, self._service
         self._page.sessions.open(request.session_hash)
         page_sessions.forget_stragglers(self._page.app, self._page.sessions)
@@ -83,7 +83,7 @@ class PageHandlers(HandlerGroup):
         return update
 
     def unload(self, event: PageEvent) -> None:
-        """Forget a page that was closed. Was it the user's last one, and is that what they want, their replies stop."""
+        """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
         key = event.request.session_hash
         session = self._page.sessions.close(key)
         page_sessions.forget_page(self._page.app, key)
@@ -100,7 +100,7 @@ class PageHandlers(HandlerGroup):
             timer.start()
 
     def pulse(self, event: PageEvent) -> Update:
-        """Compare, once a second, the number of the user's last change with that of what this page shows."""
+        """Tell the page, which asks once a second, whether there is a new reply or a change to draw."""
         try:
             session = event.session
         except (page_sessions.Stale, StoreError):
@@ -111,7 +111,7 @@ class PageHandlers(HandlerGroup):
         return {} if session.list_seen == count else {self._parts.cue: cue("news", count)}
 
     def watch(self, event: PageEvent) -> Update:
-        """Draw what changed elsewhere."""
+        """Redraw the parts of the page that were changed elsewhere."""
         session, user, views = event.session, event.user, self._views
         shown = session.conversation
         redrawn = self._service.changes.changed(user, shown) > session.thread_seen
@@ -149,7 +149,7 @@ class PageHandlers(HandlerGroup):
         return self._views.step(session)
 
     def go(self, event: PageEvent) -> Update:
-        """The browser's Back and Forward: the conversation that was open then, or the empty page for 0."""
+        """Follow the browser's Back and Forward: show the conversation open then, or the empty page for 0."""
         session = event.session
         if event.overtaken:
             return {}
@@ -168,12 +168,12 @@ class PageHandlers(HandlerGroup):
         return {} if event.overtaken else self._views.open_panel(event.session, event.text)
 
     def search(self, event: PageEvent, query: str) -> Update:
-        """List the conversations that hold these words."""
+        """List the conversations that contain the query's words."""
         event.session.listed, event.session.query = page_sessions.PAGE, query
         return self._views.chats(event.session)
 
     def more(self, event: PageEvent) -> Update:
-        """List more conversations: the end of the list comes near."""
+        """List more conversations, since the user comes near the end of the list."""
         event.session.listed += page_sessions.PAGE
         return self._views.chats(event.session)
 
@@ -183,7 +183,7 @@ class PageHandlers(HandlerGroup):
         return self._views.heading(event.session)
 
     def keep_incognito(self, event: PageEvent) -> Update:
-        """The open chat is kept after all."""
+        """Turn the open incognito chat into one that is kept."""
         session = event.session
         if (kept := session.incognito_chat) is not None:
             self._service.chats.keep_incognito(session.user, kept)
@@ -191,7 +191,7 @@ class PageHandlers(HandlerGroup):
         return self._views.heading(session) | self._views.chats(session)
 
     def forget(self, event: PageEvent) -> Update:
-        """Delete all that is stored of this user, and say what went."""
+        """Delete all that is stored of this user, and say how much it was."""
         session, user = event.session, event.user
         session.conversation = None  # what is stopped before its turn goes, too
         chats, messages = self._service.users.counts(user)
@@ -207,12 +207,12 @@ class PageHandlers(HandlerGroup):
         return self._views.everything(session) | self._views.tell(session, status.notice(gone + stays))
 
     def earlier(self, event: PageEvent) -> Update:
-        """Draw more of the beginning of a long conversation."""
+        """Draw more of the earlier messages of a long conversation."""
         event.session.drawn *= 2
         return self._views.conversation(event.session)
 
     def latest(self, event: PageEvent) -> Update:
-        """Draw the end of a long conversation."""
+        """Draw the latest messages of a long conversation."""
         event.session.drawn, event.session.until = page_sessions.DRAWN, None
         return self._views.conversation(event.session)
 
@@ -225,13 +225,13 @@ class PageHandlers(HandlerGroup):
         return self._unless_writing(session)
 
     def sources(self, event: PageEvent) -> Update:
-        """Show a reply's tokens by source, or its text again."""
+        """Switch a reply between its tokens by source and its text."""
         if self._views.now(event.session) is None:
             event.session.marked ^= {event.id}
         return self._unless_writing(event.session)
 
     def dismiss(self, event: PageEvent) -> Update:
-        """Close what the line above the box says."""
+        """Close the remark above the box."""
         event.session.remark = event.session.note = event.session.about = ""
         return self._views.live(event.session)
 
@@ -243,17 +243,17 @@ class PageHandlers(HandlerGroup):
         return {}
 
     def compare(self, event: PageEvent, on: bool) -> Update:
-        """The switch; turned off, the conversation comes back."""
+        """Switch comparing on or off; turned off, the conversation comes back."""
         box = gr.update(placeholder=_("Message both…") if on else _("Message…"))
         return {self._parts.box: box} | ({} if on else self.back(event))
 
     def back(self, event: PageEvent) -> Update:
-        """Go from the columns of a comparison back to the conversation."""
+        """Return from the columns of a comparison to the conversation."""
         event.session.leave()
         return self._views.conversation(event.session)
 
     def _show(self, session: page_sessions.Session, wanted: int) -> None:
-        """Have a conversation on the screen, if it is there: its mark in the list goes, on every page."""
+        """Put a conversation on the screen, if it exists, and remove its mark of a new reply on every page."""
         there = bool(wanted) and self._service.chats.has(session.user, wanted)
         session.conversation = wanted if there else None
         if there:
@@ -274,7 +274,7 @@ class PageHandlers(HandlerGroup):
 
 
 class ChatHandlers(HandlerGroup):
-    """Handle the menu of a chat, its tags, and replies that the user edits."""
+    """Handles the menu of a chat, its tags, and replies that the user edits."""
 
     def wire(self) -> None:
         handlers: dict[str, Callable[..., Update]] = {
@@ -295,17 +295,17 @@ class ChatHandlers(HandlerGroup):
             self._page.on(name, partial(self.change, act))
 
     def change(self, act: Callable[[PageEvent], None], event: PageEvent) -> Update:
-        """Do something with a chat that the list or the head of the page shows."""
+        """Apply `act` to a chat that the list or the head of the page shows."""
         act(event)
         return self._views.chats(event.session) | self._views.heading(event.session)
 
     def show_archived(self, event: PageEvent) -> Update:
-        """Go from the list to the archived conversations, or back."""
+        """Switch the list between archived conversations and the others."""
         event.session.archived, event.session.listed = not event.session.archived, page_sessions.PAGE
         return self._views.chats(event.session)
 
     def delete(self, event: PageEvent) -> Update:
-        """Delete a chat. For some seconds this can be taken back."""
+        """Delete a chat. For some seconds this can be undone."""
         session, gone = event.session, event.id
         if (deleted := self._service.chats.delete(event.user, gone)) is not None:
             session.undo = sidebar.undo_line(deleted)
@@ -314,7 +314,7 @@ class ChatHandlers(HandlerGroup):
         return self._views.everything(session) if session.deleted_open else self._views.chats(session)
 
     def restore(self, event: PageEvent) -> Update:
-        """Bring a deleted chat back, and on the screen if it was there."""
+        """Undo the deletion of a chat, and show it if it was on the screen."""
         session = event.session
         try:
             self._service.chats.restore(event.user, event.id)
@@ -329,7 +329,7 @@ class ChatHandlers(HandlerGroup):
         return self._views.everything(session)
 
     def fork(self, event: PageEvent) -> Update:
-        """Copy a chat up to a reply, to go on from there."""
+        """Copy a chat up to a reply into a new chat, and open that."""
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(status.LATER), notice=True)
@@ -340,7 +340,7 @@ class ChatHandlers(HandlerGroup):
         return self._views.everything(session) | self._views.tell(session, forked)
 
     def titled(self, event: PageEvent) -> Update:
-        """The page asks, some time after a reply, whether a title has come meanwhile."""
+        """Redraw titles: the page asks, some time after a reply, whether one has come."""
         session, came = event.session, self._service.titles.came(event.user)
         if came == session.titled:
             return {}
@@ -357,7 +357,7 @@ class ChatHandlers(HandlerGroup):
         return self._views.everything(session)
 
     def edit_summary(self, event: PageEvent, *, undo: bool = False) -> Update:
-        """Change a summary, or take it back: then the model sees the turns themselves again."""
+        """Change a summary, or remove it: then the model sees the turns themselves again."""
         session = event.session
         if self._views.now(session) is not None:
             raise Remark(_(_WRITING), notice=True)
@@ -368,8 +368,8 @@ class ChatHandlers(HandlerGroup):
 
 
 class PresetHandlers(HandlerGroup):
-    """Handle the panel of chat settings: what is changed is kept, presets are chosen, saved, renamed, deleted. The chat
-    whose settings it shows may not be on the screen any more."""
+    """Handles the panel of chat settings: stores changes; presets are chosen, saved, renamed, deleted. The
+    chat whose settings it shows may not be on the screen any more."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
@@ -393,7 +393,7 @@ class PresetHandlers(HandlerGroup):
             on(name, partial(self.change, act), shown, drawn)
 
     def keep(self, event: PageEvent) -> Update:
-        """Keep what was changed in the panel."""
+        """Store the settings that were changed in the panel."""
         try:
             settings = chat_settings.read(event.controls.settings)
         except InvalidSettings:  # still being typed; who sends it is told
@@ -401,13 +401,13 @@ class PresetHandlers(HandlerGroup):
         return self._let(event, settings) | self._views.settled(event.session, SETTINGS)
 
     def note(self, event: PageEvent) -> Update:
-        """Keep the user's notes about themselves, as they were typed here or in the settings."""
+        """Store the user's notes about themselves, as they were typed here or in the settings."""
         self._service.users.set_notes(event.user, event.text)
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
         return self._views.settled(event.session, SETTINGS)
 
     def remember(self, event: PageEvent) -> Update:
-        """Add what was selected in a reply to the notes."""
+        """Add the text selected in a reply to the user's notes."""
         users, about = self._service.users, self._parts.settings.about
         users.set_notes(event.user, f"{users.notes(event.user)}\n- {' '.join(event.text.split())}")
         event.session.settings_seen = self._service.changes.notify_settings(event.user)
@@ -415,7 +415,7 @@ class PresetHandlers(HandlerGroup):
         return {about: users.notes(event.user)} | self._views.tell(event.session, status.notice(said))
 
     def bring_back(self, event: PageEvent) -> Update:
-        """Bring back what was set for a chat that is not stored yet, before the page was loaded again."""
+        """Restore the settings of a chat that is not stored yet, after the page was loaded again."""
         stored, settings = event.session.conversation, chat_settings.noted(event.text)
         if stored is not None or settings is None:
             return {}
@@ -423,40 +423,40 @@ class PresetHandlers(HandlerGroup):
         return chat_settings.drawn(self._parts.settings, presets, settings, stored=False)
 
     def choose(self, event: PageEvent, chosen: Any) -> Update:
-        """Choose a preset for this chat, or none: then the model's own values."""
+        """Set this chat's preset, or none: then the model's own values."""
         settings = self._service.chats.model_settings()
         if wanted := whole(chosen or 0):
             settings = self._service.presets.get(event.user, wanted).settings
         return self._done(event, settings, fields=True)
 
     def create(self, event: PageEvent) -> Update:
-        """Save what the panel shows as a new preset, which the chat has from now on."""
+        """Save the panel's settings as a new preset, which the chat has from now on."""
         settings = chat_settings.read(event.controls.settings)
         preset = self._service.presets.create(event.user, event.text, settings)
         return self._done(event, replace(settings, preset_id=preset))
 
     def change(self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent) -> Update:
-        """Do something with the preset that the chat has."""
+        """Apply `act` to the preset of the chat."""
         settings = chat_settings.read(event.controls.settings)
         if settings.preset_id is not None:
             act(event, settings)
         return self._done(event, settings)
 
     def delete(self, event: PageEvent) -> Update:
-        """The preset goes, the chat keeps its settings."""
+        """Delete the chat's preset; the chat keeps its settings."""
         settings = chat_settings.read(event.controls.settings)
         if settings.preset_id is not None:
             self._service.presets.delete(event.user, settings.preset_id)
         return self._done(event, replace(settings, preset_id=None))
 
     def _done(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
-        """Keep the settings as `_let` does, and clear the remark about an earlier failure."""
+        """Store the settings as `_let` does, and clear the remark about an earlier failure."""
         event.session.remark = ""
         event.session.settings_seen = self._service.changes.settings_changed(event.user)
         return self._let(event, settings, fields=fields)
 
     def _let(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
-        """The chat has these settings from now on; the panel says so, if it is still that chat's."""
+        """Store the settings of the panel's chat, and redraw the panel if that chat is still on the screen."""
         session, chat = event.session, chat_settings.number(event.controls.shown)
         if chat:
             chat_settings.keep(self._service, session, chat, settings)
@@ -468,7 +468,7 @@ class PresetHandlers(HandlerGroup):
 
 
 class DocumentHandlers(HandlerGroup):
-    """Handle the documents of the open chat: files and folders are added, one is removed."""
+    """Handles the documents of the open chat: files and folders are added, one is removed."""
 
     def wire(self) -> None:
         documents, settings = self._service.documents, self._parts.settings
@@ -486,7 +486,7 @@ class DocumentHandlers(HandlerGroup):
         )
 
     def answer(self, act: Callable[[PageEvent], object], event: PageEvent) -> Update:
-        """Do it, and draw the chat anew with what there is to say."""
+        """Run `act`, and redraw the chat and its documents, with the error if there is one."""
         said = ""
         try:
             act(event)
@@ -495,17 +495,17 @@ class DocumentHandlers(HandlerGroup):
         return self._views.everything(event.session) | self._views.documents(event.session, said)
 
     def stop(self, event: PageEvent) -> None:
-        """Stop what is read: a document that is not whole yet goes."""
+        """Stop reading documents: one that is not whole yet is removed."""
         if reading := self._service.documents.readings.get(event.user):
             reading.stop.set()
 
     def add_path(self, event: PageEvent) -> None:
-        """Read a file or folder of this machine."""
+        """Read a file or folder of this machine into a document."""
         require_owner(self._service, event.user)
         self._read(event, [named_path(event.text)], ours=False)
 
     def add_files(self, event: PageEvent) -> None:
-        """Read files that came in: those of a folder into one document, named after it."""
+        """Read uploaded files: those of a folder into one document, named after it."""
         folder, named = event.folder_of_files(), files.place(event.text)
         if not (folder / named.name).exists():  # they were dropped in a folder of that name
             folder = folder.rename(named).parent

@@ -1,4 +1,4 @@
-"""The page: its parts joined to their handlers."""
+"""Build the page and serve it: its parts, their handlers, and the access control in front."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENC
 
 
 def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = None) -> gr.Blocks:
-    """The page over a chat service; `place` is where the data lies, for the eye; `log_ins`: where there is a login."""
+    """Build the page over a chat service; `place`: where the data lies, for the eye; `log_ins`: if there is a
+    login."""
     os.environ |= _NO_SUMS
     blocks = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
     with blocks as app, marked():
@@ -82,7 +83,7 @@ def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = 
 
 
 def _forget_guest(page: PageEvents, member: Member) -> None:
-    """Delete all that a guest has, when their login has ended. Raises StoreError where that has to be tried again."""
+    """Delete all data of a guest whose login has ended. Raises StoreError if that has to be tried again."""
     if member.account is not None:
         return
     files.forget(member.name)
@@ -123,7 +124,7 @@ _ROOTS = (b"x-forwarded-host", b"x-gradio-server")
 
 
 class WithEarlyScript(FileSystemLoader):
-    """Gives Gradio's templates a script of ours before its own, which `head` would come behind."""
+    """Loads Gradio's templates with a script of ours before its own, which `head` would put behind it."""
 
     def get_source(self, environment: Environment, template: str) -> Any:
         source, *facts = super().get_source(environment, template)
@@ -154,7 +155,7 @@ class OwnOriginOnly:
             await self._app(self._rooted(scope), receive, with_policy)
 
     def _rooted(self, scope: Scope) -> Scope:
-        """Tell Gradio the address by which the request came, and let no header of the client tell it another one."""
+        """Return the scope with the address of the request for Gradio, so that no client's header can claim another."""
         headers = [one for one in scope["headers"] if one[0].lower() not in _ROOTS]
         if len(headers) < len(scope["headers"]):
             headers.append((b"via", b"a proxy"))  # what was taken out said so
@@ -169,8 +170,8 @@ class ProtectedApp(App):
     def __init__(
         self, host: str, log_ins: LoginSessions | None, before: Before | None = None, public_url: str = ""
     ) -> None:
-        """`before`: what answers other programs, in front of the login; it checks keys itself. `public_url`: the
-        address of a proxy."""
+        """Set the app up. `before`: the endpoint for other programs, in front of the login; it checks keys
+        itself. `public_url`: the address of a proxy."""
         super().__init__(
             auth_dependency=(lambda request: request.scope.get(USER)) if log_ins else None,
             default_response_class=ORJSONResponse,
@@ -188,7 +189,7 @@ class ProtectedApp(App):
         self.add_route("/models/{name}", take_model, methods=["PUT"])
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Starlette asks for it once, before the first request."""
+        """Return the app behind all middleware. Starlette calls it once, before the first request."""
         origins = AllowedHosts(self._host, lambda: self._public_url or self.get_blocks().share_url)
         app: ASGIApp = PageOwnerMiddleware(super().build_middleware_stack(), alone=self._log_ins is None)
         app = ConcurrencyMiddleware(JsonMiddleware(app, lambda: self.get_blocks().fns))
@@ -203,7 +204,7 @@ class ProtectedApp(App):
 
 
 def login(host: str, public: bool, asked: bool, store: Store) -> tuple[LoginSessions, str] | None:
-    """Who is logged in, and a fresh password for guests, where a login is needed; None on loopback unless asked for."""
+    """Return login sessions and a fresh guest password if a login is needed; None on loopback unless asked for."""
     if public or asked or not is_loopback(host):
         password = secrets.token_urlsafe(24)
         return LoginSessions(Members(store, password)), password
@@ -211,7 +212,7 @@ def login(host: str, public: bool, asked: bool, store: Store) -> tuple[LoginSess
 
 
 def sweep() -> None:
-    """Remove files on their way that processes left that were killed."""
+    """Remove uploads that processes left that were killed."""
     files.sweep()
     sweep_dropped()
 

@@ -1,4 +1,4 @@
-"""Keep what each open page is doing, and the files that are to be sent from it."""
+"""Keep the state of each open page, and the files that are to be sent from it."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _STRAGGLERS = timedelta(minutes=1)
 
 
 class Stale(Exception):
-    """A page that this process does not know: the program was started again, or the browser slept for long."""
+    """Raised for a page that this process does not know: the program was restarted, or the browser slept for long."""
 
 
 @dataclass(slots=True)
 class Attached:
-    """A file that will go with the next message."""
+    """File that will be sent with the next message."""
 
     key: str
     """Chosen by the page, which asks for it by that name when it was loaded again."""
@@ -58,7 +58,7 @@ class Attached:
 
 
 class KeptFiles:
-    """Files by user and key, so that a page that is loaded again finds its own. In this process until they are sent."""
+    """Keeps files by user and key until they are sent, so that a page that is loaded again finds its own."""
 
     def __init__(self, most: int = MOST_CHARACTERS) -> None:
         self._most = most
@@ -66,31 +66,31 @@ class KeptFiles:
         self._lock = threading.Lock()
 
     def keep(self, user_id: int, file: Attached) -> None:
-        """Keep a file from now on."""
+        """Keep a file; over the limit of bytes, the oldest ones are dropped."""
         with self._lock:
             self._files[user_id, file.key] = file
             while len(self._files) > 1 and self._size() > self._most:
                 self._files.popitem(last=False)
 
     def find(self, user_id: int, key: str) -> Attached | None:
-        """Find a file by its key; None where it is gone: sent, taken away, or this process does not know it."""
+        """Return a file by its key; None if it was sent or removed, or this process does not know it."""
         with self._lock:
             return self._files.get((user_id, key))
 
     def drop(self, user_id: int, files: Sequence[Attached]) -> None:
-        """Forget files that were sent, or taken away."""
+        """Remove files that were sent, or taken away."""
         with self._lock:
             for file in files:
                 self._files.pop((user_id, file.key), None)
 
     def forget(self, user_id: int) -> None:
-        """Forget all files of a user."""
+        """Remove all files of a user."""
         with self._lock:
             for key in [key for key in self._files if key[0] == user_id]:
                 del self._files[key]
 
     def back(self, user_id: int, attached: list[Attached], files: Sequence[Attachment]) -> None:
-        """Attach files that were on their way to the next message after all, before what is `attached`."""
+        """Attach files of a message that is not sent after all again, before what is `attached`."""
         again = [Attached(secrets.token_hex(16), file.name, file, file.name == PASTED) for file in files]
         for one in again:
             self.keep(user_id, one)
@@ -102,7 +102,7 @@ class KeptFiles:
 
 @dataclass(slots=True)
 class Session:
-    """One open page. Lives in this process only."""
+    """State of one open page, in this process only."""
 
     user: int = 0
     """Whose page it is; 0 until it is loaded."""
@@ -171,24 +171,24 @@ class Session:
     """Held while a reply begins, or is followed."""
 
     def release(self, files: Sequence[Attached]) -> None:
-        """Let go of files that are sent, or taken away."""
+        """Remove files that are sent, or taken away, from where they are attached."""
         keys = {file.key for file in files}
         for held in self.attached.values():
             held[:] = [file for file in held if file.key not in keys]
 
     @property
     def files(self) -> list[Attached]:
-        """The files for the next message of the open conversation."""
+        """Return the files for the next message of the open conversation."""
         return self.attached.get(self.conversation or 0, [])
 
     def take(self, key: str) -> list[Attached]:
-        """Take a file away from where it is attached."""
+        """Remove the file with this key from where it is attached, and return it."""
         taken = [file for held in self.attached.values() for file in held if file.key == key]
         self.release(taken)
         return taken
 
     def gone_from(self, conversation: int) -> None:
-        """Note that a chat is gone: what was to be sent there stays in the box, if it is on the screen."""
+        """Note that a chat is gone: files to be sent there stay in the box, if it is on the screen."""
         files = self.attached.pop(conversation, [])
         if conversation == self.conversation:
             self.conversation = self.until = None
@@ -202,33 +202,33 @@ class Session:
             return late
 
     def leave(self) -> None:
-        """Forget what belongs to the screen, which is about to change."""
+        """Reset what belongs to the screen, which is about to change."""
         self.remark = self.note = self.about = self.panel = self.removing = ""
         self.model_said = ("", "")
         self.drawn, self.until = DRAWN, None
 
 
 class Sessions:
-    """Sessions by Gradio's session hash."""
+    """Holds the sessions of open pages by Gradio's session hash."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
     def open(self, key: str | None) -> Session:
-        """A page was opened."""
+        """Return the session of a page that opens, a new one unless it is known."""
         with self._lock:
             return self._sessions.setdefault(key or "", Session())
 
     def of(self, key: str | None) -> Session:
-        """The session of this page. Raises Stale: never begin a chat of which the page shows another one."""
+        """Return the session of this page. Raises Stale: never begin a chat of which the page shows another one."""
         with self._lock:
             if (session := self._sessions.get(key or "")) is None:
                 raise Stale(_("This page lost its connection to hierchat."))
             return session
 
     def close(self, key: str | None) -> Session | None:
-        """The page is gone: forget it. Its session, if there was one; replies go on without it."""
+        """Remove and return the session of a page that closes, or None; replies go on without it."""
         with self._lock:
             session = self._sessions.pop(key or "", None)
         if session is not None:
@@ -236,7 +236,7 @@ class Sessions:
         return session
 
     def known(self) -> set[str]:
-        """The keys of all pages that are open."""
+        """Return the session hashes of all pages that are open."""
         with self._lock:
             return set(self._sessions)
 
@@ -276,7 +276,7 @@ incognito_line = Macros("page.html").incognito
 
 
 def begin_conversation(service: ChatService, session: Session) -> int:
-    """Store a new conversation, incognito where that is switched on."""
+    """Create a conversation for the page and return its id, incognito if that is switched on."""
     if not session.incognito:
         return service.chats.create(session.user, project=session.project)
     session.incognito_chat = service.chats.create(session.user, incognito=True)
@@ -285,7 +285,7 @@ def begin_conversation(service: ChatService, session: Session) -> int:
 
 
 def open_conversation(service: ChatService, session: Session) -> int:
-    """Return the conversation on the screen; a new one is stored from now on."""
+    """Return the id of the conversation on the screen; a new one is stored from now on."""
     with session.lock:
         if session.conversation is None:
             session.conversation = begin_conversation(service, session)
@@ -294,7 +294,7 @@ def open_conversation(service: ChatService, session: Session) -> int:
 
 
 def end_incognito(service: ChatService, session: Session) -> None:
-    """End the incognito conversation that the page has left, if it has. Does not wait for it."""
+    """Erase the incognito conversation that the page has left, if it has. Does not wait for it."""
     if session.incognito_chat is not None and session.incognito_chat != session.conversation:
         ended, session.incognito_chat = session.incognito_chat, None
         service.chats.end_incognito(session.user, ended)

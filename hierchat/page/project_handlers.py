@@ -1,4 +1,4 @@
-"""Handlers of projects: unfold, save, delete and bring back, move chats, begin a new one."""
+"""Handle events of projects: unfold, save, delete and restore, move chats, begin a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hierchat.store import NotFound, Project
 
 
 class ProjectHandlers(HandlerGroup):
-    """Handle the projects in the list of chats."""
+    """Handles the projects in the list of chats."""
 
     def wire(self) -> None:
         for name, handler in {
@@ -24,12 +24,12 @@ class ProjectHandlers(HandlerGroup):
             self._page.on(name, handler)
 
     def unfold(self, event: PageEvent) -> Update:
-        """Show the chats of a project below its name, in place of another's, or no longer."""
+        """Show the chats of a project below its name, in place of another's, or hide them again."""
         event.session.unfolded = None if event.session.unfolded == event.id else event.id
         return self._views.chats(event.session)
 
     def begin(self, event: PageEvent) -> Update:
-        """Show an empty page whose chat begins as its project says, with its model."""
+        """Show an empty page for a new chat of a project, with its settings and its model."""
         session, models = event.session, self._service.models
         model = self._service.projects.get(event.user, event.id).model
         session.leave()
@@ -42,7 +42,7 @@ class ProjectHandlers(HandlerGroup):
         return self._views.everything(session) | update
 
     def save(self, event: PageEvent) -> Update:
-        """Keep what the dialog says of a project; a new one (0) is unfolded."""
+        """Store a project as its dialog has it; a new one (0) is unfolded."""
         said = EventFields(parsed(event.data["data"], dict))
         system, model, preset = str(said["system_prompt"]), str(said["model"]), whole(said["preset"])
         project = Project(event.id, event.data["name"], system, model, preset or None)
@@ -58,7 +58,7 @@ class ProjectHandlers(HandlerGroup):
         return self._views.chats(event.session)
 
     def delete(self, event: PageEvent) -> Update:
-        """Delete a project with its chats. For some seconds this can be taken back."""
+        """Delete a project with its chats. For some seconds this can be undone."""
         session, chats = event.session, self._service.chats
         session.undo = sidebar.undo_line(chats.delete_project(event.user, event.id))
         shown, session.deleted_open = session.conversation, False
@@ -67,7 +67,7 @@ class ProjectHandlers(HandlerGroup):
         return self._views.everything(session)
 
     def restore(self, event: PageEvent) -> Update:
-        """Bring a deleted project back with its chats."""
+        """Undo the deletion of a project with its chats."""
         session, session.undo = event.session, ""
         try:
             self._service.chats.restore_project(event.user, event.id)

@@ -1,4 +1,4 @@
-"""Handlers of the composer: what writes a reply (send, again, edit, continue, compare), files, messages that wait.
+"""Handle the composer: events that write a reply (send, again, edit, continue, compare), files, messages that wait.
 
 A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
 asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
@@ -59,7 +59,7 @@ _GONE = later("This message is not in the open chat any more.")
 
 
 class ReplyHandlers(HandlerGroup):
-    """Handle what writes a reply."""
+    """Handles the events that write a reply."""
 
     def wire(self) -> None:
         p, shown = self._parts, [self._parts.controls]
@@ -75,8 +75,8 @@ class ReplyHandlers(HandlerGroup):
         self._ask_on("hc_follow", self.follow, [], queue="follow")
 
     def _ask_on(self, trigger: Any, handler: Any, inputs: Sequence[Any], queue: str = "engine") -> None:
-        """Join a handler that follows a reply. Replies wait below the page, for the engine, so all may run here;
-        "multiple": a message may wait for the reply in another chat."""
+        """Connect a handler that follows a reply. Replies wait below the page, for the engine, so all may run
+        here; "multiple": a message may wait for the reply in another chat."""
         p, most = self._parts, MOST_WAITING + PLACES
         sent = self._page.on(
             trigger, handler, inputs, trigger_mode="multiple", concurrency_id=queue, concurrency_limit=most
@@ -85,7 +85,7 @@ class ReplyHandlers(HandlerGroup):
         self._page.on(sent.then, self.settle, [p.box], settled, trigger_mode="always_last")
 
     def send(self, event: PageEvent, text: str) -> Iterator[Update]:
-        """Ask what is in the box at the end of the open conversation, or when its reply in progress has ended."""
+        """Send the text of the box to the open conversation, or queue it behind its reply in progress."""
         session, user = event.session, event.user
         attached = list(session.files)
         files = [one.file for one in attached if one.file]
@@ -119,7 +119,7 @@ class ReplyHandlers(HandlerGroup):
             emptied = {}  # only once: what is typed from here on stays
 
     def example(self, event: PageEvent) -> Iterator[Update]:
-        """Ask an example prompt as if it was typed."""
+        """Send an example prompt as if it was typed."""
         session = event.session
         settings = chat_settings.taken(self._service, event)
         if self._views.now(session) is None:
@@ -127,7 +127,7 @@ class ReplyHandlers(HandlerGroup):
             yield from self._ask(session, reply, settings)
 
     def edit(self, event: PageEvent) -> Iterator[Update]:
-        """Ask a new version of a question: a sibling of the old one."""
+        """Send a new version of a question: a sibling of the old one."""
         session = event.session
         session.unsent = event.text  # not lost, whatever comes
         if self._views.now(session) is not None:
@@ -142,7 +142,7 @@ class ReplyHandlers(HandlerGroup):
         yield from self._ask(session, reply, settings)
 
     def again(self, event: PageEvent) -> Iterator[Update]:
-        """Write another reply to the same question; with the seed of the reply that is named, if one is."""
+        """Write another reply to the same question; with the seed of the reply that the event names, if any."""
         session, user = event.session, event.user
         settings = chat_settings.taken(self._service, event)
         question = self._on_path(session, event.id)
@@ -157,7 +157,7 @@ class ReplyHandlers(HandlerGroup):
         yield from self._go_on(session, reply, start)
 
     def resume(self, event: PageEvent) -> Iterator[Update]:
-        """Go on with the reply at the end of the open conversation, which was cut."""
+        """Continue the reply at the end of the open conversation, which was cut."""
         session = event.session
         more = int(chat_settings.taken(self._service, event).sampling["max_new_tokens"])
         path = self._path(session)
@@ -184,12 +184,12 @@ class ReplyHandlers(HandlerGroup):
             yield from self._follow(event.session, reply)
 
     def answer_call(self, event: PageEvent) -> Update:
-        """Take what the user says to a call of a tool that waits: once, chat or no."""
+        """Pass on the user's answer to a tool's call that waits: once, chat or no."""
         self._service.tools.answer(event.user, event.id, event.text)
         return {}
 
     def settle(self, event: PageEvent, box: str) -> Update:
-        """Put back what was sent and not asked, before what is in the box by now, and draw the line above it again: of
+        """Put text that was sent but not asked back before that of the box, and redraw the line above it: of
         two replies that end at once, the page may have heard of the earlier one last."""
         session, views = event.session, self._views
         update = views.live(session) | views.busy(session) | views.tray(session)
@@ -204,14 +204,14 @@ class ReplyHandlers(HandlerGroup):
         return self._service.chats.messages(session.user, session.conversation)
 
     def _on_path(self, session: Session, message: int) -> Message:
-        """Find a message of the open conversation. Raises Remark where it is not there any more."""
+        """Return a message of the open conversation. Raises Remark if it is not there any more."""
         found = next((one for one in self._path(session) if one.id == message), None)
         if found is None:
             raise Remark(_(_GONE))
         return found
 
     def _below(self, session: Session) -> int | None:
-        """The last message of the open conversation."""
+        """Return the id of the open conversation's last message; None if there is none."""
         if session.conversation is None:
             return None
         return self._service.chats.last_message(session.user, session.conversation)
@@ -230,7 +230,8 @@ class ReplyHandlers(HandlerGroup):
     def _ask(
         self, session: Session, reply: ReplyInProgress, settings: ChatSettings, *, waits: bool = False
     ) -> Iterator[Update]:
-        """Ask a question. `waits`: behind a reply in progress there; else it goes back into the box then."""
+        """Send a question and draw its reply. `waits`: behind one in progress; else it then goes back into
+        the box."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since
@@ -250,7 +251,7 @@ class ReplyHandlers(HandlerGroup):
             yield self._views.tray(session) | self._views.tell(session, status.notice(_(_STAYS)))
 
     def _go_on(self, session: Session, reply: ReplyInProgress, start: Start) -> Iterator[Update]:
-        """A reply to what is stored already."""
+        """Begin a reply to what is stored already, and draw it."""
         if not self._service.in_progress.begin(reply, start):
             raise Remark(_("A reply is still being written in this chat. Stop it first."), notice=True)
         yield from self._begun(session, reply)
@@ -262,7 +263,7 @@ class ReplyHandlers(HandlerGroup):
         yield from self._follow(session, reply)
 
     def _take_back(self, session: Session) -> TakeBack:
-        """Return what takes a question back into the box, with its files, while the page shows that conversation."""
+        """Return a function that puts a question back into the box, with its files, while the page shows that chat."""
 
         def take_back(reply: ReplyInProgress) -> bool:
             if session.gone or session.conversation != reply.conversation_id:
@@ -321,7 +322,7 @@ class ReplyHandlers(HandlerGroup):
         return chats if reply.wait(0) else whole
 
     def _drawn(self) -> Draw:
-        """Return what draws the states of a reply one after the other."""
+        """Return a function that draws the states of a reply one after the other."""
         p, words = self._parts, GrowingReply()
         said, above = "", None
 
@@ -343,7 +344,7 @@ class ReplyHandlers(HandlerGroup):
         return draw
 
     def _columns(self) -> Draw:
-        """Return what draws the states of a comparison."""
+        """Return a function that draws the states of a comparison."""
         words = comparisons_panel.words()
 
         def draw(session: Session, reply: ReplyInProgress, state: State) -> Update:
@@ -376,14 +377,14 @@ class ReplyHandlers(HandlerGroup):
         return update
 
     def _lesson(self, reply: ReplyInProgress) -> str:
-        """Return what is to be said once of a user's first replies, and note that it was."""
+        """Return the explanation that belongs to one of the user's first replies, and note that it was shown."""
         users, told = self._service.users, self._service.users.told(reply.user_id)
         if lesson := conversation.lesson(reply.latest, told, self._service.model_status):
             users.set_told(reply.user_id, told + 1)
         return lesson
 
     def _remark(self, reply: ReplyInProgress) -> str:
-        """Return what is to be said of a reply that has ended."""
+        """Return the error or notice of a reply that has ended."""
         if not reply.trouble:
             return conversation.remark(reply)
         sentence = deleted(kept=True) if reply.missing else reply.trouble
@@ -393,7 +394,7 @@ class ReplyHandlers(HandlerGroup):
 
 
 class AttachingHandlers(HandlerGroup):
-    """Handle files beside the message, the count of tokens, and messages that wait."""
+    """Handles files beside the message, the count of tokens, and messages that wait."""
 
     def wire(self) -> None:
         on, p = self._page.on, self._parts
@@ -432,19 +433,19 @@ class AttachingHandlers(HandlerGroup):
         yield views.tray(session) | said
 
     def detach(self, event: PageEvent) -> Update:
-        """Take a file away: it is not sent after all."""
+        """Remove a file from the message: it is not sent."""
         self._page.kept.drop(event.user, event.session.take(event.text))
         return self._views.tray(event.session) | self._views.settled(event.session, FILES)
 
     def inline(self, event: PageEvent, box: str) -> Update:
-        """Put pasted text into the box, where it would have been."""
+        """Move attached pasted text into the box, where it would have been."""
         taken = event.session.take(event.text)
         self._page.kept.drop(event.user, taken)
         text = "".join(one.file.text for one in taken if one.file)
         return self._views.tray(event.session) | {self._parts.box: box + text}
 
     def again(self, event: PageEvent) -> Update:
-        """Give a page that was loaded again the files that it had, each with its chat."""
+        """Restore the files of a page that was loaded again, each in its chat."""
         session, kept, lost = event.session, self._page.kept, []
         session.restored = True
         for one in parsed(event.text, list)[: 10 * MOST_FILES]:
@@ -465,14 +466,14 @@ class AttachingHandlers(HandlerGroup):
         return tray | self._views.tell(session, status.notice(sentence), FILES)
 
     def show(self, event: PageEvent) -> Update:
-        """Show the text of a file that was sent, or its name alone again."""
+        """Switch a sent file between its text and its name alone."""
         if self._views.now(event.session) is not None:
             raise Remark(_(status.LATER), notice=True)
         event.session.shown ^= {event.id}
         return self._views.conversation(event.session)
 
     def edit_next(self, event: PageEvent, box: str) -> Update:
-        """Take a message that waits back into the box, before what is there."""
+        """Move a waiting message back into the box, before the text there."""
         session = event.session
         one = self._service.in_progress.take_out(event.user, whole(event.text))
         if one is None:
@@ -483,12 +484,12 @@ class AttachingHandlers(HandlerGroup):
         return self._views.tray(session) | {self._parts.box: text}
 
     def cancel_next(self, event: PageEvent) -> Update:
-        """Take a message that waits out of the queue."""
+        """Remove a waiting message from the queue."""
         self._service.in_progress.take_out(event.user, whole(event.text))
         return self._views.tray(event.session)
 
     def count(self, event: PageEvent) -> Update:
-        """Count how long the message has become, and how long it may be; beside a reply that is being written."""
+        """Count the tokens of the message in the box, and how many it may have; beside a reply being written."""
         session, files = event.session, event.session.files
         uncounted = any(file.tokens is None for file in files)
         # As it will be sent: so the number is that of the error, if it is too long.
@@ -507,7 +508,7 @@ class AttachingHandlers(HandlerGroup):
         return {self._parts.count: status.count_line(counted[0], room, counted[1])} | drawn
 
     def _read(self, new: Attached, sent: Mapping[str, Any]) -> None:
-        """Read a file into its place. Raises Unreadable."""
+        """Read an uploaded file or pasted text into `new`. Raises Unreadable."""
         if (pasted := sent.get("pasted")) is not None:
             new.pasted, new.name = True, PASTED
             new.file = read(PASTED, pasted.encode("utf-8", "replace"))

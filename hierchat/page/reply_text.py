@@ -1,4 +1,4 @@
-"""A reply as it is drawn: what the model thought first, folded, and the answer. A call of a tool is shown as one."""
+"""Draw a reply: what the model thought first, folded, and the answer. A call of a tool is shown as one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Draw = Callable[[str, int], str]
 
 
 def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = None) -> Markup:
-    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page keeps open
-    what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
+    """Draw a reply that has ended. `seconds`: how long it thought; `key`: of its message, by which the page
+    keeps open what was opened; `draw`: makes HTML of a part, which begins there in `text`."""
     parts = split_reasoning(text)
     draw = draw or (lambda part, at: render(with_calls(part)))
     thought = draw(parts.thought, parts.thought_at) if parts.thought else ""
@@ -40,13 +40,13 @@ def drawn(text: str, seconds: float | None, key: object, draw: Draw | None = Non
 
 
 class GrowingReply:
-    """Draw a reply while it is written, frame by frame."""
+    """Draws a reply while it is written, frame by frame."""
 
     def __init__(self) -> None:
         self._thought, self._answer = GrowingMarkdown(), GrowingMarkdown()
 
     def render(self, text: str, seconds: float | None, key: object, *, ended: bool = False) -> Markup:
-        """HTML of `text`, which is the one before and more; any other begins anew."""
+        """Return the HTML of `text`, which mostly continues the one before."""
         parts = split_reasoning(text)
         drawn = Markup()
         if parts.thought or (parts.thinking and not ended):
@@ -57,7 +57,7 @@ class GrowingReply:
 
 
 def with_calls(text: str) -> str:
-    """Markdown in which each call of a tool is a block of code that says so."""
+    """Return Markdown in which each call of a tool is a block of code named tool_call."""
 
     def block(found: re.Match[str]) -> str:
         try:
@@ -82,7 +82,7 @@ _LOWEST = 6
 
 
 def below_message(rendered: str) -> Markup:
-    """Rendered Markdown whose headings begin at level 3 and skip none, whatever the model wrote."""
+    """Return HTML whose headings begin at level 3 and skip none, whatever the model wrote."""
     last = 2
 
     def level(found: re.Match[str]) -> str:
@@ -94,8 +94,8 @@ def below_message(rendered: str) -> Markup:
 
 
 def marked(runs: Sequence[SourceRun], text: str, seconds: float | None = None, key: object = None) -> Markup:
-    """Draw a reply that the runs make up, and their legend. The words are one tab stop, with arrow keys from run to run
-    (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
+    """Draw a reply from its runs by source, and their legend. The words are one tab stop, with arrow keys
+    from run to run (assets/page/origin.js). `seconds`, `key`: as in `drawn`."""
     told: set[int] = set()
 
     def wrap(number: int, piece: str) -> str:

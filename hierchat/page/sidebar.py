@@ -1,4 +1,4 @@
-"""The list of conversations as HTML: pinned ones, then by date. Pure functions."""
+"""Draw the list of conversations as HTML: pinned ones, then by date. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _SHORT = (
 
 
 def day(when: date) -> str:
-    """A day of some year."""
+    """Format a date as day and month."""
     return _("{day} {month}").format(day=when.day, month=_(_SHORT[when.month - 1]))
 
 
 def month(when: date) -> str:
-    """A month with its year."""
+    """Format a date as month and year."""
     return f"{_(_SHORT[when.month - 1])} {when.year}"
 
 
 def moment(seconds: float) -> str:
-    """A day of some year, and the time; from Unix time."""
+    """Format Unix time as day, month, and the time of day."""
     return f"{day(date.fromtimestamp(seconds))}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
 
 def dated(seconds: float) -> str:
-    """Return a day with its year, and the time; from Unix time."""
+    """Format Unix time as day, month, year, and the time of day."""
     when = date.fromtimestamp(seconds)
     return f"{day(when)} {when.year}, {time.strftime('%H:%M', time.localtime(seconds))}"
 
@@ -66,7 +66,7 @@ _LEFT_OVER = re.compile(f"[{FOUND_BEGINS}{FOUND_ENDS}]")
 
 
 def day_of(updated_at: float, today: date) -> str:
-    """The heading for a date, by the local calendar of this machine."""
+    """Return the heading of the list for a date, by the local calendar of this machine."""
     day = datetime.fromtimestamp(updated_at).date()
     for age, heading in _AGES:
         if (today - day).days <= age:
@@ -76,7 +76,7 @@ def day_of(updated_at: float, today: date) -> str:
 
 
 class _Entry(NamedTuple):
-    """A chat as it stands in the list."""
+    """Chat as one entry of the list."""
 
     chat: Conversation
     title: str
@@ -109,14 +109,14 @@ def conversation_list(
 
 
 def projects(found: ConversationList, unfolded: int | None, current: int | None, choices: Choices) -> Markup:
-    """Draw the projects, one of them unfolded with its chats. Their dialogs read what there is to choose."""
+    """Draw the projects, one of them unfolded with its chats. Their dialogs read the choices from the HTML."""
     known = json.dumps({"projects": [asdict(project) for project in found.projects], **choices})
     inside = [_entry(c, found, current, date.today(), False) for c in found.inside]
     return _drawn.projects(found, unfolded, inside, known)
 
 
 def _base(conversation: Conversation) -> str:
-    """The title without the number of a fork."""
+    """Return the title of a conversation without the number of a fork, in lower case."""
     return NUMBER.sub("", conversation.title).casefold()
 
 
@@ -131,17 +131,17 @@ def _entry(
 
 
 def filters(tags: Sequence[str], query: str) -> Markup:
-    """Draw the tags in use, those pressed that the search asks for."""
+    """Draw the tags in use as buttons; those that the search asks for are pressed."""
     return _drawn.filters(tags, {name.casefold() for name in split_tags(query)[1]})
 
 
 def _marked(text: str) -> Markup:
-    """The text around a hit, the words that were found marked; every mark that opens is closed."""
+    """Draw the text around a hit of the search, the found words marked; every mark that opens is closed."""
     return Markup(_LEFT_OVER.sub("", _FOUND.sub(r"<mark>\1</mark>", str(escape(text)))))
 
 
 def is_guest(name: str) -> bool:
-    """Return whether it is a guest who logged in by this name: no account is called so."""
+    """Return whether a user of this name is a guest: no account is called so."""
     return name.startswith(f"{GUEST}-")
 
 

@@ -1,4 +1,4 @@
-"""Sentences for everything that takes longer than a second, as HTML. Pure functions."""
+"""Draw the sentences for everything that takes longer than a second, as HTML. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATER = later("A reply is still being written in this chat. Do this when it has 
 
 
 def undrafted(status: SlotStatus) -> str:
-    """Why the model that is ready writes without drafts; empty where they are possible."""
+    """Say why the loaded model writes without drafts; empty if it can draft."""
     return "" if status.drafts else _(NO_DRAFTS).rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Draw HTML by the macros of assets/templates: what they are given is escaped, unless it is HTML already (Markup)."""
+"""Draw HTML by the macros of assets/templates: their values are escaped, unless they are HTML already (Markup)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _BREAK = re.compile(r"\s*\n\s*")
 
 
 class Sentence(Markup):
-    """A sentence of a catalogue in a template. It may hold tags; what is put into it is escaped."""
+    """Translated sentence in a template. It may hold tags; values put into it are escaped."""
 
     def format(self, *args: Any, **values: Any) -> Sentence:
-        """Put values in, numbers as the language of now writes them."""
+        """Fill in values, numbers as the current language writes them."""
         safe = {name: _safe(value) for name, value in values.items()}
         return Sentence(Said(self).format(*map(_safe, args), **safe))
 
@@ -42,8 +42,8 @@ def _safe(value: Any) -> Any:
 
 
 class _Folded(Extension):
-    """Leave out the line breaks of a template beside tags and blocks, with the blanks around them. In text one blank
-    stays."""
+    """Extension of Jinja that leaves out line breaks beside tags and blocks, with the blanks around them. In
+    text one blank stays."""
 
     def filter_stream(self, stream: Iterable[Token]) -> Iterator[Token]:
         for token in stream:
@@ -55,8 +55,8 @@ class _Folded(Extension):
 
 
 class _Compiled(FileSystemBytecodeCache):
-    """Keep compiled templates in the cache, where it can be written: a start that compiles them takes half a second
-    longer."""
+    """Keeps compiled templates in the cache, where it can be written: a start that compiles them takes half a
+    second longer."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
@@ -81,7 +81,7 @@ environment.filters["error_words"] = lambda text: text if isinstance(text, Marku
 
 
 class Macros:
-    """The macros of a template, each a function that returns HTML. It is compiled when the first one is called.
+    """Macros of a template, each a function that returns HTML. It is compiled when the first one is called.
 
     Sentences stand inside of macros: what stands outside is drawn once, in the language of whoever comes first.
     """

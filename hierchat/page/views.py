@@ -1,4 +1,4 @@
-"""Updates of the page as dictionaries from component to value: what every handler answers with."""
+"""Build updates of the page, dictionaries from component to value: what every handler answers with."""
 
 from __future__ import annotations
 
@@ -45,27 +45,28 @@ class Views:
         self.panels = {panel.name: panel for panel in panels}
 
     def now(self, session: Session) -> ReplyInProgress | None:
-        """The reply in progress in the conversation on the screen, whichever page asked for it."""
+        """Return the reply in progress in the conversation on the screen, whichever page asked for it, or
+        None."""
         return self._service.in_progress.of(session.user, session.conversation)
 
     def everything(self, session: Session) -> Update:
-        """The conversation on the screen, and the list."""
+        """Draw the conversation on the screen, and the list of chats."""
         return self.conversation(session) | self.chats(session)
 
     def step(self, session: Session) -> Update:
-        """Draw what a click led to, and the list where it changed: the script marks in it what is open (list.js)."""
+        """Draw what a click opened, and the list if it changed: the script marks in it what is open (list.js)."""
         now = session.list_seen == self._service.changes.count(session.user)
         return self.conversation(session) | ({} if now else self.chats(session))
 
     def open_panel(self, session: Session, name: str) -> Update:
-        """Show a panel in place of the conversation; an empty page where there is none of this name."""
+        """Show a panel in place of the conversation; an empty page if there is none of this name."""
         session.leave()
         session.conversation, session.panel = None, name if name in self.panels else ""
         timer = {self._parts.timer: gr.Timer(active=True)} if self._service.models.busy else {}
         return self.step(session) | timer
 
     def busy(self, session: Session) -> Update:
-        """Send while idle, Stop while a reply waits or is written in the chat on the screen."""
+        """Show Send while idle, Stop while a reply waits or is written in the chat on the screen."""
         p, reply = self._parts, self.now(session)
         # The count tells the script of a reply that began and ended between two looks at the button.
         return {
@@ -76,11 +77,12 @@ class Views:
         }
 
     def live(self, session: Session) -> Update:
-        """The line above the box: what the reply in progress does, or where another one is being written."""
+        """Draw the line above the box: what the reply in progress does, or that one is written in another chat."""
         return {self._parts.live: self._live(session)}
 
     def tell(self, session: Session, sentence: str, about: str = "") -> Update:
-        """Say something there, as HTML, until it is closed, another chat opens, or what it is `about` is settled."""
+        """Show a sentence above the box, as HTML, until it is closed, another chat opens, or its `about` is
+        settled."""
         said = status.closable(sentence)
         session.about = about
         if (reply := self.now(session)) is None:
@@ -90,7 +92,7 @@ class Views:
         return {self._parts.live: said + self.line(reply)}
 
     def settled(self, session: Session, about: str) -> Update:
-        """Take away a remark about something that is true no more."""
+        """Remove the remark about something that is settled."""
         if session.about != about:
             return {}
         session.remark = session.note = session.about = ""
@@ -108,7 +110,7 @@ class Views:
         return ""
 
     def chats(self, session: Session) -> Update:
-        """The list of conversations that the search finds, and the lines below it."""
+        """Draw the list of conversations that the search finds, and the lines below it."""
         query, session.list_seen = session.query, self._service.changes.count(session.user)
         found = self._service.chats.find(
             session.user, query, session.listed, archived=session.archived, unfolded=session.unfolded
@@ -130,7 +132,7 @@ class Views:
         }
 
     def heading(self, session: Session) -> Update:
-        """The title of the open conversation, and its id for the address."""
+        """Draw the title of the open conversation, and set its id for the address."""
         panel = self.panels.get(session.panel)
         title = _(panel.title) if panel else self._title(session, session.conversation)
         if not panel and session.conversation is None:
@@ -145,7 +147,7 @@ class Views:
         }
 
     def place(self, session: Session) -> str:
-        """Return what is on the screen, for the address."""
+        """Return the name of the conversation or panel on the screen, for the address."""
         if session.panel in self.panels:
             return f"panel {session.panel}"
         # What leaves nothing stands in no address.
@@ -153,7 +155,7 @@ class Views:
         return f"{place}{session.conversation or 0}"
 
     def latest(self, session: Session, update: Update) -> Update:
-        """Return an update; where another conversation was opened while it was drawn, what is on the screen now."""
+        """Return the update; if another conversation was opened meanwhile, with all that is on the screen now."""
         drawn = update.get(self._parts.bus)
         if drawn is None or drawn == self.place(session) or str(drawn).startswith(GONE):
             return update
@@ -164,7 +166,7 @@ class Views:
         return title or _(sidebar.UNTITLED)
 
     def conversation(self, session: Session, *, compared: bool = False) -> Update:
-        """The open conversation: as stored, or as its reply in progress draws it. `compared`: one has just ended."""
+        """Draw the open conversation: as stored, or as its reply in progress. `compared`: one has just ended."""
         end_incognito(self._service, session)
         session.thread_seen = self._service.changes.count(session.user)
         p, reply = self._parts, self.now(session)
@@ -194,7 +196,7 @@ class Views:
         return update | self._stage("chat") | {p.thread: above, p.growing: growing}
 
     def _stage(self, name: Stage) -> Update:
-        """Show what fills the middle of the page."""
+        """Show the view that fills the middle of the page, and hide the others."""
         p = self._parts
         columns = {"empty": p.empty, "chat": p.chat, "versus": p.versus}
         shown = {
@@ -208,13 +210,13 @@ class Views:
         return shown | {p.tiny: self._tiny()}
 
     def _tiny(self) -> str:
-        """Draw the offer of a better model where the loaded one is tiny, and how far it is."""
+        """Draw the offer of a better model if the loaded one is tiny, and how far its download is."""
         models = self._service.models
         better = models.better()
         return tiny_line(better, models.downloads.of(better[1].name) if better else None)
 
     def thread(self, session: Session) -> str:
-        """The stored messages of the open conversation."""
+        """Draw the stored messages of the open conversation."""
         now, user = self._service.model_status, session.user
         session.sources_by = now.name if now.phase == "ready" else ""
         if session.conversation is None:
@@ -224,7 +226,7 @@ class Views:
         return self._thread(session, path, ends=session.until is None)
 
     def _thread(self, session: Session, path: Sequence[Message], **how: bool) -> str:
-        """The last messages of a path: as many as the page draws at most."""
+        """Draw the last messages of a path: as many as the page draws at most."""
         messages, most = [message for message in path if message.role != "system"], session.drawn
         begin = max(len(messages) - most, 0)
         if begin and messages[begin].role != "user":  # its question stands above
@@ -234,7 +236,7 @@ class Views:
         return conversation.thread(drawn, status, here, earlier=begin > 0, **how)
 
     def shown(self, session: Session, message: Message) -> ShownMessage:
-        """Find what is drawn of a message: sources of its words and texts of its files where that is asked for."""
+        """Collect what is drawn of a message: sources of its words and texts of its files if they are switched on."""
         service, user = self._service, session.user
         if message.role == "user":
             opened = [file.id for file in message.attachments if file.id in session.shown]
@@ -244,7 +246,7 @@ class Views:
         return ShownMessage(message, service.figures(user, message.id), runs)
 
     def line(self, reply: ReplyInProgress) -> str:
-        """Say what a reply does."""
+        """Draw the line that says what a reply does."""
         return conversation.line(reply, self._service.model_status, loaded=self._service.served is not None)
 
     def window(self, session: Session, reply: ReplyInProgress) -> Update:
@@ -254,14 +256,14 @@ class Views:
         return {self._parts.context: _context(line)}
 
     def tray(self, session: Session) -> Update:
-        """Above the box: files to be sent, and messages that wait."""
+        """Draw the tray above the box: files to be sent, and messages that wait."""
         for file in session.files:
             self.count(file)
         waiting = self._service.in_progress.waiting(session.user)
         return {self._parts.tray: conversation.tray(session, waiting)}
 
     def documents(self, session: Session, said: str = "") -> Update:
-        """The documents of the open conversation, and how far others are read. `said`: in answer to a click."""
+        """Draw the documents of the open conversation, and how far others are read. `said`: in answer to a click."""
         service, chat, user = self._service, session.conversation, session.user
         project = session.project if chat is None else service.chats.get(user, chat).project_id
         now = service.documents.readings.get(user)
@@ -282,7 +284,7 @@ class Views:
             file.tokens, file.more, file.counted_by = min(counted), counted[0] > counted[1], model
 
     def _settings(self, session: Session) -> Update:
-        """The settings of the open conversation, where the panel shows another one's: what is typed stays."""
+        """Draw the settings of the open conversation if the panel shows another one's: what is typed stays."""
         if session.settings_of == session.conversation:
             return {}
         settings = self._service.chats.settings(session.user, session.conversation, session.project)
@@ -293,7 +295,7 @@ class Views:
         return chat_settings.drawn(panel, presets, settings) | {panel.about: notes}
 
     def settings_news(self, session: Session) -> Update:
-        """Draw settings that another page changed, or presets."""
+        """Draw settings or presets that another page changed."""
         user, chat, seen = session.user, session.conversation, session.settings_seen
         changes = self._service.changes
         session.settings_seen = changes.count(user)
@@ -309,7 +311,7 @@ class Views:
         return chat_settings.drawn(self._parts.settings, presets, settings, fields=False)
 
     def model(self) -> Update:
-        """How far the model is; the timer rests once there is nothing more to report."""
+        """Draw how far the model is loaded; the timer rests once there is nothing more to report."""
         p, now, models = self._parts, self._service.model_status, self._service.models
         done = now.phase in ("ready", "failed", "none") and not models.busy
         return {
@@ -323,13 +325,13 @@ class Views:
         }
 
     def picker(self) -> Mapping[str, Any]:
-        """The list of models as it is now: properties of its component."""
+        """Return the properties of the list of models as they are now."""
         now, names = self._service.model_status, self._service.models.names
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}
 
     def _comparing(self, reply: ReplyInProgress) -> Update:
-        """A comparison in progress."""
+        """Draw a comparison in progress."""
         p = self._parts
         return self.columns(conversation.arms(reply.latest)) | {
             p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
@@ -339,7 +341,7 @@ class Views:
         }
 
     def missing(self, session: Session, *, kept: bool) -> Update:
-        """A chat, or what was clicked in it, is not there any more. `kept`: a message stands in the box."""
+        """Draw the page after a chat, or what was clicked in it, has gone. `kept`: a message stands in the box."""
         sentence = _("That chat was deleted in another tab. The list is up to date again.")
         open_chat = session.conversation
         if open_chat is not None and not self._service.chats.has(session.user, open_chat):
@@ -348,7 +350,7 @@ class Views:
         return self.everything(session) | self.tell(session, status.error(sentence))
 
     def columns(self, arms: Mapping[Arm, Frame], words: Mapping[Arm, GrowingReply] | None = None) -> Update:
-        """Both columns of a comparison."""
+        """Draw both columns of a comparison."""
         update: Update = {}
         words = words or comparisons_panel.words()
         for arm, (text, figures) in self._parts.columns.items():
@@ -357,13 +359,13 @@ class Views:
 
 
 def deleted(kept: bool) -> str:
-    """A sentence on the open chat. `kept`: a message stands in the box."""
+    """Say that the open chat was deleted elsewhere. `kept`: a message stands in the box."""
     more = _(" Your message is still in the box: send it to begin a new chat.") if kept else ""
     return _("This chat was deleted in another tab.{more}").format(more=more)
 
 
 def cue(kind: Literal["reply", "news"], number: int) -> str:
-    """Return what assets/page/going_on.js acts on, once for each number."""
+    """Return HTML on which assets/page/going_on.js acts, once for each number."""
     return f'<i data-cue="{kind}" data-number="{number}"></i>'
 
 

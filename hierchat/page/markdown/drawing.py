@@ -1,4 +1,4 @@
-"""Draw a reply's text as HTML, block by block, at once or while it grows, and mark where its words came from."""
+"""Draw a reply's text as HTML, block by block, at once or while it grows, and mark its words by source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FENCE = re.compile(r"[^\n]*\n")
 
 
 class Marking:
-    """The runs of one text. `ends`: where each run ends in it."""
+    """Marks the runs of one text in its HTML. `ends`: the position in the text where each run ends."""
 
     def __init__(self, text: str, ends: Sequence[int], wrap: Wrap) -> None:
         self._text = text
@@ -51,7 +51,7 @@ class Marking:
         self._wrap = wrap
 
     def mark(self, drawn: str, begin: int, end: int) -> str:
-        """HTML of what stands in the text from `begin` to `end`, its text wrapped."""
+        """Return the HTML drawn of the text from `begin` to `end` with its words wrapped by run."""
         source, at, out = self._text[:end], begin, []
         for piece in _MARK_PIECE.finditer(drawn):
             marked = piece[0]
@@ -66,7 +66,7 @@ class Marking:
         return "".join(out)
 
     def _words(self, text: str, source: str, at: int) -> tuple[int, str]:
-        """A text node marked, and where in the source it ended."""
+        """Return a text node with its words marked, and the position in the source where it ended."""
         out: list[str] = []
         run, pending = self._run(at), ""
         for word in _WORD.findall(text):
@@ -92,7 +92,7 @@ class Marking:
 
 
 def _find(word: str, source: str, at: int) -> int:
-    """Find where a word stands in the source from `at` on; -1: not near."""
+    """Return the position of a word in the source near `at`, or -1."""
     if source.startswith(word, at):
         return at
     if word.isspace():  # a line end may have become a blank, and have marks of a quote or list behind it
@@ -101,7 +101,7 @@ def _find(word: str, source: str, at: int) -> int:
 
 
 def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
-    """Find where a formula begins and ends in the source."""
+    """Return where a formula begins and ends in the source."""
     alttext = _ALTTEXT.search(drawn)
     formula = html.unescape(alttext[1]) if alttext else ""
     found = source.find(formula, at)
@@ -109,7 +109,7 @@ def _formula(drawn: str, source: str, at: int) -> tuple[int, int]:
 
 
 def _passed(tag: str, source: str, at: int) -> int:
-    """Behind the markup of the source that a tag stands for, where that may be long."""
+    """Return the position behind the markup of the source that a tag stands for, where that may be long."""
     behind = None
     if tag == "pre":  # behind the line that opens a block of code; an indented one has none
         line = _FENCE.match(source, at + len(source[at:]) - len(source[at:].lstrip("\n")))
@@ -131,12 +131,12 @@ _UNSENDABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def render(text: str) -> str:
-    """HTML of `text`, with a button above each block of code that copies it."""
+    """Return the HTML of `text`, with a button above each block of code that copies it."""
     return _join(_blocks(_normal(text), _env()))
 
 
 def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
-    """The HTML of `render`, its text in pieces that `wrap` marks. `ends`: where each run of `text` ends in it."""
+    """Return the HTML of `render`, its text in pieces that `wrap` marks. `ends`: where each run of `text` ends."""
     if "\r" in text:
         ends = [len(_normal(text[:end])) for end in ends]
     text = _normal(text)
@@ -150,8 +150,8 @@ def render_marked(text: str, ends: Sequence[int], wrap: Wrap) -> str:
 
 
 class GrowingMarkdown:
-    """Draw a text that grows at its end: as `render` does, but for colours in the last lines of open code, and a little
-    late where it takes long: drawing leaves four fifths of the time to decoding."""
+    """Draws a text that grows at its end: as `render` does, but for colours in the last lines of open code,
+    and a little late where it takes long: drawing leaves four fifths of the time to decoding."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -169,7 +169,7 @@ class GrowingMarkdown:
         self._parts: dict[tuple[str, ...], str | None] = {}
 
     def render(self, text: str, ended: bool = False) -> str:
-        """HTML of `text`, which is the one before and more; any other begins anew. `ended`: nothing more will come."""
+        """Return the HTML of `text`, which mostly continues the one before. `ended`: nothing more will come."""
         text = _normal(text)
         if text == self._text and ended == self._ended:
             return self._html
@@ -195,7 +195,7 @@ class GrowingMarkdown:
         return result
 
     def _finish(self, rest: str, blocks: Sequence[_Block]) -> None:
-        """Keep what stands before the last block, once an empty line and a whole line of that block have come."""
+        """Keep the HTML of all before the last block, once an empty line and a whole line of that block have come."""
         lines = rest.split("\n")
         ends = [b.line for b in blocks if 0 < b.line < len(lines) - 1 and not lines[b.line - 1].strip()]
         if not ends:
@@ -214,7 +214,7 @@ class GrowingMarkdown:
 
 
 class _Block(NamedTuple):
-    """One block of the top level: the line on which it begins, and its HTML."""
+    """Block of the top level: the line on which it begins, and its HTML."""
 
     line: int
     html: str
@@ -231,7 +231,7 @@ def _env(
 
 
 def _normal(text: str) -> str:
-    """One kind of line end, and no half characters, which cannot be sent."""
+    """Return a text with one kind of line end, and without half characters, which cannot be sent."""
     return _UNSENDABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -269,7 +269,7 @@ def _drawn(tokens: Sequence[Token], lines: Sequence[str], env: Env) -> str:
 
 
 def _mark_open(tokens: Sequence[Token], lines: int) -> None:
-    """The block of code at the end, while nothing has closed it."""
+    """Mark the block of code at the end as open if nothing has closed it."""
     for token in reversed(tokens):
         if token.type == "fence" and token.map:
             written = token.content.count("\n") + (not token.content.endswith("\n") and bool(token.content))
@@ -287,8 +287,8 @@ def _plain(text: str) -> str:
 
 
 def in_pieces(text: str) -> Markup:
-    """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a million
-    characters would keep it for seconds; where a line is cut, it breaks."""
+    """Escape a text; a long one in pieces, of which a browser lays out only those on the screen. A line of a
+    million characters would keep it for seconds; where a line is cut, it breaks."""
     if len(text) <= 2 * _PIECE:
         return escape(text)
     pieces, begin = [], 0

@@ -61,7 +61,7 @@ _PRICE = re.compile(r"\d[^\\^_={]*[A-Za-z]{2}[^\\^_={]*")
 
 
 def mathematics(markdown: MarkdownIt) -> None:
-    """Plug-in for markdown-it: tokens math_inline and math_block, whose content is LaTeX and markup the source."""
+    """Add formulas to markdown-it: tokens math_inline and math_block; content is LaTeX, markup the source."""
     markdown.inline.ruler.before("escape", "math_inline", _inline)
     interrupts = ["paragraph", "reference", "blockquote", "list"]
     markdown.block.ruler.before("fence", "math_block", _block, {"alt": interrupts})
@@ -92,7 +92,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
 
 
 def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """A formula on lines of its own. An empty line ends it, so that what follows cannot change what was read."""
+    """Parse a formula on lines of its own. An empty line ends it, so that what follows cannot change what was read."""
     if state.is_code_block(start):
         return False
     opened = _BEGIN.match(state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start])
@@ -129,7 +129,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def drawn(tex: str, source: str, display: bool) -> str | None:
-    """MathML of a formula, with its source for those who copy it; None where it cannot be drawn."""
+    """Return the MathML of a formula, with its source for those who copy it; None if it cannot be drawn."""
     if len(tex) > _MOST_CHARACTERS or _depth(tex) > _DEEPEST or _CHAIN.search(tex):
         return None
     try:
@@ -170,7 +170,7 @@ _USUAL = [
 
 
 def _usual(tex: str, display: bool) -> str:
-    """`tex` in the words that the converter knows. Equations get no numbers but those that the text gives."""
+    """Rewrite LaTeX in commands that the converter knows. Equations get no numbers but those that the text gives."""
     tex = _TEXT.sub(lambda text: _spoken(text[1]), tex.strip())
     for pattern, usual in _USUAL:
         tex = pattern.sub(usual, tex)
@@ -182,7 +182,7 @@ def _usual(tex: str, display: bool) -> str:
 
 
 def _spoken(words: str) -> str:
-    """\\text{...} whose formulas between $ stand beside it, and in which _ is a letter."""
+    """Return \text{...} with the formulas between $ beside it, and with _ as a letter."""
     parts = words.split("$")
     if len(parts) % 2 == 0:
         parts = [words.replace("$", r"\$")]
@@ -191,7 +191,7 @@ def _spoken(words: str) -> str:
 
 
 def _element(element: ElementTree.Element) -> str:
-    """The element as HTML, made of nothing but what is listed above."""
+    """Return an element of MathML as HTML, made of nothing but what is listed above."""
     name, classes = element.tag, []
     if name == "menclose":
         classes += [_BOXES[word] for word in element.get("notation", "").split() if word in _BOXES]

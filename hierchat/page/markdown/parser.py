@@ -1,4 +1,4 @@
-"""markdown-it as replies need it: GitHub's Markdown and formulas, HTML as text, and every block with its direction."""
+"""Set up markdown-it for replies: GitHub's Markdown and formulas, HTML as text, and every block with its direction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIDES = {"text-align:center": "hc-centre", "text-align:right": "hc-right"}
 
 
 def tables(markdown: MarkdownIt) -> None:
-    """Plug-in for markdown-it."""
+    """Add GitHub's tables to markdown-it, in place of its own."""
     markdown.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
 
 
@@ -80,7 +80,8 @@ _MOST_CHARACTERS, _LONGEST_LINE = 50_000, 2_000
 
 
 def coloured(code: str, language: str) -> str:
-    """`code` as HTML; plain where the language is unknown or the code too long. Its text is `code`, always."""
+    """Return code as coloured HTML; plain if its language is unknown or it is too long. Its text is always
+    `code`."""
     lexer = _lexer(language)
     if (
         lexer is None
@@ -102,8 +103,8 @@ def coloured(code: str, language: str) -> str:
 
 
 def settled(code: str) -> int:
-    """Return how much of a growing block of code to colour: whole lines, of long code less often, so that all its
-    drawings together cost no more than a few of the last."""
+    """Return how many characters of a growing block of code to colour: whole lines, of long code less often,
+    so that all its drawings together cost no more than a few of the last."""
     end = len(code)
     step = 1 << max(end.bit_length() - 4, 0)
     return code.rfind("\n", 0, end if end < 1024 else end - end % step) + 1
@@ -168,12 +169,12 @@ _PLACE = '<span class="hc-place"></span>'
 
 @lru_cache  # the parser asks again and again while it looks for the end of a link
 def may_be_linked(address: str) -> bool:
-    """Return whether a link to `address` gets through: else it is shown as it was written."""
+    """Return whether a link to `address` is allowed: else it is shown as it was written."""
     return "href=" in _cleaner.clean(f'<a href="{html.escape(address)}">')
 
 
 def sanitise(drawn: str) -> str:
-    """`drawn` with nothing in it but what is listed, and a button above each block of code."""
+    """Return HTML with only the tags and attributes listed above, and a button above each block of code."""
     return _cleaner.clean(drawn).replace(_PLACE, button("hc_copy_code", _("Copy"), css="hc-copy-code"))
 
 
@@ -238,7 +239,7 @@ class _MarkdownRenderer(RendererHTML):
         return self.renderToken(tokens, idx, options, env) + box
 
     def definition(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Env) -> str:
-        """The address of a link that is named elsewhere: shown, since nothing of a reply is hidden."""
+        """Return the HTML of a link's definition: shown, since nothing of a reply is hidden."""
         meta = tokens[idx].meta
         address, label = html.escape(str(meta["url"])), html.escape(str(meta["label"]))
         link = f'<a href="{address}"{_title(meta["title"])}>{address}</a>'
@@ -246,7 +247,7 @@ class _MarkdownRenderer(RendererHTML):
 
 
 def _words(image: Token) -> str:
-    """Return what stands for an image: its words, formulas as source; as written where it has addresses."""
+    """Return the text that replaces an image: its words, formulas as source; as written if it has links."""
     tokens = image.children or []
     if any(token.type in ("link_open", "image") for token in tokens):
         return image.content
@@ -262,7 +263,7 @@ def _title(text: object) -> str:
 
 
 def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str | None:
-    """Return what was drawn for this key before, or draw it now."""
+    """Return the HTML drawn for this key before, or draw it now."""
     drawn, before = env["drawn"], env["before"]
     if key not in drawn:
         drawn[key] = before[key] if key in before else draw()
@@ -271,8 +272,8 @@ def _kept(env: Env, key: tuple[str, ...], draw: Callable[[], str | None]) -> str
 
 
 def _with_direction(state: StateCore) -> None:
-    """Set which way each block runs. The browser decides for a block of words; a list item or a quote goes the way
-    of its first words."""
+    """Set the direction of each block's text. The browser decides for a block of words; a list item or a
+    quote goes the way of its first words."""
     containers: list[Token] = []
     for token in state.tokens:
         if token.type in ("list_item_open", "blockquote_open", "table_open"):
@@ -308,8 +309,8 @@ def _mark_images(children: Sequence[Token]) -> None:
 
 
 def _mended(rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
-    """Mend a rule for bare addresses, which drops the scheme of one that may not be linked, and at every colon searches
-    all characters before it."""
+    """Mend markdown-it's rule for bare addresses, which drops the scheme of one that may not be linked, and
+    at every colon searches all characters before it."""
 
     def mended(state: StateInline, silent: bool) -> bool:
         if silent or _TOO_LONG.match(state.src, state.pos):
@@ -348,10 +349,10 @@ _markdown = _build()
 
 
 def parse(text: str, env: Env) -> list[Token]:
-    """Tokens of `text`; `env["references"]` grows by the addresses that it defines."""
+    """Parse Markdown into tokens; `env["references"]` grows by the addresses that it defines."""
     return _markdown.parse(text, env)
 
 
 def draw(tokens: Sequence[Token], env: Env) -> str:
-    """HTML of tokens, not yet sanitised."""
+    """Return the HTML of tokens, not yet sanitised."""
     return str(_markdown.renderer.render(tokens, _markdown.options, env))

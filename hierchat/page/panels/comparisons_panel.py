@@ -1,4 +1,4 @@
-"""Compare: the pair to run, both sides while they are written, the result as it is drawn, the panel of those kept."""
+"""Compare on the page: choose the pair, draw both sides and the result, and list the results that are kept."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _VARIED = ("temperature", "seed", "max_new_tokens")
 
 
 def export(result: Comparison) -> str:
-    """One object. The times of each side are what changed since the moment before: milliseconds, tokens, characters."""
+    """Return a comparison as JSON. Its moments are differences to the one before: milliseconds, tokens, characters."""
     whole: dict[str, Any] = {
         "hierchat_comparison": 1,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(result.at)),
@@ -120,7 +120,7 @@ def export(result: Comparison) -> str:
 
 
 def repeated(result: Comparison) -> dict[str, Any] | None:
-    """Return commands that repeat it over a file with the given line; None where no command can."""
+    """Return the commands that repeat a comparison, with the line of their file; None if no command can."""
     settings = dict(result.sides["second"].settings)
     plain = GenerationSettings().model_dump(mode="json")
     usual = all(dict(result.sides[arm].configuration) == USUAL[arm].record() for arm in ARMS)
@@ -151,7 +151,7 @@ _BAR = 640
 
 
 def picture(result: Comparison) -> Markup:
-    """Draw the picture. The question is a group at its top, `data-question` pixels high, and can be cut off."""
+    """Draw a comparison's picture to share. The question is a group `data-question` pixels high that can be cut off."""
     lines = textwrap.wrap(result.question, 54, max_lines=3, placeholder=" …") or [""]
     lines[0], lines[-1] = f"“{lines[0]}", f"{lines[-1]}”"
     speeds = {arm: result.sides[arm].figures.tokens_per_second or 0.0 for arm in ARMS}
@@ -186,14 +186,14 @@ def headline(result: Comparison) -> str:
 
 
 def busy(result: Comparison) -> str:
-    """Say what other programs used of the processor, as the end of a sentence; empty where that is not known."""
+    """Say what share of the processor other programs used, as the end of a sentence; empty if that is not known."""
     others = result.verdict.others
     told = _(", while other programs used {share} of the processor")
     return "" if others is None else told.format(share=percent(others))
 
 
 def drawn(result: Comparison, more: str = "") -> Markup:
-    """Draw a result but for question and verdict; `more`: further buttons."""
+    """Draw a comparison's result without question and verdict; `more`: further buttons."""
     moments = {arm: differences(result.sides[arm].moments) for arm in ARMS}
     data = {"moments": json.dumps(moments), "export": export(result), "picture": str(picture(result))}
     differing = difference(*(result.sides[arm].text for arm in ARMS))
@@ -205,7 +205,7 @@ def _side_words(side: Side, arm: Arm) -> Markup:
 
 
 def _measured(result: Comparison) -> list[tuple[str, list[str]]]:
-    """The rows of the table of figures."""
+    """Return the rows of the table of figures, each a label and the values of both sides."""
     figures = [result.sides[arm].figures for arm in ARMS]
     rows = [
         (_("Tokens a second"), [known(f.tokens_per_second, number) for f in figures]),
@@ -221,13 +221,13 @@ def _measured(result: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def line(pair: Pair) -> Markup:
-    """Draw both sides in a few words."""
+    """Draw what a pair compares in a few words."""
     named = names(pair)
     return _drawn.against(named["first"], named["second"])
 
 
 def form(models: Sequence[str]) -> Markup:
-    """The form, folded, as the usual pair has it. Its values reach the server as JSON (comparisons.js)."""
+    """Draw the form of a pair, folded, with the usual pair. Its values reach the server as JSON (comparisons.js)."""
     return _drawn.form(USUAL, models)
 
 
@@ -238,12 +238,12 @@ def pair_of(text: str) -> Pair:
 
 
 def words() -> dict[Arm, GrowingReply]:
-    """Texts of both arms, as they will grow."""
+    """Return an empty growing text for each side of a comparison."""
     return {arm: GrowingReply() for arm in ARMS}
 
 
 def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
-    """Name and text, and figures, of one arm."""
+    """Draw name and text of one side, and its figures."""
     if frame is None:
         return "", status.waiting(_("Not started yet"))
     name = _drawn.arm(frame.name)
@@ -259,7 +259,7 @@ def column(frame: Frame | None, words: GrowingReply) -> tuple[str, str]:
 
 
 def ended(last: CompareFrame | None) -> tuple[str, str]:
-    """Verdict and result of a comparison that has ended; empty where it did not come to them."""
+    """Draw verdict and result of a comparison that has ended; empty if it did not come to them."""
     if last is None or last.verdict is None:
         return "", ""
     result = drawn(last.result, _drawn.to_all() if last.result.id else "") if last.result else ""
@@ -270,7 +270,7 @@ LISTED = 200
 
 
 class ComparisonsPanel(Panel):
-    """List all results that are kept, each to be opened, replayed, shared, deleted."""
+    """Lists all comparisons that are kept, each to be opened, replayed, shared, deleted."""
 
     name = "comparisons"
     title = later("Comparisons")
@@ -293,7 +293,7 @@ class ComparisonsPanel(Panel):
             return self.show(event.session)
 
         def choose(event: PageEvent) -> dict[Any, Any]:
-            """The pair for the next comparison of this page. A wrong value leaves it as it was."""
+            """Set the pair for the next comparison of this page. A wrong value leaves it as it was."""
             session, trouble = event.session, ""
             try:
                 session.pair = pair_of(event.text)
@@ -307,7 +307,7 @@ class ComparisonsPanel(Panel):
         page.on("hc_setup", choose, outputs=[setup], trigger_mode="multiple", concurrency_limit=1)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """The list, the newest first."""
+        """Draw the list of comparisons, the newest first."""
         found = self._service.comparisons.all(session.user, LISTED + 1)
         rows = [_row(_read(one)) for one in found[:LISTED]]
         return {self._view: _drawn.listed(rows, len(found) > LISTED)}

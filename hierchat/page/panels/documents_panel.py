@@ -1,4 +1,4 @@
-"""Texts of one's own in the settings: which draft, and a way to add a file or folder, after a look at what it holds."""
+"""Draw the user's own texts in the settings: which draft, and a way to add a file or folder, after a look at it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Act = Callable[["PageEvent"], str | None]
 
 
 class DocumentsPart(PanelPart):
-    """Texts of one's own. Only the owner names files of this machine, and sees which texts there are."""
+    """Part for the user's own texts. Only the owner names files of this machine, and sees which texts there are."""
 
     def __init__(self, service: ChatService) -> None:
         super().__init__(service)
@@ -99,7 +99,7 @@ class DocumentsPart(PanelPart):
         return answer
 
     def _look_at_files(self, event: PageEvent) -> None:
-        """Look at the files that came in."""
+        """Look at uploaded files before they are added."""
         folder = event.folder_of_files()
         try:
             self._texts.look_at_files(folder, event.text, self._written_for(event))
@@ -119,7 +119,7 @@ class DocumentsPart(PanelPart):
 
 
 def _facts(row: UserDocument, model: str) -> list[str]:
-    """Say what is known of a text."""
+    """Return what is known of a document, each fact in a few words."""
     facts = [tokens(row.tokens)] if row.tokens else [_("not read to the end")]
     facts += [gigabytes(row.size), _("from {places}").format(places=", ".join(row.sources))]
     if row.trouble:
@@ -142,7 +142,7 @@ def _added(now: Addition) -> str:
 
 
 def _brings(gain: Gain) -> str:
-    """Say what a document would have done for the last replies."""
+    """Say how much faster the last replies would have been with a document."""
     share = gain.after / gain.before - 1
     if share < _WORTH_TELLING:
         return plural(

@@ -1,4 +1,4 @@
-"""A part of Settings: whether the model may write for itself while nobody needs the machine, and what there is."""
+"""Draw the part of Settings for idle generation: whether the model may write meanwhile, and what there is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_WHOLE = later("The database is in use elsewhere: bytes of it leave the file
 
 
 class IdlePart(PanelPart):
-    """Switch idle generation for each user; guests, of whom nothing stays, have it not."""
+    """Switches idle generation for each user; guests, of whom nothing stays, do not have it."""
 
     def build(self) -> None:
         self._about = gr.HTML(_drawn.about(), elem_id="hc-learning-about")
@@ -57,7 +57,7 @@ class IdlePart(PanelPart):
         page.on("hc_typing", self.typing, outputs=[], queue=False)
 
     def choose(self, event: PageEvent, on: bool, after: float, most: int) -> dict[Any, Any]:
-        """Keep what the user chose."""
+        """Store the user's choices for idle generation."""
         user = event.user
         if not self._service.users.is_guest(user):
             before = self._service.users.idle_settings(user)
@@ -68,19 +68,19 @@ class IdlePart(PanelPart):
         return self.show(event.session)
 
     def tick(self, event: PageEvent) -> dict[Any, Any]:
-        """Draw what is being done; the timer rests while another view is open."""
+        """Draw the state of idle generation; the timer rests while another view is open."""
         session = event.session
         if session.panel != "settings":
             return {self._timer: gr.update(active=False)}
         return {self._state: self._said(event.user, asked=session.removing == _DELETING)}
 
     def ask(self, removing: str, event: PageEvent) -> dict[Any, Any]:
-        """Ask whether all that was written is to be deleted; with an empty `removing` it is not."""
+        """Ask whether to delete all generated texts; with an empty `removing`, take the question back."""
         event.session.removing = removing
         return {self._state: self._said(event.user, asked=bool(removing))}
 
     def delete(self, live: Any, event: PageEvent) -> dict[Any, Any]:
-        """Delete all that was written."""
+        """Delete all generated texts of the user."""
         event.session.removing = ""
         said = _("Deleted all generated texts.")
         if not self._service.idle.delete(event.user):
@@ -88,12 +88,12 @@ class IdlePart(PanelPart):
         return {self._state: self._said(event.user), live: status.notice(said)}
 
     def typing(self, event: PageEvent) -> None:
-        """Somebody types: the machine is needed. Raises Stale where the page is unknown."""
+        """Note that somebody types: the machine is needed. Raises Stale if the page is unknown."""
         if event.session:
             self._service.idle.touched()
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw it as it is now."""
+        """Draw the choices and the state of idle generation."""
         if self._service.users.is_guest(session.user):
             hidden = dict.fromkeys(self.outputs[:4], gr.update(visible="hidden"))
             return hidden | {self._state: "", self._timer: gr.update(active=False)}
@@ -116,7 +116,7 @@ _DELETING = "what models wrote for themselves"
 
 
 def _after(chosen: float) -> list[tuple[str, float]]:
-    """The choices, and what was chosen by other means."""
+    """Return the choices of minutes, and the chosen one if it is none of them."""
     return [(_minutes(one), one) for one in sorted({*AFTER, chosen})]
 
 

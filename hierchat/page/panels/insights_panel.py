@@ -1,4 +1,4 @@
-"""Insights: how drafting has fared from day to day, what it costs, and what is kept for it."""
+"""Draw Insights: how drafting has fared from day to day, what it costs, and what is kept for it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LONG = 62
 def replies_page(
     found: OverTimeFigures, names: Mapping[str, str], today: date, days: int | None, ever: bool
 ) -> Markup:
-    """Draw what changes with the range. `names` of models by key; `ever`: there are measured replies in some range."""
+    """Draw the cards for a range of days. `names` of models by key; `ever`: some range has measured replies."""
     cards = [speed_card(found, today, days, ever), shares_card(found, today, days, ever)]
     cards.append(sources_card(found.whole.sources, ever))
     if len(found.models) > 1:
@@ -65,7 +65,7 @@ def replies_page(
 
 
 def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
-    """Speed-up by day."""
+    """Draw the speed-up by day."""
     title = _("Speed by day")
     known = {day: one for day, one in found.days.items() if one.speedup is not None}
     if not known:
@@ -95,7 +95,7 @@ def speed_card(found: OverTimeFigures, today: date, days: int | None, ever: bool
 
 
 def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: bool) -> Markup:
-    """Share of the tokens by source, by day or week."""
+    """Draw the share of each source in the tokens, by day or week."""
     title = _("Where the words came from")
     if not found.days:
         return empty_card(
@@ -127,7 +127,7 @@ def shares_card(found: OverTimeFigures, today: date, days: int | None, ever: boo
 
 
 def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
-    """Draw how many drafts of each source were right."""
+    """Draw which share of each source's drafts was accepted."""
     title = _("Drafts that were right, by source")
     asked = [name for name in in_order(sources) if name != TARGET and sources[name].proposed]
     if not asked:
@@ -145,7 +145,7 @@ def sources_card(sources: Mapping[str, SourceCount], ever: bool) -> Markup:
 
 
 def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str]) -> Markup:
-    """Speed-up of each model, the one that wrote most first."""
+    """Draw the speed-up of each model, the one with the most replies first."""
     ranked = sorted(models.items(), key=lambda model: -model[1].replies)
     most = max([one.speedup or 0.0 for one in models.values()]) or 1.0
     rows = []
@@ -157,7 +157,7 @@ def models_card(models: Mapping[str, DraftingFigures], names: Mapping[str, str])
 
 
 def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) -> Axis:
-    """The days of the range, or from the first to the last that is known; a few of them named."""
+    """Return the axis of days: the range, or from the first to the last one known; a few of them named."""
     last = max(today, *known) if known else today
     first = today - timedelta(days=days - 1) if days else min(known, default=today)
     low, high = first.toordinal(), last.toordinal()
@@ -171,7 +171,7 @@ def _days(known: Mapping[date, DraftingFigures], today: date, days: int | None) 
 
 
 def _shares(days: Mapping[date, DraftingFigures], begin: date, end: date) -> dict[str, float]:
-    """Return the share of each source of the tokens from `begin` to before `end`; empty where there are none."""
+    """Return each source's share of the tokens from `begin` to before `end`; empty if there are none."""
     inside = [one for day, one in days.items() if begin <= day < end]
     tokens = sum(one.tokens for one in inside)
     found: dict[str, float] = {}
@@ -197,7 +197,7 @@ _WIDTHS = (1, 2, 4, 8, 16, 24, 32)
 def machine_page(
     found: Insights, costs: ForwardCosts | None, plan: PlanView | None, index: IndexMemory
 ) -> Markup:
-    """Draw what stands for all days: estimates, costs, the plan, sizes, what models wrote while idle."""
+    """Draw the cards that no range changes: estimates, costs, the plan, sizes, generated texts."""
     cards = [
         match_card(found.acceptance.by_match().tolist()),
         calibration_card(found.acceptance.calibration()),
@@ -239,7 +239,7 @@ def match_card(counts: Sequence[Sequence[float]]) -> Markup:
 
 
 def calibration_card(calibration: Calibration) -> Markup:
-    """Expected chances of drafts against what came true."""
+    """Draw the expected acceptance of drafts against the share that was accepted."""
     title = _("Are the expected chances true?")
     series = []
     for name in in_order(calibration):
@@ -267,7 +267,7 @@ def calibration_card(calibration: Calibration) -> Markup:
 
 
 def costs_card(costs: ForwardCosts | None) -> Markup:
-    """Milliseconds of a forward by rows."""
+    """Draw the milliseconds of a forward by number of rows."""
     title = _("What a run of the model costs")
     if costs is None:
         return empty_card(
@@ -291,12 +291,12 @@ def costs_card(costs: ForwardCosts | None) -> Markup:
 
 
 def meters_card(meters: Sequence[Meter]) -> Markup:
-    """Memory, as it is now."""
+    """Draw the meters of memory as it is now."""
     return _drawn.meters(meters)
 
 
 def _group(first: int, end: int) -> str:
-    """The name of match lengths from `first` to before `end`; 0 for no end."""
+    """Return the name of the match lengths from `first` to before `end`; 0 for no end."""
     if not end:
         return f"{first}+"
     return str(first) if end == first + 1 else f"{first}{DASH}{end - 1}"
@@ -312,7 +312,7 @@ METER_SECONDS = 2.0
 
 
 class InsightsPanel(Panel):
-    """The panel. What a user chose last stays chosen until the program ends."""
+    """Panel of insights. What a user chose last stays chosen until the program ends."""
 
     name = "insights"
     title = later("Insights")
@@ -345,7 +345,7 @@ class InsightsPanel(Panel):
         page.on(self._timer.tick, self.tick, outputs=[self._meters, self._timer])
 
     def choose(self, event: PageEvent, period: str, model: Any) -> dict[Any, Any]:
-        """Show other days, or the replies of one model."""
+        """Show another range of days, or the replies of one model."""
         self._chosen[event.user] = period, model if isinstance(model, str) else ""
         return self._drawn(event.user)
 
@@ -356,7 +356,7 @@ class InsightsPanel(Panel):
         return {self._meters: meters_card(meters())}
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw it as it is now; the meters begin to tick."""
+        """Draw all figures as they are now, and start the timer of the meters."""
         update = {self._meters: meters_card(meters()), self._timer: gr.update(active=True)}
         return self._drawn(session.user) | update
 

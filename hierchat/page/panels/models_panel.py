@@ -1,4 +1,4 @@
-"""Models: what there is and what of it is here, whether it fits, how fast it is; fetching, loading, removing."""
+"""Run the panel of models: which there are, whether they fit and how fast they are; download, load, remove."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
 
 
 class ModelsPanel(Panel):
-    """Show all models, and load the chosen one. `shared`: whether a public link leads here: then nothing else goes."""
+    """Lists all models, and loads the chosen one. `shared`: if a public link leads here; then nothing else
+    works."""
 
     name = "models"
     title = later("Models")
@@ -83,7 +84,7 @@ class ModelsPanel(Panel):
             on(on(name, act, outputs=self.outputs, **once).then, self.poll)
 
     def _acts(self) -> dict[str, Callable[..., Any]]:
-        """Return the handlers by the action that a button carries; each gets what it carries, and does it."""
+        """Return the handlers by the action of their button; each gets the text that the button carries."""
         acts: dict[str, Callable[[str], str | None]] = {
             "hc_model_fetch": lambda name: self._manager.download(name),
             "hc_model_stop": lambda name: self._manager.downloads.stop(name),
@@ -110,14 +111,14 @@ class ModelsPanel(Panel):
         add = answers["hc_model_add"]
 
         def patiently(event: PageEvent) -> Iterator[dict[Any, Any]]:
-            """Answer at once that the hub is asked, which takes seconds, and then with what came of it."""
+            """Answer at once that the hub is being asked, which takes seconds, and then with the result."""
             yield {self._added: status.waiting(_("Checking it…"))}
             yield add(event)
 
         return answers | {"hc_model_add": patiently}
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the list, and measure memory meanwhile. What went wrong before, and was seen, is past."""
+        """Draw the list, and measure memory meanwhile. Failures that were seen before are dropped."""
         self._manager.measure()
         self._manager.forget_failures(self._seen)
         session.list_seen = UNKNOWN  # its dialog of projects names the models, which may change here
@@ -125,7 +126,7 @@ class ModelsPanel(Panel):
         return self._drawn(session) | {self._search: hub}
 
     def sort(self, event: PageEvent) -> Update:
-        """Sort the table by a column, or the other way round."""
+        """Sort the table by a column, or reverse it if it is sorted so already."""
         session, by = event.session, event.text
         session.models_by = f"-{by}" if session.models_by == by else by
         return self._drawn(session)
@@ -143,7 +144,7 @@ class ModelsPanel(Panel):
         return sampled | self._views.model() | {self._parts.timer: gr.Timer(active=True)}
 
     def poll(self, event: PageEvent) -> Update:
-        """Draw how far the model is, the list while it is open, and marked replies once their model is there."""
+        """Draw how far the model is, the list while it is open, and marked replies once their model is loaded."""
         update, session = self._views.model(), event.session
         # Looked at after the model, which may have ended the timer: so the list never misses the end.
         if session.panel == self.name:
@@ -157,7 +158,7 @@ class ModelsPanel(Panel):
         return update | {self._parts.thread: self._views.thread(session)}
 
     def _following(self, name: str, values: Sequence[Any]) -> Update:
-        """The sampling of the model of that name, unless that of the one before was changed."""
+        """Return an update to the named model's sampling, unless the sampling of the one before was changed."""
         controls = self._parts.settings.sampling
         before, after = (self._service.chats.model_settings(model).sampling for model in ("", name))
         with suppress(InvalidSettings):
@@ -186,7 +187,7 @@ class ModelsPanel(Panel):
         return answer
 
     def _refusal(self, user_id: int) -> str:
-        """Why this user changes nothing here; empty where they may."""
+        """Return the sentence why this user may not change models; empty if they may."""
         if self._shared():
             return _(_SHARED)
         return "" if self._service.users.is_owner(user_id) else _(_OTHERS)
@@ -217,7 +218,7 @@ class ModelsPanel(Panel):
         }
 
     def _searched(self, rows: Sequence[ModelRow], said: str) -> str:
-        """The owner's search, as far as it is. `said`: HTML that answers its last button."""
+        """Draw the owner's search of the hub so far. `said`: HTML that answers its last button."""
         manager = self._manager
         look = manager.hub.now.look if manager.hub.now else None
         name = manager.name_of(look.described) if look and look.described else ""

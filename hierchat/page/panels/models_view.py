@@ -1,4 +1,4 @@
-"""The table of models, and the search of the hub, as HTML. Pure functions."""
+"""Draw the table of models, and the search of the hub, as HTML. Pure functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KIND = re.compile(r"[-_.]((?:UD-)?(?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[\w]*)\.gguf
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What the list is drawn from beside its rows."""
+    """State that the list of models is drawn from beside its rows."""
 
     best: ModelRow | None
     slot: SlotStatus
@@ -53,11 +53,11 @@ class Present:
     """and the bytes that removing it frees."""
 
     def coming(self, row: ModelRow) -> bool:
-        """Return whether this model is on its way."""
+        """Return whether this model is being loaded."""
         return self.slot.name == row.name and self.slot.phase not in ("none", "failed", "ready")
 
     def waits(self, row: ModelRow) -> bool:
-        """Return whether it waits for a reply to end."""
+        """Return whether this model waits for a reply to end before it is loaded."""
         return self.slot.name == row.name and self.slot.phase in CANCELLABLE
 
 
@@ -71,7 +71,7 @@ COLUMNS: dict[str, tuple[str, Callable[[ModelRow], Any]]] = {
 
 
 def models(rows: Sequence[ModelRow], now: Present, by: str = "") -> Markup:
-    """Draw the whole table. `by`: the column that it is sorted by, behind a minus from the end; empty: as it helps."""
+    """Draw the table of models. `by`: the column to sort by, with a minus in reverse; empty: most useful first."""
     loaded, best = next((row for row in rows if row.loaded), None), now.best
     if column := COLUMNS.get(by.removeprefix("-")):
         rows = sorted(rows, key=column[1], reverse=by.startswith("-"))
@@ -83,7 +83,7 @@ def models(rows: Sequence[ModelRow], now: Present, by: str = "") -> Markup:
 
 
 def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]:
-    """Order models: what is here, what the user began, the best one; last what does not fit or is too slow here."""
+    """Return the sort key of a model: those on disk first, then those begun and the best one; last the useless ones."""
     untouched = row.state == "absent" and not row.own and not row.download
     slow = bool(row.speed and row.speed.per_second < READABLE)
     of_no_use = untouched and (row.fit.verdict == "no" or slow)
@@ -95,12 +95,12 @@ def _size(size: int | None) -> str:
 
 
 def _alone(look: Look) -> bool:
-    """Return whether there is nothing to choose among."""
+    """Return whether the repository has only one file to choose."""
     return [one.name for one in look.choices] == [look.file]
 
 
 def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
-    """Return files with what tells each from the others of its repository."""
+    """Return each file with a short name that tells it from the others of its repository."""
     found = [_KIND.search(without_number(file.name)) for file in files]
     names = [kind[1] if kind else file.name for kind, file in zip(found, files, strict=True)]
     return [

@@ -1,4 +1,4 @@
-"""What every panel has: components in a column of the page, their handlers, and what it shows when it is opened."""
+"""Define panels: components in a column of the page, their handlers, and what they show when opened."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class PanelPart(ABC):
 
     @abstractmethod
     def build(self) -> None:
-        """Make its components, inside the column that is open."""
+        """Make the part's components, inside the column that is open."""
 
     def wire(self, page: PageEvents) -> None:  # noqa: B027  a part may have nothing to press
-        """Join its controls to their handlers, each by `page.on`."""
+        """Connect the part's controls to their handlers, each by `page.on`."""
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw what stands in it now, each time that its panel is opened; nothing where all stays as it was."""
+        """Return the updates that draw the part, each time that its panel is opened; empty if nothing changed."""
         return {}
 
 
 class Panel(PanelPart):
-    """What stands on the screen in place of a conversation."""
+    """Part that fills the screen in place of a conversation."""
 
     name: str
     """In the address."""

@@ -1,4 +1,4 @@
-"""Settings: how the page looks, what may draft, when replies end, where everything lies, and how to be rid of it."""
+"""Run the panel of settings: how the page looks, what may draft, when replies end, where data lies, deletion."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NOW_SECONDS = 60.0
 
 
 class LoginsPart(PanelPart):
-    """The user's own account, and, for the owner, who is connected: where there is a login."""
+    """Part for the user's own account, and, for the owner, who is connected: if there is a login."""
 
     def __init__(self, service: ChatService, log_ins: LoginSessions | None) -> None:
         super().__init__(service)
@@ -66,7 +66,7 @@ class LoginsPart(PanelPart):
         page.on("hc_end_session", end, outputs=self.outputs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the link to the user's password; everybody who is logged in, for the owner."""
+        """Draw the link to the user's password; for the owner, also everybody who is logged in."""
         if self._log_ins is None:
             return dict.fromkeys(self.outputs, "")
         owner = self._service.users.is_owner(session.user)
@@ -88,7 +88,7 @@ _CHOICES: tuple[tuple[str, Access], ...] = (
 
 
 class ProgramsPart(PanelPart):
-    """The switch of the endpoint, and the keys that there are: for the owner alone."""
+    """Part for the endpoint's switch and keys: for the owner alone."""
 
     def build(self) -> None:
         self._about = gr.HTML(_drawn.programs())
@@ -106,7 +106,7 @@ class ProgramsPart(PanelPart):
         page.on(self._access.input, choose, [self._access], self.outputs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw what is chosen, and the keys."""
+        """Draw the endpoint's switch and its keys."""
         if not self._service.users.is_owner(session.user):
             hidden = gr.update(visible="hidden")
             return {self._about: hidden, self._access: hidden, self._keys: ""}
@@ -119,7 +119,7 @@ class ProgramsPart(PanelPart):
 
 
 class ToolsPart(PanelPart):
-    """The tool servers of mcp.json, each with a switch and a try: for the owner alone."""
+    """Part for the tool servers of mcp.json, each with a switch and a try: for the owner alone."""
 
     def build(self) -> None:
         self._servers = gr.HTML("", elem_id="hc-tool-servers")
@@ -144,7 +144,7 @@ class ToolsPart(PanelPart):
         page.on("hc_tools_try", look, outputs=self.outputs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw the servers."""
+        """Draw the tool servers with their switches."""
         if not self._service.users.is_owner(session.user):
             return dict.fromkeys(self.outputs, "")
         try:
@@ -162,7 +162,7 @@ _DRAFTS: tuple[tuple[str, DraftsFrom], ...] = (
 
 
 class SettingsPanel(Panel):
-    """The panel. What concerns the machine is shown to its owner alone."""
+    """Panel of settings. Those of the machine are shown to its owner alone."""
 
     name = "settings"
     title = later("Settings")
@@ -268,7 +268,7 @@ class SettingsPanel(Panel):
         page.on(self._reset.click, reset, outputs=self.outputs, js=theirs)
 
     def show(self, session: Session) -> dict[Any, Any]:
-        """Draw what is chosen, and what is there. Where it lies, and what all users share, concerns the owner alone."""
+        """Draw the user's settings and data. Where data lies, and what all users share, is for the owner alone."""
         user, users, data = session.user, self._service.users, self._service.data
         owner = users.is_owner(user)
         chats, messages = users.counts(user)
@@ -297,14 +297,14 @@ class SettingsPanel(Panel):
 
 
 def _choice(choices: Sequence[tuple[str, str]], label: str, elem_id: str) -> Any:
-    """Make the component that chooses one of several; its label is for screen readers."""
+    """Make a radio component for one of several choices; its label is for screen readers."""
     return gr.Radio(
         [(_(said), name) for said, name in choices], label=label, show_label=False, container=False, elem_id=elem_id
     )  # fmt: skip
 
 
 def _back_up(data: UserData) -> str:
-    """A copy of the database in a folder beside it; what was done, as a sentence."""
+    """Copy the database into a folder beside it, and return a sentence that says so."""
     path = data_dir() / "backups" / time.strftime("hierchat-%Y-%m-%d-%H%M%S.db")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -317,7 +317,7 @@ def _back_up(data: UserData) -> str:
 
 
 def _places(database: Path, backups: Path) -> str:
-    """Draw where everything lies, and how much of it there is."""
+    """Draw the folders of hierchat's data with their sizes."""
     rows = [
         (_("Chats and what was learned"), database),
         (_("Documents"), corpora_dir()),

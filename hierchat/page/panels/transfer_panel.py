@@ -1,4 +1,4 @@
-"""Chats in and out of the page: the panel, and what its buttons and those of a chat's menu do."""
+"""Import and export chats on the page: the panel, and what its buttons and those of a chat's menu do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENOUGH_TOKENS = 1_000
 
 
 class TransferPart(PanelPart):
-    """Bring chats in and out."""
+    """Part that imports and exports chats."""
 
     def build(self) -> None:
         gr.HTML(_drawn.transfer(), elem_id="hc-transfer")
@@ -47,7 +47,7 @@ class TransferPart(PanelPart):
         page.on("hc_export", self.bring_out, outputs=self.outputs, trigger_mode="multiple")
 
     def bring_in(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
-        """The chats of files that the page has sent."""
+        """Import the chats of files that the page has sent."""
         session, user, state, data = event.session, event.user, self._state, self._service.data
         with event.files(MOST_FILES) as paths:
             importing = data.importing(user, paths)
@@ -68,11 +68,11 @@ class TransferPart(PanelPart):
         yield {state: _drawn.outcome(importing, worth)} | self._views.chats(session)
 
     def stop(self, event: PageEvent) -> None:
-        """End this page's import: it says itself how far it came."""
+        """Stop this page's import, which then says how far it came."""
         event.session.importing.set()
 
     def bring_out(self, event: PageEvent) -> Iterator[dict[Any, Any]]:
-        """One chat, all for 0, or a project with its own, as a file that the page fetches."""
+        """Export one chat, all for 0, or a project with its own, as a file that the page downloads."""
         user, wanted, markdown = event.user, event.id, event.text == "markdown"
         project = wanted if event.text == "project" else None
         if project:
@@ -101,7 +101,7 @@ class TransferPart(PanelPart):
         yield {self._out: link} | ({} if wanted else {self._state: told})
 
     def _worth(self, user: int, tokens: int | None) -> str:
-        """Say what imported chats are worth, as far as it is known. `tokens`: None where no model is loaded here."""
+        """Say how many tokens of imported chats can draft. `tokens`: None while no model is loaded here."""
         if tokens is None:
             return _("What they say drafts as soon as a model is loaded.")
         said = _(
@@ -121,12 +121,12 @@ def _chats(count: int) -> str:
 
 
 def _beside(place: Path, path: Path) -> Path:
-    """A file in a folder at its place, moved to beside it."""
+    """Move a file out of its folder at `place` to beside it, and return its path."""
     return path if path == place else path.rename(place.parent / path.name)
 
 
 def _now_and_then(steps: Iterable[T]) -> Iterator[T]:
-    """Go through all steps; yield one as often as somebody can follow, and the last."""
+    """Run through all steps; yield one as often as a reader can follow, and the last."""
     shown = time.monotonic()
     left: list[T] = []
     for one in steps:
