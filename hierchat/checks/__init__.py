@@ -1,1 +1,1 @@
-"""Checks that anybody can run: that drafts change no word (verify), and what this machine has (doctor)."""
+"""Run checks that anybody can run: that drafts change no word (verify), and what this machine has (doctor)."""

@@ -1,4 +1,4 @@
-"""`hierchat doctor`: machine, versions, kernels, models, database and log, as text to paste into a report."""
+"""Report machine, versions, kernels, models, database and log, as text to paste into a report (`hierchat doctor`)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from hierchat.store.connection import examine
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report. `advice`: what to do; only where something is wrong."""
+    """One line of the report. `advice`: what to do; only if something is wrong."""
 
     text: str
     advice: str = ""
 
 
 def anonymous(text: str) -> str:
-    """Return the text without the home folder, which names who is at home there."""
+    """Return the text with "~" for the home folder, which names the user."""
     for home in sorted({str(Path.home()), str(Path.home().resolve())}, key=len, reverse=True):
         if len(home) > 1:
             text = text.replace(home, "~")
@@ -55,7 +55,7 @@ def anonymous(text: str) -> str:
 
 
 def computed() -> list[Finding]:
-    """Return one line for each model that transformers computed, and device."""
+    """Return a finding for each model and device with which transformers computed."""
     found = []
     for one in attempt_records():
         text = f"{one.model}, on {one.device}: {IMPLEMENTATIONS.get(one.implementation, 'nothing')}"
@@ -78,7 +78,7 @@ ADVICE = {
 
 
 def database(path: Path, *, named: bool) -> list[Finding]:
-    """Look at the database, but at nothing of what it says. `named`: the user said that it is there."""
+    """Examine the database, without reading its texts. `named`: the user said that it is there."""
     health = examine(path)
     if health.state == "missing" and not named:
         return [Finding(f"{path}: not there yet; the first chat makes it")]
@@ -167,7 +167,7 @@ _GPUS = (
 
 
 def machine() -> list[Finding]:
-    """Describe the machine, and what is short."""
+    """Return findings about the machine, and about what is short of memory or disk."""
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     low = memory.available < LEAST_MEMORY
     can = llvmlite.binding.get_host_cpu_features()
@@ -199,7 +199,7 @@ def machine() -> list[Finding]:
 
 
 def gpus() -> list[Finding]:
-    """Find CUDA devices as torch sees them, in a process of its own: torch takes seconds, and memory."""
+    """Return CUDA devices as torch sees them, in a process of its own: torch takes seconds, and memory."""
     if not cuda_driver():
         return [Finding("CUDA: no driver")]
     if not find_spec("torch"):
@@ -215,7 +215,7 @@ def gpus() -> list[Finding]:
 
 
 def models(device: str) -> list[Finding]:
-    """Tell of each model whether it is here and can run; or what is wrong with the catalogue."""
+    """Return for each model whether it is on disk and can run; or what is wrong with the catalogue."""
     try:
         catalogue = read_catalogue()
     except ModelError as error:
@@ -249,8 +249,8 @@ PACKAGES = (
 
 
 def versions() -> list[Finding]:
-    """Return one line for the program, one for what it stands on, without importing it, and one for each package that
-    is missing or has another version than is asked for."""
+    """Return a finding for the program, one for the packages that it stands on, without importing them, and
+    one for each package that is missing or has another version than required."""
     wanted = _wanted()
     there = {name: version_of(name) for name in dict.fromkeys((*PACKAGES, *wanted))}
     shown = ", ".join(f"{name} {there[name]}" for name in PACKAGES if there[name])
@@ -269,7 +269,7 @@ def versions() -> list[Finding]:
 
 
 def _wanted() -> dict[str, Requirement]:
-    """Return the requirements of the installed hierchat; none in a clone that was not installed."""
+    """Return the requirements of the installed hierchat by name; empty in a clone that was not installed."""
     try:
         lines = metadata.requires("hierchat") or []
     except metadata.PackageNotFoundError:
@@ -286,7 +286,7 @@ def _wanted() -> dict[str, Requirement]:
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of a package that is installed."""
+    """Return the version of an installed package, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -294,8 +294,8 @@ def version_of(package: str) -> str | None:
 
 
 def print_report(given: Path | None) -> int:
-    """Print the report as a list in Markdown, what is wrong at its end with what to do; return 1 where anything is.
-    `given`: the database that the user named."""
+    """Print the report as a list in Markdown, what is wrong at its end with what to do; return 1 if anything
+    is. `given`: the database that the user named."""
     path = (given or database_file()).expanduser().absolute()
     devices = gpus()
     device = "cuda" if any("GB" in one.text or "MB" in one.text for one in devices) else "cpu"

@@ -1,4 +1,4 @@
-"""`hierchat verify`: compares replies with drafting on and off, token for token. Each question is decoded plainly, as
+"""Compare replies with drafting on and off, token for token (`hierchat verify`). Each question is decoded plainly, as
 exactly as the target can (padded), and again by each drafter, with slots of its own; all get the prompts that the plain
 replies make. History grows over the questions."""
 
@@ -34,8 +34,8 @@ WIDEST = 24
 
 
 class Trial:
-    """A drafter that puts verification to the test, by trees of 0 to width - 1 nodes, at random but the same each time.
-    `seed` separates replies."""
+    """Proposer that puts verification to the test, by trees of 0 to width - 1 nodes, at random but the same
+    each time. `seed` separates replies."""
 
     top = 0
 
@@ -64,16 +64,16 @@ class Trial:
 
 
 class Noise(Trial):
-    """Drafts random tokens in trees of any shape: several roots, deep branches, doubles."""
+    """Proposes random tokens in trees of any shape: several roots, deep branches, doubles."""
 
     def _nodes(self, size: int) -> tuple[list[int], list[int]]:
         return self._any(size), [int(self._random.integers(-1, node)) if node else -1 for node in range(size)]
 
 
 class Adversary(Trial):
-    """Drafts by knowing `reply` and, at each of its positions, the token that the target liked next best: in turn
-    second choices alone, a second choice with what would have been right below it, and the reply itself, deep, each of
-    its tokens among wrong siblings."""
+    """Proposes the hardest cases, knowing `reply` and, at each of its positions, the target's second choice:
+    in turn second choices alone, a second choice with what would have been right below it, and the reply
+    itself, deep, each of its tokens among wrong siblings."""
 
     def __init__(
         self, reply: Sequence[int], seconds: Sequence[int], vocabulary: int, width: int | None, seed: int
@@ -106,7 +106,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlainTurn:
-    """A turn decoded plainly. `seconds` are the target's next best tokens, [reply]."""
+    """Turn that was decoded plainly. `seconds`: the target's second choice at each token, [reply]."""
 
     prompt: list[int]
     reply: list[int]
@@ -132,7 +132,7 @@ DRAFTERS: Mapping[str, Drafting] = {
 
 
 def _stack(served: ServedModel, memory: Memory, settings: GenerationSettings) -> Proposer:
-    """Make a drafter that asks all draft models at every step. Raises RequestError where there are none."""
+    """Make a drafter that asks all draft models at every step. Raises RequestError if the model has none."""
     levels = _draft_models(served)
     plan = Plan(tuple(range(len(levels.hierarchy.names))), STACK[: len(levels.sequences)], retrieval=True)
     return with_models(served, memory, settings, Event(), levels, plan)
@@ -146,8 +146,8 @@ def _draft_models(served: ServedModel) -> Levels:
 
 @dataclass(slots=True)
 class Compared:
-    """Keeps what a run has compared so far, and its file. `head`: what stands before the figures; `drafters`: keys of
-    DRAFTERS."""
+    """Keeps what a run has compared so far, and its file. `head`: what stands before the figures; `drafters`:
+    keys of DRAFTERS."""
 
     path: Path
     head: dict[str, Any]
@@ -159,7 +159,7 @@ class Compared:
         return len(self._differences())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run as it stands in the file. `tokens` were compared, over all drafters."""
+        """Return the run as a dict for its file. `tokens` were compared, over all drafters."""
         plain = sum(len(reply) for row in self.rows for reply in row["replies"])
         return {
             **self.head,
@@ -202,9 +202,9 @@ def check(
     width: int | None = None,
     users: int = 1,
 ) -> None:
-    """Compare what `result` lacks, and write it after every question. So many `users` ask their questions at once,
-    whose replies share forwards; plain decoding has one at a time. Raises RequestError where a drafter of `result` is
-    not to be had."""
+    """Compare the questions that `result` lacks, and write its file after every one. `users` ask their
+    questions at once, whose replies share forwards; plain decoding has one at a time. Raises RequestError if
+    a drafter of `result` is not to be had."""
     if "stack" in result.drafters:
         _draft_models(served)
     replies = [reply for row in result.rows for reply in row["replies"]]
@@ -287,7 +287,7 @@ def _draft(
 
 
 def _difference(engine: LocalEngine, plain: PlainTurn, reply: Sequence[int]) -> dict[str, Any]:
-    """Return the first difference. `position` counts the reply's tokens from 0; a reply that ended there has None."""
+    """Return the first difference as a dict. `position`: index of the token; a reply that ended there has None."""
     at = common_prefix(plain.reply, reply)
     one = plain.reply[at] if at < len(plain.reply) else None
     other = reply[at] if at < len(reply) else None

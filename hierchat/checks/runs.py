@@ -1,4 +1,4 @@
-"""Questions for checks and measurements, a file of JSON lines with `turns` or a workload made here; and runs over them:
+"""Run questions for checks and measurements, from a file of JSON lines with `turns` or a workload made here:
 options, settings, model, the file of the run, and an earlier one to go on from."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hierchat.texts.text_files import CorpusError
 
 
 class RequestError(Exception):
-    """A run cannot be done, or not in this way; the text is for the user."""
+    """Raised if a run cannot be done, or not in this way; the text is for the user."""
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> str:
@@ -67,7 +67,7 @@ MT_BENCH = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question of one turn or more; `number` is its place in the file, from 0."""
+    """Question of one turn or more; `number` is its place in the file, from 0."""
 
     number: int
     name: str
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def group(self) -> str:
-        """Return the category; all of MT-Bench's together."""
+        """Return the question's category; for all of MT-Bench's together "mt_bench"."""
         return "mt_bench" if self.category in MT_BENCH else self.category
 
 
@@ -123,8 +123,8 @@ def _question(number: int, said: Any) -> Question:
 
 
 def spread(questions: Sequence[Question], limit: int | None = None) -> list[Question]:
-    """Take one question of each group in turn, and of each category within a group, so that any beginning of the list,
-    such as its first `limit`, holds about equally many of each."""
+    """Order questions by taking one of each group in turn, and of each category within a group, so that any
+    beginning of the list, such as its first `limit`, holds about equally many of each."""
     groups: dict[str, list[Question]] = {}
     for question in _in_turn(questions, [question.category for question in questions]):
         groups.setdefault(question.group, []).append(question)
@@ -133,7 +133,7 @@ def spread(questions: Sequence[Question], limit: int | None = None) -> list[Ques
 
 
 def _in_turn(questions: Sequence[Question], keys: Sequence[str]) -> list[Question]:
-    """Order by the first of each key, the second of each, ...; keys in order of their appearance."""
+    """Order questions by the first of each key, the second of each, ...; keys in order of their appearance."""
     seen: dict[str, int] = {}
     ranked = []
     for at, (question, key) in enumerate(zip(questions, keys, strict=True)):
@@ -177,9 +177,9 @@ Length = Callable[[str], int]
 def question_set(
     workload: str, entry: ModelEntry, settings: GenerationSettings, sizes: Sequence[int] = ()
 ) -> QuestionSet:
-    """Make one of WORKLOADS out of the sources of Python's own library, so that nothing is downloaded. `sizes`: the
-    most tokens of a long context's prompts; by default as many as the model can hold with its replies. Raises
-    RequestError for those that it cannot, and a ModelError."""
+    """Make the questions of one of WORKLOADS from the sources of Python's own library, so that nothing is
+    downloaded. `sizes`: the most tokens of a long context's prompts; by default as many as the model can hold
+    with its replies. Raises RequestError for those that it cannot, and a ModelError."""
     holds = entry.context_length or MOST
     most = holds - settings.max_new_tokens
     for size in sizes:
@@ -198,8 +198,8 @@ def question_set(
 
 
 def questions_of(workload: str, length: Length, most: int, sizes: Sequence[int] = ()) -> list[Question]:
-    """List the questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a category of
-    its own."""
+    """Return the questions of one of WORKLOADS; `most`: tokens that a prompt may have. Each of `sizes` is a
+    category of its own."""
     if workload == "copy":
         asked = [(workload, text) for text in _copies(length, most)]
     elif sizes:
@@ -232,15 +232,15 @@ def _source(module: str) -> str:
 
 
 def _beginning(text: str, tokens: int, length: Length) -> str:
-    """Return as many whole lines as have at most so many tokens."""
+    """Return as many whole lines of a text's beginning as have at most `tokens` tokens."""
     lines = text.splitlines(keepends=True)
     counts = range(1, len(lines) + 1)
     return "".join(lines[: bisect_right(counts, tokens, key=lambda count: length("".join(lines[:count])))])
 
 
 class Dialogue:
-    """Holds one conversation as the chat would: every prompt contains what was said before. `room`: tokens that a
-    prompt leaves for its reply, where the context has them."""
+    """Holds one conversation as the chat would: every prompt contains all earlier turns. `room`: tokens that
+    a prompt leaves for its reply, where the context has them."""
 
     def __init__(self, served: ServedModel, room: int) -> None:
         self._served = served
@@ -250,14 +250,14 @@ class Dialogue:
         """Whether the last prompt ended where the model begins to think."""
 
     def ask(self, text: str) -> list[int]:
-        """Return the prompt of the next turn. Raises MessageTooLong."""
+        """Add a question, and return the token ids of its prompt. Raises MessageTooLong."""
         self._said.append(PromptMessage("user", text))
         prompt = self._served.prompts.build(self._said, self._room, self._served.end_ids)
         self._opened = prompt.thinking
         return prompt.ids
 
     def answered(self, reply: Sequence[int]) -> None:
-        """Add what the model wrote."""
+        """Add the model's reply to the conversation."""
         text = reply_text(self._served, reply, opened=self._opened)
         self._said.append(PromptMessage("assistant", text, tuple(reply)))
 
@@ -274,7 +274,7 @@ def require_writable(path: Path) -> None:
 
 
 def write(path: Path, result: dict[str, Any], rows: str) -> None:
-    """Replace the file in one step. The list under the key `rows` comes last, one element a line."""
+    """Replace a run's file in one step. The list under the key `rows` comes last, one element a line."""
     head = json.dumps({key: value for key, value in result.items() if key != rows}, indent=2)
     lines = ",\n".join(json.dumps(row) for row in result[rows])
     _part(path).write_text(f'{head[:-2]},\n  "{rows}": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
@@ -282,8 +282,8 @@ def write(path: Path, result: dict[str, Any], rows: str) -> None:
 
 
 def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
-    """Read an earlier run's result to go on from; None where there is none. Raises RequestError where it is none of
-    ours, or was asked for with other `expected` values."""
+    """Read an earlier run's file to go on from; None if there is none. Raises RequestError if it is no run,
+    or one with other `expected` values."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -299,7 +299,7 @@ def read(path: Path, expected: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Say what stands in a file otherwise than is expected now."""
+    """Return sentences about the values of a file that differ from the expected ones."""
     return [
         f"{key} was {found.get(key)!r} and is {value!r}"
         for key, value in expected.items()
@@ -372,15 +372,15 @@ class RunOptions:
 
     @classmethod
     def of(cls, flags: Mapping[str, Any]) -> RunOptions:
-        """Take what of a command's flags belongs here."""
+        """Take the flags of a command that are options of a run."""
         return cls(**{one.name: flags[one.name] for one in fields(cls) if one.name in flags})
 
 
 class MeasuredRun:
-    """One run over questions: what was asked for, checked before a model loads, and the head of its file."""
+    """One run over questions: its options, checked before a model loads, and the head of its file."""
 
     def __init__(self, options: RunOptions, kind: str, own: dict[str, Any]) -> None:
-        """`own`: settings of this kind of run alone. Raises RequestError, CorpusError and ModelError."""
+        """Check the options; `own`: settings of this kind of run. Raises RequestError, CorpusError and ModelError."""
         import torch
 
         self._options = options
@@ -417,14 +417,14 @@ class MeasuredRun:
         self._machine: dict[str, Any] = machine()
 
     def load(self, places: int = 1) -> ServedModel:
-        """Load the model on its backend. `places`: replies that it writes at once."""
+        """Load the run's model on its backend. `places`: replies that it writes at once."""
         asked, catalogue = self._options, read_catalogue()
         options = LoadOptions(asked.backend, corpus=asked.corpus, places=places, catalogue=catalogue)
         with terminal_progress() as report:
             return load_served_model(self.entry, options, report)
 
     def head(self, served: ServedModel) -> dict[str, Any]:
-        """Return what stands before the figures in the file."""
+        """Return the head of the run's file: machine, model, backend and settings."""
         return {
             "machine": self._machine,
             "model": served.name,
@@ -433,7 +433,8 @@ class MeasuredRun:
         }
 
     def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the result to go on from, with --resume and where there is one; its machine stays the first one's."""
+        """Return the earlier result to go on from, with --resume and if there is one; its machine stays the
+        first's."""
         if not self._options.resume:
             return None
         found = read(
@@ -452,7 +453,7 @@ class MeasuredRun:
 
 
 def settings_of(**flags: Any) -> GenerationSettings:
-    """Make settings by their flags. Raises RequestError, naming the flag that is wrong."""
+    """Build generation settings from flags. Raises RequestError, naming the flag that is wrong."""
     try:
         return GenerationSettings(**flags)
     except ValidationError as error:
@@ -461,8 +462,8 @@ def settings_of(**flags: Any) -> GenerationSettings:
 
 
 def answered(act: Callable[[], int], backend: str | None = None, out: Path | None = None) -> int:
-    """Run a command, or say why it cannot, and return the exit code: that of `act`, 2 for an error, 130 for Ctrl-C. An
-    unknown backend and a file `out` that cannot be written are errors before all else."""
+    """Run a command, or say why it cannot run, and return the exit code: that of `act`, 2 for an error, 130
+    for Ctrl-C. An unknown backend and a file `out` that cannot be written are errors before all else."""
     try:
         if backend and backend not in get_args(Backend):
             raise unknown("backend", backend, get_args(Backend))
@@ -478,7 +479,7 @@ def answered(act: Callable[[], int], backend: str | None = None, out: Path | Non
 
 
 def say(text: str) -> None:
-    """Say something to the person at the terminal, beside the figures."""
+    """Print a text to the person at the terminal, beside the figures."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -488,8 +489,8 @@ Tell = Callable[[str, int], None]
 
 @contextmanager
 def bar(total: int, done: int = 0, console: Console | None = None) -> Iterator[Tell]:
-    """Draw a bar over `total` units of work, `done` of them before; between measurements only, so that it takes nothing
-    from them."""
+    """Draw a progress bar over `total` units of work, `done` of them before; between measurements only, so
+    that it takes nothing from them."""
     columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeRemainingColumn())
     console = console or Console(stderr=True)
     period = 3600  # seconds: questions take long

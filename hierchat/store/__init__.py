@@ -1,5 +1,5 @@
 # ruff: noqa: F401
-"""What hierchat remembers: users, conversations, messages, turns and their tokens, in one SQLite file.
+"""Store users, conversations, messages, turns and their tokens in one SQLite file.
 
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
@@ -69,7 +69,7 @@ from hierchat.store.users import LOCAL_USER, Access, Account, Accounts, Guests, 
 
 
 class Store:
-    """One SQLite file, usable from any thread and by several processes at once.
+    """Holds one SQLite file by kinds of things, usable from any thread and by several processes at once.
 
     Every method of its parts may raise DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable; what it was writing is
     then undone as a whole, and the store stays usable.
@@ -100,8 +100,8 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, busy_seconds: float = 5.0, access: Access | None = None) -> Self:
-        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, and delete what
-        a crash kept from being deleted, guests too.
+        """Open the file, or create it and its folder; mark replies that a crash cut off as interrupted, and
+        finish deletions that a crash prevented, guests' too.
 
         `busy_seconds` is how long any method waits for another program to release the file; `access` holds in place of
         what the file says of the endpoint. Raises DatabaseNewer, DatabaseLocked, DatabaseCorrupt or DatabaseUnwritable;

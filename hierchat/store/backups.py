@@ -1,4 +1,4 @@
-"""Copies the database by itself, each day and before its schema changes, and puts a backup in its place."""
+"""Copy the database each day and before its schema changes, and restore a backup in its place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Backups:
-    """The copies of one database that were made by themselves: in the folder `backups` beside it, the latest KEPT.
+    """Makes and keeps the automatic copies of one database: in the folder `backups` beside it, the latest KEPT.
 
     They are numbered, so that a clock that is set cannot have new ones taken for old."""
 
@@ -41,7 +41,7 @@ class Backups:
         self.folder = _folder(connection.path)
 
     def all(self) -> list[Path]:
-        """List the copies, the latest first."""
+        """Return the automatic copies, the latest first."""
         return backups_of(self._connection.path)
 
     def due(self) -> bool:
@@ -49,8 +49,8 @@ class Backups:
         return not any(time.strftime("%Y-%m-%d") in path.name for path in self.all()[:1])
 
     def make(self, before: str = "") -> Path | None:
-        """Make one, and delete those that are more than KEPT; None where it would nearly fill the disk. `before`: the
-        step of the schema that it precedes. Raises StoreError."""
+        """Make a copy, and delete those that are more than KEPT; None if it would nearly fill the disk.
+        `before`: the step of the schema that it precedes. Raises StoreError."""
         there, path = self.all(), self._connection.path
         number = _number(path, there[0]) + 1 if there else 1
         name = f"{path.stem}-{number:05d}-{time.strftime('%Y-%m-%d')}{before and f'-before-{before}'}.db"
@@ -70,7 +70,8 @@ class Backups:
         return copy
 
     def forget(self, user: str) -> bool:
-        """Take a user out of all copies; False where one could not be written. Those made by hand stay as they are."""
+        """Delete a user from all automatic copies; False if one could not be written. Those made by hand are
+        kept."""
         whole = True
         for copy in self.all():
             try:
@@ -86,7 +87,7 @@ class Backups:
 
 
 def backups_of(database: Path) -> list[Path]:
-    """List the copies of a database that were made by themselves, the latest first; the database need not be there."""
+    """Return the automatic copies of a database, the latest first; the database itself may be missing."""
     found = {copy: _number(database, copy) for copy in _folder(database).glob("*.db")}
     return sorted(filter(found.get, found), key=lambda copy: found[copy], reverse=True)
 
@@ -102,7 +103,7 @@ def _number(database: Path, copy: Path) -> int:
 
 
 def require_whole(backup: Path) -> None:
-    """Raise a StoreError that says why a file is no backup that could be restored; read all of it."""
+    """Read all of a backup, and raise a StoreError that says why it cannot be restored, if so."""
     health = examine(backup)
     if health.state == "newer":
         raise StoreError(
@@ -118,7 +119,7 @@ def require_whole(backup: Path) -> None:
 
 
 def restore(backup: Path, path: Path) -> Path | None:
-    """Put a backup where a database is, and return where that one lies now: nothing is deleted.
+    """Put a backup in the database's place, and return where the database lies now: nothing is deleted.
 
     The backup has to be whole (`require_whole`). Raises DatabaseLocked while anybody has the database open."""
     aside = path.with_name(f"{path.stem}-{time.strftime('%Y-%m-%d-%H%M%S')}-replaced{path.suffix}")
@@ -147,7 +148,7 @@ def restore(backup: Path, path: Path) -> Path | None:
 
 
 def _close_log(path: Path) -> None:
-    """Fold a database's log into it. Raises DatabaseLocked where somebody has it open."""
+    """Write a database's log into it and close it. Raises DatabaseLocked if anybody has it open."""
     with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as db:
         for statement in (
             "PRAGMA locking_mode = EXCLUSIVE",

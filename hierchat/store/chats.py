@@ -1,4 +1,4 @@
-"""Conversations: create, list, search, title, tag, copy, hide and delete."""
+"""Store conversations: create, list, search, title, tag, copy, hide and delete."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ _BEQUEATH = """
 
 @dataclass(frozen=True, slots=True)
 class Untitled:
-    """A conversation whose title is its first words."""
+    """Conversation whose title is only its first words, so that a model may name it."""
 
     id: int
     user_id: int
@@ -131,7 +131,7 @@ class Untitled:
 
 
 class Chats(Repository):
-    """Conversations: list, search, title, tags, pin, archive, settings, copies, and deletion that can be taken back.
+    """Stores conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo.
 
     What is hidden counts as missing everywhere, and no draft comes from it.
     """
@@ -161,8 +161,8 @@ class Chats(Repository):
         archived: bool = False,
         project: int | None = None,
     ) -> list[Conversation]:
-        """This user's conversations, or the archived ones: pinned ones first, then the latest changed; those of one
-        project, of none (0), or of all (None).
+        """Return a user's conversations, or the archived ones: pinned ones first, then the latest changed;
+        those of one project, of none (0), or of all (None).
 
         With a query, in all projects: all whose title, or one of whose messages, holds all its words, archived ones
         last; the last word may be the beginning of one; case, accents and punctuation do not count. A blank query is
@@ -188,14 +188,14 @@ class Chats(Repository):
             ).fetchone()[0]
 
     def get(self, user_id: int, conversation_id: int) -> Conversation:
-        """Return one conversation. Raises NotFound."""
+        """Return a conversation by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_conversation(db, user_id, conversation_id)
             tags = json.dumps(tags_of(db, conversation_id))
             return _conversation({name: row[name] for name in _COLUMNS} | {"tags": tags})
 
     def discard(self, user_id: int, conversation_id: int) -> bool:
-        """Remove it if it has no message; whether it is gone now. There is nothing of it to forget."""
+        """Remove a conversation if it has no message; return whether it is gone. It leaves nothing to forget."""
         with self._connection.write() as db:
             db.execute(
                 f"DELETE FROM conversations WHERE id = ? AND user_id = ? AND {_EMPTY}",
@@ -205,19 +205,19 @@ class Chats(Repository):
             return found is None
 
     def rename(self, user_id: int, conversation_id: int, title: str) -> None:
-        """Give a conversation another title, which no model replaces. Raises NotFound."""
+        """Set a conversation's title, which no model replaces. Raises NotFound."""
         self._change(user_id, conversation_id, title=storable(title), title_given=1)
 
     def pin(self, user_id: int, conversation_id: int, pinned: bool) -> None:
-        """Keep a conversation at the top of the list, or no longer. Raises NotFound."""
+        """Pin a conversation to the top of the list, or unpin it. Raises NotFound."""
         self._change(user_id, conversation_id, pinned=pinned)
 
     def archive(self, user_id: int, conversation_id: int, archived: bool) -> None:
-        """Put a conversation away from the list, or bring it back, unpinned; it drafts as before. Raises NotFound."""
+        """Archive a conversation, or put it back into the list, unpinned; it drafts as before. Raises NotFound."""
         self._change(user_id, conversation_id, archived=archived, pinned=0)
 
     def mark_unread(self, user_id: int, conversation_id: int, unread: bool) -> None:
-        """Note that a reply came there that was not seen yet, or that it was seen. Raises NotFound."""
+        """Set whether a conversation has a reply that was not seen yet. Raises NotFound."""
         self._change(user_id, conversation_id, unread=unread)
 
     def _change(self, user_id: int, conversation_id: int, **values: object) -> None:
@@ -229,12 +229,12 @@ class Chats(Repository):
             )
 
     def tags(self, user_id: int) -> list[str]:
-        """List the tags of a user's conversations, in the order of the alphabet."""
+        """Return the tags of a user's conversations, in alphabetical order."""
         with self._connection.read() as db:
             return user_tags(db, user_id)
 
     def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
-        """Give a conversation these tags in place of those that it had. Raises NotFound.
+        """Replace a conversation's tags. Raises NotFound.
 
         A tag that differs from one in use by its case alone is that one.
         """
@@ -244,16 +244,16 @@ class Chats(Repository):
             add_tags(db, user_id, conversation_id, names)
 
     def untitled(self, model_key: str, since: float) -> list[Untitled]:
-        """Conversations begun after that time, with a reply, that this model did not try to name: of all users who
-        want that. The one that was changed last stands last."""
+        """Return the conversations begun after `since`, with a reply, that this model has not tried to name:
+        of all users who allow it. The one that was changed last stands last."""
         with self._connection.read() as db:
             rows = db.execute(_NEW, {"model": model_key, "since": since}).fetchall()
             firsts = {id: db.execute(_FIRST_WORDS, [id]).fetchone() for id, _, _ in rows}
         return [Untitled(*row) for row in rows if firsts[row[0]] and title_of(firsts[row[0]][0]) == row[2]]
 
     def title_by_model(self, chat: Untitled, model_key: str, title: str | None) -> bool:
-        """Note that a model tried, and take its title unless that is None. Returns whether the title changed: not if
-        the user gave one, or deleted the chat, meanwhile."""
+        """Record that a model tried to name a chat, and set its title unless that is None. Returns whether
+        the title changed: not if the user gave one, or deleted the chat, meanwhile."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT OR IGNORE INTO title_tries (conversation_id, model_key)"
@@ -268,19 +268,19 @@ class Chats(Repository):
         return bool(title and changed)
 
     def settings(self, user_id: int, conversation_id: int) -> ChatSettings | None:
-        """Return what a chat sets; None if it takes the model's own values. Raises NotFound."""
+        """Return a chat's settings; None if it takes the model's own values. Raises NotFound."""
         with self._connection.read() as db:
             owned_conversation(db, user_id, conversation_id)
             return settings_of(db, conversation_id)
 
     def set_settings(self, user_id: int, conversation_id: int, settings: ChatSettings) -> None:
-        """Set what holds from the next reply on; a preset that is gone counts as none. Raises NotFound."""
+        """Set a chat's settings from the next reply on; a preset that is gone counts as none. Raises NotFound."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             put_settings(db, user_id, conversation_id, settings)
 
     def fork(self, user_id: int, message_id: int) -> int:
-        """Copy the messages from the root to this one into a new conversation; return its id. Raises NotFound.
+        """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound.
 
         It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
         copy neither drafts nor counts while its original is there.
@@ -300,7 +300,7 @@ class Chats(Repository):
             return fork
 
     def hide(self, user_id: int, conversation_id: int) -> None:
-        """Delete a conversation, so that `restore` can take it back until `delete_hidden`. Raises NotFound.
+        """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound.
 
         All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
         store closes first, it is deleted then; if the process dies, when the file is opened next.
@@ -311,14 +311,14 @@ class Chats(Repository):
         self._hidden.add(conversation_id)
 
     def restore(self, user_id: int, conversation_id: int) -> None:
-        """Take back what `hide` did; it drafts again. Raises NotFound where it is deleted by now."""
+        """Undo `hide`; the conversation drafts again. Raises NotFound if it has been deleted for good."""
         with self._connection.write() as db:
             if not show_again(db, user_id, conversation_id):
                 raise NotFound("This chat was deleted for good.")
         self._hidden.discard(conversation_id)
 
     def hide_project(self, user_id: int, project_id: int) -> list[int]:
-        """Delete a project with its conversations, as `hide` does; return these. Raises NotFound."""
+        """Delete a project with its conversations, as `hide` does, and return their ids. Raises NotFound."""
         with self._connection.write() as db:
             require_project(db, user_id, project_id)
             inside = "SELECT id FROM conversations WHERE project_id = ? AND hidden_by IS NULL"
@@ -334,7 +334,7 @@ class Chats(Repository):
         return ids
 
     def restore_project(self, user_id: int, project_id: int, conversation_ids: Iterable[int]) -> None:
-        """Take back what `hide_project` did. Raises NotFound where it is deleted by now."""
+        """Undo `hide_project`. Raises NotFound if the project has been deleted for good."""
         with self._connection.write() as db:
             found = db.execute(
                 "UPDATE projects SET hidden_by = NULL, hider_started = NULL"
@@ -351,8 +351,8 @@ class Chats(Repository):
     def delete_hidden(
         self, conversation_ids: Iterable[int] | None = None, project_id: int | None = None
     ) -> None:
-        """Delete for good what this store hid, all of it or these and that project, from the files too; what was
-        restored stays.
+        """Delete for good what this store hid, all of it or these conversations and that project, from the
+        files too; what was restored stays.
 
         Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
         another connection is reading at this moment, the log beside the database keeps deleted pages until the next
@@ -367,7 +367,7 @@ class Chats(Repository):
             self._hidden_projects -= projects
 
     def recover(self) -> None:
-        """Delete what processes hid that no longer run, and conversations that a crash left without a message."""
+        """Delete what ended processes had hidden, and conversations that a crash left without a message."""
         with self._connection.write() as db:
             db.execute(
                 f"DELETE FROM conversations WHERE title = '' AND created_at < ? AND {_EMPTY}",
@@ -389,7 +389,7 @@ class Chats(Repository):
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
     def begin_incognito(self, user_id: int) -> int:
-        """Add a conversation that is in no list and drafts for no other, until `end_incognito`; return its id.
+        """Add a conversation that is in no list and drafts for no other, until `end_incognito`, and return its id.
 
         Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
         file is opened next. Raises StoreError where the user was forgotten.
@@ -475,13 +475,13 @@ def spelled(db: Database, user_id: int, names: Iterable[str]) -> str:
 
 
 def tags_of(db: Database, conversation_id: int) -> tuple[str, ...]:
-    """Return the tags of one conversation, in the order of the alphabet."""
+    """Return the tags of one conversation, in alphabetical order."""
     rows = db.execute("SELECT name FROM tags WHERE conversation_id = ?", [conversation_id])
     return tuple(sorted((name for (name,) in rows), key=str.casefold))
 
 
 def _another_title(db: Database, user_id: int, title: str) -> str:
-    """Number a title, so that two chats of one name differ in the list."""
+    """Return a title with a number, so that two chats of one name differ in the list."""
     if not title:
         return ""
     base = NUMBER.sub("", title)
@@ -507,7 +507,7 @@ def _copy(db: Database, message_id: int, conversation_id: int, parent_id: int | 
 
 
 def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
-    """Take back that a conversation was hidden; False where none of this user's is."""
+    """Undo the hiding of a conversation; False if no such hidden one is this user's."""
     found = db.execute(
         "UPDATE conversations SET hidden_by = NULL, hider_started = NULL, incognito = 0"
         " WHERE id = ? AND user_id = ? AND hidden_by IS NOT NULL",

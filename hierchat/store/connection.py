@@ -1,4 +1,4 @@
-"""Opens one SQLite file, and runs transactions on it whose failures are StoreErrors."""
+"""Open one SQLite file, and run transactions on it whose failures are StoreErrors."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ _WHY = {
 
 
 class StoreError(Exception):
-    """Any failure of the store; the message is fit to be shown to the user."""
+    """Raised for any failure of the store; the message is fit to be shown to the user."""
 
 
 class NotFound(StoreError):
-    """There is no such conversation or message, or it belongs to another user."""
+    """Raised if a conversation or message does not exist, or belongs to another user."""
 
 
 class DatabaseNewer(StoreError):
-    """A newer hierchat wrote this file. It was not touched."""
+    """Raised if a newer hierchat wrote this file. It was not touched."""
 
 
 class DatabaseLocked(StoreError):
-    """Another program held the file for longer than the busy timeout."""
+    """Raised if another program held the file for longer than the busy timeout."""
 
 
 class DatabaseCorrupt(StoreError):
-    """The file is damaged or no hierchat database. It was not touched by opening it."""
+    """Raised if the file is damaged or no hierchat database. It was not touched by opening it."""
 
 
 class DatabaseUnwritable(StoreError):
-    """The file or its folder cannot be written: permissions, a read-only disk, a full disk."""
+    """Raised if the file or its folder cannot be written: permissions, a read-only disk, a full disk."""
 
 
 def locked(path: Path) -> DatabaseLocked:
@@ -76,7 +76,7 @@ def unwritable(path: Path, what: object) -> DatabaseUnwritable:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's complaints about the file, and the file system's, into StoreErrors; let bugs through."""
+    """Turn errors of SQLite about the file, and of the file system, into StoreErrors; let bugs through."""
     try:
         yield
     except OSError as error:
@@ -97,13 +97,13 @@ def translated(path: Path) -> Iterator[None]:
 
 # Which process writes a reply, and whether it still runs.
 def this_process() -> tuple[int, float]:
-    """This process's id and when it was started: together they name it, for ids are used again."""
+    """Return this process's id and when it was started: together they name it, for ids are used again."""
     return os.getpid(), _began(psutil.Process())
 
 
 def _began(process: psutil.Process) -> float:
-    """When a process was started, by a clock that nobody sets: on Linux the boot and the ticks since then, else the
-    Unix time."""
+    """Return when a process was started, by a clock that nobody sets: on Linux the boot and the ticks since
+    then, else the Unix time."""
     try:
         ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
         boot = int(Path("/proc/sys/kernel/random/boot_id").read_text()[:5], 16)
@@ -113,7 +113,7 @@ def _began(process: psutil.Process) -> float:
 
 
 def is_running(pid: int, started: float) -> bool:
-    """Whether that process still runs. One that was killed but not yet reaped by its parent does not."""
+    """Return whether that process still runs. One that was killed but not yet reaped by its parent does not."""
     try:
         process = psutil.Process(pid)
         # Earlier versions noted the Unix time on Linux, too, which derives it from the clock.
@@ -134,13 +134,13 @@ anew all the time, and SQLite keeps the file of one that is closed open as long 
 
 
 class Connection:
-    """Transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
+    """Runs transactions on one SQLite file, each on a connection of its own. Usable from any thread."""
 
     def __init__(
         self, path: Path, busy_seconds: float, migrating: Callable[[Connection, str], object]
     ) -> None:
-        """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that with the
-        first step, where there are chats. Raises a StoreError."""
+        """Open `path`, create it if missing, bring its schema up to date. `migrating` is called before that
+        with the first step, if there are chats. Raises a StoreError."""
         self.path = path.absolute()
         self._busy_seconds = busy_seconds
         self._pool = threading.Condition()
@@ -197,8 +197,8 @@ class Connection:
 
     @contextmanager
     def _connected(self) -> Iterator[Database]:
-        """A connection that nobody else uses or closes meanwhile: Python's module crashes where one thread closes a
-        connection within another's statement. Not to be asked for within itself: that would be another one."""
+        """Lend a connection that nobody else uses or closes meanwhile: Python's module crashes if one thread
+        closes a connection within another's statement. Not to be nested: that would lend another one."""
         with self._pool:
             if self._closed:
                 raise StoreError(f"{self.path} was closed. Open it again.")
@@ -225,14 +225,14 @@ class Connection:
 
     @contextmanager
     def read(self) -> Iterator[Database]:
-        """All queries inside see one moment of the database."""
+        """Run the queries inside on one snapshot of the database."""
         with self._transaction("BEGIN") as db:
             yield db
 
     @contextmanager
     def write(self) -> Iterator[Database]:
-        """Commit all that is done inside, or nothing. The first transaction after the file could not be written marks
-        the replies that ended meanwhile."""
+        """Commit all that is done inside, or nothing. The first transaction after the file could not be
+        written marks the replies that ended meanwhile."""
         ended = set(self.ended)
         # IMMEDIATE: a reader that turns writer would not wait for the busy timeout.
         with self._transaction("BEGIN IMMEDIATE") as db:
@@ -259,8 +259,8 @@ class Connection:
                     raise
 
     def _require_file(self) -> None:
-        """A connection goes on with the file that it opened, though another one, or none, has its name by now: what is
-        written would be lost with the last connection. Raises DatabaseUnwritable."""
+        """Raise DatabaseUnwritable if the open file has no longer its name: SQLite would go on with it though
+        another one, or none, is there by now, and what is written would be lost with the last connection."""
         try:
             same = os.path.samestat(self._file, self.path.stat())
         except FileNotFoundError:
@@ -272,8 +272,8 @@ class Connection:
             )
 
     def fold(self) -> bool:
-        """Write the log into the file and empty it; False where somebody reads or writes at this moment. Waits for
-        nobody: what can be written is."""
+        """Write the log into the file and empty it; False if somebody reads or writes at this moment. Waits
+        for nobody: what can be written is."""
         try:
             with translated(self.path), self._connected() as db:
                 db.execute("PRAGMA busy_timeout = 0")
@@ -299,14 +299,14 @@ class Connection:
             self._fold_later()
 
     def rewrite_what_is_soiled(self) -> None:
-        """Rewrite the file where a process died, or the file was busy, before it was done."""
+        """Rewrite the file if deleted texts are left in it, since a process died or the file was busy."""
         with self.read() as db:
             (state,) = db.execute("PRAGMA user_version").fetchone()
         if state != CLEAN:
             self.rewrite()
 
     def rewrite(self) -> bool:
-        """Rewrite the file without what was deleted. False where a full disk or another program that reads or
+        """Rewrite the file without what was deleted. False if a full disk or another program that reads or
         writes keeps bytes of it there."""
         try:
             with translated(self.path), self._connected() as db:
@@ -343,11 +343,11 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     def close(self) -> None:
-        """Write the log into the file, and close the connections; those in use are waited for."""
+        """Write the log into the file and close all connections, waiting for those in use."""
         if not self._closed:
             with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
                 with self.write() as db:
@@ -386,8 +386,8 @@ CLEAN, SOILED = 0, 1
 
 
 def drop_words(db: Database) -> None:
-    """Take the words of deleted texts out of the search, as part of the transaction that deletes them; the file is to
-    be rewritten, by the next start if this process dies first."""
+    """Remove the words of deleted texts from the search index, as part of the transaction that deletes them;
+    the file is to be rewritten, by the next start if this process dies first."""
     # Only a merge of the whole index drops the words of what was deleted.
     for index in ("messages_fts", "titles_fts", "attachments_fts", "passages_fts"):
         if db[index].exists():  # not in copies with an older schema
@@ -396,7 +396,7 @@ def drop_words(db: Database) -> None:
 
 
 def _left_out(db: Database) -> Iterator[str]:
-    """Tables and conditions of what no backup holds, as far as the schema knows of it."""
+    """Yield tables and conditions of all that no backup holds, as far as the schema has them."""
     for table in ("conversations", "projects"):
         if "hidden_by" in db[table].columns_dict:
             yield f"{table} WHERE hidden_by IS NOT NULL"
@@ -416,14 +416,14 @@ def _connect(path: Path, mode: str, busy_seconds: float) -> Database:
 
 
 def log_of(path: Path) -> Path:
-    """SQLite's write-ahead log, which stands beside the file for as long as a connection is open, or was not closed."""
+    """Return the path of SQLite's write-ahead log, which exists while a connection is open, or was not closed."""
     path = path.resolve()
     return path.with_name(f"{path.name}-wal")
 
 
 def _close_abandoned(db: Database, alone: float | None) -> bool:
-    """Forget openings whose process is gone. `alone`: when no log stood beside the file, if there was none; whether
-    somebody had opened it before."""
+    """Delete records of openings whose process is gone. `alone`: when no log stood beside the file, if there
+    was none; returns whether somebody had opened it before."""
     rows = db.execute("SELECT id, pid, started, opened_at FROM openings").fetchall()
     early = {id for id, _, _, at in rows if alone is not None and at < alone}
     gone_ids = early | {id for id, pid, started, _ in rows if not is_running(pid, started)}
@@ -432,8 +432,8 @@ def _close_abandoned(db: Database, alone: float | None) -> bool:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a file that no process has open was opened with a log, and has no table. Without SQLite, which would put
-    a new log beside it."""
+    """Return whether a file that no process has open was opened with a log, and has no table. Without SQLite,
+    which would put a new log beside it."""
     with path.open("rb") as file:
         head = file.read(105)
     # Byte 18 tells the journal (2: a log). From byte 100 on stands the tree of tables: 13 a leaf, their number at 103.
@@ -442,7 +442,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _check(path: Path, busy_seconds: float) -> None:
-    """Refuse a file that is damaged, foreign or newer, through a connection that cannot change it."""
+    """Raise a StoreError if a file is damaged, foreign or newer, on a connection that cannot change it."""
     # But that of a program that died within a transaction without a log is undone first, and only who may write can.
     died = Path(f"{path.resolve()}-journal").exists()
     with closing(_connect(path, "rw" if died else "ro", busy_seconds)) as db:
@@ -474,7 +474,7 @@ State = Literal["well", "missing", "damaged", "newer", "foreign", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What was found; `schema` names the last step of the schema, `detail` a code of SQLite or the system."""
+    """Result of examining a file; `schema`: last step of the schema, `detail`: a code of SQLite or the system."""
 
     state: State
     size: int = 0
@@ -484,7 +484,7 @@ class Health:
 
 
 def examine(path: Path) -> Health:
-    """Never raises, and opens the file read-only."""
+    """Examine a database file without changing it. Never raises."""
     if not path.exists():
         return Health("missing")
     try:
@@ -522,7 +522,7 @@ def examine(path: Path) -> Health:
 # A file that is written whole or not at all, and replaces no other.
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """An empty file beside `path`, which only its owner can read; it gets that name when the block has ended.
+    """Create an empty file beside `path`, readable by its owner only, which gets that name when the block has ended.
 
     Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written.
     """
@@ -559,12 +559,12 @@ _TAG = re.compile(r'(?<!\S)tag:(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
 
 
 def storable(text: str) -> str:
-    """The text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by '?'."""
+    """Return a text with lone surrogates, which UTF-8 cannot hold and a browser may send, replaced by "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def title_of(text: str) -> str:
-    """One line for the list of conversations, cut between words where it can be."""
+    """Return one line of a text for the list of conversations, cut between words if it can be."""
     line = " ".join(storable(text).split())
     if len(line) <= TITLE_CHARACTERS:
         return line
@@ -573,7 +573,7 @@ def title_of(text: str) -> str:
 
 
 def match_expression(query: str) -> str:
-    """An FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word.
+    """Return an FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word.
 
     Each word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further.
     """
@@ -584,20 +584,20 @@ def match_expression(query: str) -> str:
 
 
 def split_tags(query: str) -> tuple[str, list[str]]:
-    """The words of a query, and the names behind its tag:"""
+    """Split a query into its words, and the names behind its tag:"""
     tags = [quoted or bare for quoted, bare in _TAG.findall(query)]
     return _TAG.sub(" ", query), tags
 
 
 # The one place that decides whether a user may see a conversation or a message.
 def require_user(db: Database, user_id: int) -> None:
-    """Raises StoreError where the user was forgotten."""
+    """Raise StoreError if the user was deleted."""
     if not db.execute("SELECT 1 FROM users WHERE id = ?", [user_id]).fetchone():
         raise StoreError("All chats of this user were deleted. Reload the page.")
 
 
 def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict[str, Any]:
-    """The conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
+    """Return a conversation's row. Raises NotFound if it is missing, hidden or another user's, the same for all."""
     for row in db.query(
         "SELECT * FROM conversations WHERE id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",
         [conversation_id, user_id],
@@ -607,7 +607,7 @@ def owned_conversation(db: Database, user_id: int, conversation_id: int) -> dict
 
 
 def owned_message(db: Database, user_id: int, message_id: int) -> dict[str, Any]:
-    """The message's row. Raises NotFound as owned_conversation does."""
+    """Return a message's row. Raises NotFound as owned_conversation does."""
     for row in db.query(
         "SELECT messages.* FROM messages JOIN conversations ON conversations.id = conversation_id"
         " WHERE messages.id = ? AND user_id = ? AND (hidden_by IS NULL OR incognito)",

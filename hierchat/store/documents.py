@@ -1,4 +1,4 @@
-"""Documents of chats and projects, and their passages, found by their words."""
+"""Store documents of chats and projects, and find their passages by words."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ _SAMPLED = (
 
 
 class Documents(Repository):
-    """The documents of all users. Each belongs to one chat or one project, and goes with it."""
+    """Stores the documents of all users. Each belongs to one chat or one project, and is deleted with it."""
 
     def add(self, user_id: int, document: Document, chat: int, passages: Iterator[Passage]) -> bool:
-        """Store a document of a chat, or of the project that it is in, as its passages come; whether there were any. It
-        takes the place of one of its name that was not read to the end. Where the passages end by an error, nothing of
-        it stays, but by a StoreError. Raises NotFound, and that error."""
+        """Store a document of a chat, or of its project, as its passages come; return whether there were any.
+        It replaces one of its name that was not read to the end. If the passages end by an error, nothing of
+        it stays, except with a StoreError. Raises NotFound, and that error."""
         added: int | None = None
         try:
             while batch := list(islice(passages, BATCH)):
@@ -112,7 +112,7 @@ class Documents(Repository):
         return added is not None
 
     def listed(self, user_id: int, conversation_id: int | None, project: int | None = None) -> list[Document]:
-        """List the documents of a chat and of its project; without a chat, of that `project`. Raises NotFound."""
+        """Return the documents of a chat and of its project; without a chat, of that `project`. Raises NotFound."""
         with self._connection.read() as db:
             if conversation_id is not None:
                 project = owned_conversation(db, user_id, conversation_id)["project_id"]
@@ -121,8 +121,8 @@ class Documents(Repository):
     def find(
         self, user_id: int, conversation_id: int, question: str, before: Sequence[str], most: int
     ) -> list[Passage]:
-        """Find the passages that share most with a question, whose words count twice, and with what was said `before`;
-        the best first. Raises NotFound."""
+        """Return the passages that share most with a question, whose words count twice, and with the earlier
+        texts `before`; the best first. Raises NotFound."""
         words = 2 * _words([question]) + _words(before)
         with self._connection.read() as db:
             project = owned_conversation(db, user_id, conversation_id)["project_id"]
@@ -133,8 +133,8 @@ class Documents(Repository):
             )
 
     def delete(self, user_id: int, document_id: int) -> bool:
-        """Delete a document, its passages and what messages quote of it, from the file too; the answer is that of
-        `Connection.rewrite`. Raises NotFound."""
+        """Delete a document, its passages and what messages quote of it, from the file too; returns the
+        answer of `Connection.rewrite`. Raises NotFound."""
         with self._connection.write() as db:
             own = "DELETE FROM documents WHERE id = ? AND user_id = ?"
             if not db.execute(own, [document_id, user_id]).rowcount:
@@ -144,8 +144,9 @@ class Documents(Repository):
 
 
 def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
-    """Return what finds and ranks the passages of a scope in bounded time: all of these words, as long as there are few
-    passages; else those that hold one of the rarest words, or the two rarest, and of the other words the rarer ones."""
+    """Return the FTS5 expression that ranks a scope's passages in bounded time: by all of these words if the
+    passages are few; else those with one of the rarest words, or the two rarest, and of the other words the
+    rarer ones."""
     (last,) = db.execute("SELECT ifnull(max(id), 0) FROM passages").fetchone()
     held = {word: _held(db, _WORDS.format(f"({word})"), SAMPLE, last) for word in dict.fromkeys(words)}
     words = sorted(words, key=held.__getitem__)  # stable: they count in any order
@@ -159,7 +160,7 @@ def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
 
 
 def _held(db: Database, match: str, sample: int, last: int) -> int:
-    """Return how many passages match, about: as many as if the first `sample` of them stood as dense as all."""
+    """Estimate how many passages match: as if all were as dense as the first `sample` of them."""
     found, at = db.execute(_SAMPLED, [match, sample]).fetchone()
     return int(found if found < sample else found * last / at)
 
@@ -180,7 +181,7 @@ def _columns(passage: Passage) -> list[str]:
 
 
 def _words(texts: Iterable[str]) -> list[str]:
-    """Return the different words of texts for FTS5, so that nothing in them is syntax."""
+    """Return the distinct words of texts, quoted for FTS5 so that nothing in them is syntax."""
     words = (
         word for text in texts for word in [*_WORD.findall(_CJK.sub(" ", storable(text))), *_pairs(text)]
     )
@@ -189,6 +190,6 @@ def _words(texts: Iterable[str]) -> list[str]:
 
 
 def _pairs(text: str) -> list[str]:
-    """Return each two characters that stand side by side in a writing without blanks."""
+    """Return each pair of adjacent characters in a writing without blanks (Chinese, Japanese)."""
     runs = _CJK.findall(text)
     return [run[at : at + 2] for run in runs for at in range(max(len(run) - 1, 1))]

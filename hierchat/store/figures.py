@@ -1,4 +1,4 @@
-"""Sums over the replies of a user, the speed of each model, and results of comparisons."""
+"""Sum up the replies of a user, measure each model's speed, and store results of comparisons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OWNED = (
 
 @dataclass(frozen=True, slots=True)
 class StoredComparison:
-    """One result; `result` is JSON, which the store does not read."""
+    """Stored result of a comparison; `result` is JSON, which the store does not read."""
 
     id: int
     conversation_id: int
@@ -94,10 +94,10 @@ _REPLIES_OF_MODEL = f"""
 
 
 class ReplyFigures(Repository):
-    """Sums over a user's replies: altogether, by day, by model."""
+    """Sums up a user's replies: altogether, by day, by model."""
 
     def totals(self, user_id: int) -> Totals:
-        """Sums over all this user's replies that are no longer being written."""
+        """Return sums over all of a user's replies that are no longer being written."""
         with self._connection.read() as db:
             (row,) = db.query(_TOTALS, [user_id])
             return Totals(
@@ -121,13 +121,13 @@ class ReplyFigures(Repository):
         )
 
     def models(self, user_id: int) -> dict[str, str]:
-        """Return each model's name when it wrote last for this user, by key."""
+        """Return the names of the models that wrote for a user, as they were last, by model_key."""
         with self._connection.read() as db:
             rows = db.execute(WRITERS, {"user": user_id, "since": _EVER})
             return {key: name for key, name, _ in rows}
 
     def history_size(self, user_id: int) -> HistorySize:
-        """Measure a user's history, and the file that holds everybody's."""
+        """Return the size of a user's history, and of the file that holds all users'."""
         path = self._connection.path
         sides = (path.with_name(path.name + end) for end in ("", "-wal", "-shm"))
         with self._connection.read() as db:
@@ -138,7 +138,7 @@ class ReplyFigures(Repository):
         )
 
     def speeds(self, user_id: int) -> dict[str, tuple[float, int]]:
-        """Return tokens per second over each model's last replies to a user, and how many those were."""
+        """Return each model's tokens per second over its last replies to a user, and how many those were."""
         found = defaultdict[str, list[tuple[int, float]]](list)
         with self._connection.read() as db:
             for model, tokens, seconds in db.execute(_REPLIES_OF_MODEL, [user_id]).fetchall():
@@ -151,7 +151,7 @@ class ReplyFigures(Repository):
 
 
 class Comparisons(Repository):
-    """Results of comparisons. Each belongs to the conversation in which it was made, and goes with it."""
+    """Stores results of comparisons. Each belongs to the conversation in which it was made, and is deleted with it."""
 
     def add(self, user_id: int, conversation_id: int, question: str, created_at: float, result: str) -> int:
         """Store a result and return its id; 0 in an incognito conversation, which keeps nothing. Raises NotFound."""
@@ -165,13 +165,13 @@ class Comparisons(Repository):
             return int(row.lastrowid or 0)
 
     def all(self, user_id: int, limit: int) -> list[StoredComparison]:
-        """List at most `limit` results, the newest first."""
+        """Return a user's results, at most `limit`, the newest first."""
         with self._connection.read() as db:
             rows = db.query(f"{_OWNED} ORDER BY comparisons.id DESC LIMIT ?", [user_id, limit])
             return [StoredComparison(**row) for row in rows]
 
     def get(self, user_id: int, comparison_id: int) -> StoredComparison:
-        """Return one result. Raises NotFound."""
+        """Return a result by its id. Raises NotFound."""
         with self._connection.read() as db:
             return _owned_comparison(db, user_id, comparison_id)
 
@@ -183,7 +183,7 @@ class Comparisons(Repository):
         self._connection.rewrite()
 
     def delete_all(self, user_id: int) -> int:
-        """Delete all results of a user; return how many there were."""
+        """Delete all results of a user, and return how many there were."""
         with self._connection.write() as db:
             gone = db.execute(
                 "DELETE FROM comparisons WHERE conversation_id IN (SELECT id FROM conversations WHERE user_id = ?)",
@@ -200,7 +200,7 @@ def _owned_comparison(db: Database, user_id: int, comparison_id: int) -> StoredC
 
 
 def _since(days: int | None) -> float:
-    """When the first of so many days began, on this machine's clock."""
+    """Return the Unix time at which the first of the last `days` days began, on this machine's clock."""
     if days is None:
         return _EVER
     first = datetime.now().date() - timedelta(days=days - 1)

@@ -1,4 +1,4 @@
-"""Texts that a model generated while idle, for one user: kept, counted and deleted."""
+"""Store texts that a model generated while idle, for one user: keep, count and delete them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _DRAFTED = f"""
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A generated reply, or its beginning while it is not `done`."""
+    """Generated reply, or its beginning while it is not `done`."""
 
     turn: int
     ids: tuple[int, ...]
@@ -59,7 +59,7 @@ class GeneratedText:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedSize:
-    """Size of the generated texts. `size`: bytes in the database, with the index."""
+    """Size of a user's generated texts. `size`: bytes in the database, with the index."""
 
     texts: int = 0
     tokens: int = 0
@@ -68,8 +68,8 @@ class GeneratedSize:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedDrafts:
-    """Of the drafted replies since the first text that was written so: their tokens and forwards, and the tokens whose
-    draft was found in such texts. Other texts may have held the same."""
+    """Counts of the drafted replies since the first generated text: their tokens and forwards, and the tokens
+    whose draft was found in such texts. Other texts may have held the same."""
 
     tokens: int
     forwards: int
@@ -77,15 +77,15 @@ class GeneratedDrafts:
 
 
 class GeneratedTexts(Repository):
-    """Texts that a model generated while idle. They stand in no list, no search and no export, but in backups."""
+    """Stores texts that a model generated while idle. They stand in no list, search or export, but in backups."""
 
     def questions(self, user_id: int) -> list[tuple[int, str]]:
-        """Message and text of questions that open a chat of this user, the latest first."""
+        """Return id and text of the questions that open a user's chats, the latest first."""
         with self._connection.read() as db:
             return list(db.execute(_QUESTIONS, [user_id, LONGEST, MOST_QUESTIONS]).fetchall())
 
     def replies(self, user_id: int, model_key: str) -> dict[str, int]:
-        """Count finished replies by conversation; 0 while the first one is unfinished."""
+        """Return the number of finished replies by conversation; 0 while the first one is unfinished."""
         with self._connection.read() as db:
             return dict(
                 db.execute(
@@ -95,7 +95,7 @@ class GeneratedTexts(Repository):
             )
 
     def texts(self, user_id: int, model_key: str, key: str) -> list[GeneratedText]:
-        """Return the replies of one conversation, in order."""
+        """Return the generated replies of one conversation, in order."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT turn, ids, done FROM self_texts WHERE user_id = ? AND model_key = ? AND key = ?"
@@ -117,7 +117,8 @@ class GeneratedTexts(Repository):
         *,
         deletions: int,
     ) -> bool:
-        """Keep a reply in place of what there was of it. `origin`: the user's message from which its question was made.
+        """Store a reply in place of its earlier beginning. `origin`: the user's message that its question is
+        made from.
 
         `deletions`: how many there were when it was begun. Where there have been more since, nothing is written, and
         the answer is False: it may hold traces of what was deleted.
@@ -137,7 +138,7 @@ class GeneratedTexts(Repository):
             return bool(db.execute(_KEEP, values).rowcount > 0)
 
     def size(self, user_id: int, model_key: str | None = None) -> GeneratedSize:
-        """Measure a user's generated texts, of one model or of all."""
+        """Return the size of a user's generated texts, of one model or of all."""
         with self._connection.read() as db:
             texts, size = db.execute(
                 "SELECT count(*), ifnull(sum(length(ids)), 0) FROM self_texts"
@@ -157,7 +158,7 @@ class GeneratedTexts(Repository):
             return GeneratedDrafts(*db.execute(_DRAFTED, [user_id, model_key, user_id]).fetchone())
 
     def delete(self, user_id: int) -> bool:
-        """Delete all of this user's, from the file too. The answer is `rewrite`'s."""
+        """Delete all generated texts of a user, from the file too; returns `rewrite`'s answer."""
         with self._connection.write() as db:
             db.execute("DELETE FROM self_texts WHERE user_id = ?", [user_id])
             db.execute("DELETE FROM suffix_runs WHERE user_id = ? AND kind = 'self'", [user_id])

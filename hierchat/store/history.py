@@ -1,5 +1,5 @@
-"""What drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither hidden
-conversations nor copies of messages that are there are among them."""
+"""Store what drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither
+hidden conversations nor copies of existing messages are among them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ TEXT, POSITION = np.dtype("<i8"), np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuffixRun:
-    """The order of the suffixes of some texts, each followed by one token that is in no order."""
+    """Sorted order of the suffixes of some texts, each followed by one token that is in no order."""
 
     texts: NDArray[np.int64]  # [texts, 2]: its name (drafting_texts.TextKind) and number of tokens
     order: NDArray[np.int32]  # positions, counted from the first token of the first text
 
     @property
     def length(self) -> int:
-        """Tokens that it covers, those behind the texts included."""
+        """Return how many tokens the order covers, including those behind the texts."""
         return int((self.texts[:, 1] + 1).sum())
 
     @property
     def sound(self) -> bool:
-        """Whether each position of the texts stands in the order once."""
+        """Return whether each position of the texts stands in the order once."""
         lengths = self.texts[:, 1]
         if lengths.min(initial=1) < 1 or self.order.size != lengths.sum():
             return False
@@ -56,7 +56,7 @@ class SuffixRun:
         return type(self)(self.texts[stays], (np.cumsum(kept, dtype=np.int32) - 1)[order])
 
     def to_row(self) -> dict[str, bytes | int]:
-        """Columns of the table suffix_runs."""
+        """Encode the order as columns of the table suffix_runs."""
         texts, positions = self.texts.astype(TEXT).tobytes(), self.order.astype(POSITION).tobytes()
         return {"texts": texts, "positions": positions, "checksum": zlib.crc32(positions, zlib.crc32(texts))}
 
@@ -81,8 +81,8 @@ def _ids(rows: Iterable[tuple[int]]) -> NDArray[np.int64]:
 
 
 def forget_texts(db: Database, user_id: int, conversation_id: int) -> None:
-    """Take a conversation's texts out of the stored suffix orders, in the transaction that deletes it: an order tells
-    much of the texts that it covers."""
+    """Remove a conversation's texts from the stored suffix orders, in the transaction that deletes it: an
+    order tells much of the texts that it covers."""
     messages = _ids(db.execute("SELECT id FROM messages WHERE conversation_id = ?", [conversation_id]))
     made_of_them = _ids(
         db.execute(
@@ -150,15 +150,15 @@ _log = logging.getLogger("hierchat.history")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far texts were read: all replies up to a message, for no earlier one is still being written, or all texts
-    that a model wrote for itself up to one; and all other texts up to a row of their own table."""
+    """How far a user's texts were read: all replies up to a message, for no earlier one is still being
+    written, or all texts that were generated up to one; and all other texts up to a row of their own table."""
 
     message: int = 0
     tokenised: int = 0
 
 
 class History(Repository):
-    """The texts that draft for a user, as tokens, and the stored orders of their suffixes."""
+    """Stores the texts that draft for a user, as tokens, and the orders of their suffixes."""
 
     def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
@@ -178,7 +178,7 @@ class History(Repository):
         return texts, Mark(message, tokenised)
 
     def ids(self, user_id: int, model_key: str, kind: TextKind) -> set[int]:
-        """Return the names of all texts of a kind."""
+        """Return the ids of all texts of a kind."""
         values = _values(user_id, model_key, kind, Mark())
         with self._connection.read() as db:
             return {id for (id,) in db.execute(f"SELECT message_id FROM ({_TEXTS})", values)}
@@ -199,8 +199,8 @@ class History(Repository):
     def without_tokens(
         self, user_id: int, model_key: str, after: int, before: int | None, limit: int
     ) -> list[tuple[int, str]]:
-        """Message and text of what the user wrote or imported and `keep_tokens` was not told of, oldest first;
-        of the messages between two, or to the last."""
+        """Return id and text of messages that the user wrote or imported and whose tokens are not stored yet,
+        oldest first; those between two messages, or to the last."""
         values = {"user": user_id, "model": model_key, "after": after, "before": before, "limit": limit}
         with self._connection.read() as db:
             return list(db.execute(_WITHOUT_TOKENS, values).fetchall())
@@ -216,7 +216,7 @@ class History(Repository):
             )
 
     def suffix_runs(self, user_id: int, model_key: str, kind: TextKind) -> list[SuffixRun]:
-        """Return the stored orders. A damaged one is dropped: it is sorted again from the texts."""
+        """Return the stored suffix orders. A damaged one is dropped: it is sorted again from the texts."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT id, texts, positions, checksum FROM suffix_runs"
@@ -234,7 +234,7 @@ class History(Repository):
     def keep_suffix_runs(
         self, user_id: int, model_key: str, kind: TextKind, runs: Sequence[SuffixRun], *, deletions: int
     ) -> bool:
-        """Keep orders in place of those that cover some of the same texts.
+        """Store suffix orders in place of those that cover some of the same texts.
 
         `deletions`: how many there were when the orders were made. Where there have been more since, nothing is
         written, and the answer is False: they may hold traces of what was deleted.
@@ -268,10 +268,10 @@ def _values(user_id: int, model_key: str, kind: TextKind, since: Mark) -> dict[s
 
 
 class LearnedValues(Repository):
-    """What was learned from replies, and what steps cost. It is derived data: losing it costs speed alone."""
+    """Stores what drafting has learned, and measured costs. It is derived data: losing it costs speed alone."""
 
     def get(self, user_id: int, model_key: str, kind: str) -> bytes | None:
-        """Return what `keep` stored last."""
+        """Return the value that `keep` stored last; None if there is none."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM learned WHERE user_id = ? AND model_key = ? AND kind = ?",
@@ -291,7 +291,7 @@ class LearnedValues(Repository):
     def keep(
         self, user_id: int, model_key: str, kind: str, value: bytes, *, deletions: int | None = None
     ) -> bool:
-        """Keep a value of one kind in place of the last.
+        """Store a learned value of one kind in place of the last.
 
         `deletions`: how many there were when learning began. Where there have been more since, nothing is written,
         and the answer is False: the value may hold traces of what was deleted.
@@ -306,12 +306,12 @@ class LearnedValues(Repository):
         return changed > 0
 
     def forget(self, user_id: int) -> None:
-        """Drop all that was learned from this user's replies, with every model."""
+        """Delete all values learned from this user's replies, with every model."""
         with self._connection.write() as db:
             forget_learned(db, user_id)
 
     def latency(self, model_key: str, machine: str) -> bytes | None:
-        """Return the costs that `keep_latency` stored last."""
+        """Return the costs that `keep_latency` stored last; None if there are none."""
         with self._connection.read() as db:
             row = db.execute(
                 "SELECT value FROM latency WHERE model_key = ? AND machine = ?", [model_key, machine]
@@ -319,7 +319,7 @@ class LearnedValues(Repository):
             return row and row[0]
 
     def keep_latency(self, model_key: str, machine: str, value: bytes) -> None:
-        """Keep what steps of a model cost on a machine. It tells nothing of what was written."""
+        """Store the measured costs of a model's steps on a machine. They tell nothing of what was written."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT OR REPLACE INTO latency (model_key, machine, value, updated_at) VALUES (?, ?, ?, ?)",
@@ -328,7 +328,7 @@ class LearnedValues(Repository):
 
 
 def forget_learned(db: Database, user_id: int) -> None:
-    """Drop all learned values of a user, in the transaction that deletes something of theirs."""
+    """Delete all learned values of a user, in the transaction that deletes something of theirs."""
     db.execute("DELETE FROM learned WHERE user_id = ?", [user_id])
     db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
 
@@ -345,7 +345,7 @@ _GONE = """
 
 @dataclass(frozen=True, slots=True)
 class SentReply:
-    """One reply, as the drafter calls it and its user."""
+    """Reply that was sent to a drafter in another process, with the names of user and reply there."""
 
     id: int
     user: str
@@ -353,7 +353,7 @@ class SentReply:
 
 
 class DeletionOutbox(Repository):
-    """Replies that were sent to a drafter in another process, until that has forgotten them."""
+    """Lists replies that were sent to a drafter in another process, until that has forgotten them."""
 
     def name_of(self, user_id: int) -> str:
         """Return the name of a user in other processes' drafters."""
@@ -361,8 +361,8 @@ class DeletionOutbox(Repository):
             return _called(db, user_id)
 
     def add(self, place: str, user_id: int, message_id: int, begun: int = 0) -> tuple[str, str]:
-        """Note that the drafter there is told of a reply, or of what follows its first `begun` tokens; what it calls
-        the user and the reply. Raises NotFound."""
+        """Record that the drafter at `place` gets a reply, or all behind its first `begun` tokens; return its
+        names for the user and the reply. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             names = (_called(db, user_id), f"m{message_id}-{begun}" if begun else f"m{message_id}")
@@ -373,12 +373,12 @@ class DeletionOutbox(Repository):
         return names
 
     def pending(self, place: str) -> list[SentReply]:
-        """List at most 1,000 replies that the drafter has to forget: they were deleted here, or are hidden."""
+        """Return at most 1,000 replies that the drafter has to forget: they were deleted here, or are hidden."""
         with self._connection.read() as db:
             return [SentReply(*row) for row in db.execute(_GONE, [place, _AT_ONCE]).fetchall()]
 
     def remove(self, told: Iterable[SentReply]) -> None:
-        """Take replies out that the drafter has forgotten."""
+        """Remove replies that the drafter has forgotten from the list."""
         with self._connection.write() as db:
             db.execute(
                 "DELETE FROM told_drafters WHERE id IN (SELECT value FROM json_each(?))",

@@ -1,4 +1,4 @@
-"""The tree of messages: an edit or a regeneration is a sibling, a branch is a path from a root to a leaf."""
+"""Store the tree of messages: an edit or a regeneration is a sibling, a branch is a path from a root to a leaf."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _WHEREABOUTS = """
 
 
 class Messages(Repository):
-    """The messages of a conversation, their files, and questions that wait until they become messages."""
+    """Stores the messages of a conversation, their files, and questions that wait until they become messages."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -135,7 +135,7 @@ class Messages(Repository):
         return queued
 
     def dequeue(self, queued: int) -> None:
-        """Take back a question that waits; one that waits no more stays as it is."""
+        """Remove a question that waits; one that waits no more stays as it is."""
         with self._connection.write() as db:
             dropped = _let_go(db, [queued])
         self._queued.discard(queued)
@@ -143,19 +143,19 @@ class Messages(Repository):
             self._connection.fold()  # its text stands in the log until then
 
     def recover(self) -> None:
-        """Make messages, without a reply, of questions that waited in a process that no longer runs."""
+        """Turn questions that waited in an ended process into messages without a reply."""
         with self._connection.write() as db:
             waiting = db.execute("SELECT id, pid, started FROM waiting").fetchall()
             self._ask_unanswered(db, [id for id, *process in waiting if not is_running(*process)])
 
     def end(self) -> None:
-        """Make messages of this store's questions that wait."""
+        """Turn this store's questions that wait into messages without a reply."""
         if self._queued:
             with self._connection.write() as db:
                 self._ask_unanswered(db, self._queued)
 
     def _ask_unanswered(self, db: Database, queued: Iterable[int]) -> None:
-        """Make messages of questions that wait: those of one conversation become one."""
+        """Turn questions that wait into messages: those of one conversation become one."""
         rows = db.query(
             "SELECT waiting.*, user_id,"
             " iif(at_end, current_leaf_id, (SELECT id FROM messages WHERE messages.id = waiting.parent_id)) AS below"
@@ -173,7 +173,7 @@ class Messages(Repository):
             self.insert(db, first["user_id"], conversation_id, message)
 
     def edit_reply(self, user_id: int, message_id: int, text: str) -> int:
-        """Add this text beside a reply, as the user's version of it, and make it current; its id.
+        """Add the user's version of a reply beside it, make it current, and return its id.
 
         The reply stays as it is. The version is the user's text: no model's, and without figures. Raises NotFound,
         StoreError where the message is no reply.
@@ -188,8 +188,8 @@ class Messages(Repository):
             return edited
 
     def set_summary(self, user_id: int, message_id: int, text: str) -> None:
-        """Let a text stand in the prompt in place of a message and all above it; an empty one takes that back. Raises
-        NotFound."""
+        """Set the summary that replaces a message and all above it in the prompt; an empty one removes it.
+        Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             db.execute("DELETE FROM summaries WHERE message_id = ?", [message_id])
@@ -197,7 +197,7 @@ class Messages(Repository):
         self._connection.fold()  # the text of before stands in the log until then
 
     def put_call(self, user_id: int, message_id: int, call: ToolCall) -> None:
-        """Keep the tool that a reply called, in place of what was known of that call. Raises NotFound."""
+        """Store the tool call of a reply, in place of its earlier state. Raises NotFound."""
         with self._connection.write() as db:
             owned_message(db, user_id, message_id)
             db.execute("UPDATE messages SET call = ? WHERE id = ?", [stored_call(call), message_id])
@@ -205,8 +205,8 @@ class Messages(Repository):
     def path(
         self, user_id: int, conversation_id: int, leaf_id: int | None = None, most: int = -1
     ) -> list[Message]:
-        """Return the messages from the root to `leaf_id`, else to the current leaf; only the last `most` of them unless
-        that is negative. Raises NotFound."""
+        """Return the messages from the root to `leaf_id`, else to the current leaf; only the last `most` of
+        them unless that is negative. Raises NotFound."""
         with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             if leaf_id is not None:
@@ -216,7 +216,7 @@ class Messages(Repository):
             return self._messages(db, conversation_id, rows)
 
     def last(self, user_id: int, conversation_id: int) -> int | None:
-        """Return the id of the last message of a conversation that is no system prompt. Raises NotFound."""
+        """Return the id of a conversation's last message that is no system prompt. Raises NotFound."""
         with self._connection.read() as db:
             leaf = owned_conversation(db, user_id, conversation_id)["current_leaf_id"]
             found = db.execute(_LAST, [leaf]).fetchone()
@@ -231,7 +231,7 @@ class Messages(Repository):
             return [row["text"] for row in db.query(PATH, [leaf]) if row["role"] == "system"]
 
     def get(self, user_id: int, message_id: int) -> Message:
-        """Return one message. Raises NotFound."""
+        """Return a message by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = owned_message(db, user_id, message_id)
             return self._messages(db, row["conversation_id"], [row])[0]
@@ -300,7 +300,7 @@ class Messages(Repository):
             return attachments_of(db, message_id)
 
     def attachment(self, user_id: int, attachment_id: int) -> Attachment:
-        """Return one file. Raises NotFound."""
+        """Return an attached file by its id. Raises NotFound."""
         with self._connection.read() as db:
             row = db.execute(
                 f"SELECT message_id, {_FILE} FROM attachments WHERE id = ?", [attachment_id]
@@ -311,7 +311,7 @@ class Messages(Repository):
             return Attachment(*row[1:])
 
     def whereabouts(self, user_id: int, message_ids: Iterable[int]) -> dict[int, Whereabouts]:
-        """Locate messages; those that are gone, or another user's, are left out."""
+        """Return chat, title and role of messages by id; those that are gone, or another user's, are left out."""
         with self._connection.read() as db:
             rows = db.execute(_WHEREABOUTS, [json.dumps(sorted(set(message_ids))), user_id])
             return {id: Whereabouts(*rest) for id, *rest in rows}
@@ -323,12 +323,12 @@ def _require_inside(db: Database, user_id: int, conversation_id: int, message_id
 
 
 def stored_call(call: ToolCall) -> str:
-    """Encode a call as a message holds it."""
+    """Encode a tool call as JSON for the column `call`."""
     return storable(json.dumps(asdict(call), ensure_ascii=False))
 
 
 def call_of(message: dict[str, Any]) -> ToolCall | None:
-    """Return the tool that a message called, if it did."""
+    """Return the tool call of a message's row, or None."""
     return ToolCall(**json.loads(message["call"])) if message["call"] else None
 
 
@@ -339,7 +339,7 @@ def attachments_of(db: Database, message_id: int) -> list[Attachment]:
 
 
 def put_summary(db: Database, message_id: int, text: str) -> None:
-    """Add a summary, unless it is empty, that ends with a message."""
+    """Store a summary of a message and all above it, unless it is empty."""
     if text:
         db.execute("INSERT INTO summaries (message_id, text) VALUES (?, ?)", [message_id, storable(text)])
 
@@ -354,7 +354,7 @@ def attach(db: Database, message_id: int, files: Iterable[Attachment]) -> None:
 
 
 def _let_go(db: Database, queued: Collection[int]) -> int:
-    """Remove questions that wait; how many of them still did."""
+    """Delete questions that wait; return how many of them still did."""
     removed: int = db.execute(
         "DELETE FROM waiting WHERE id IN (SELECT value FROM json_each(?))", [json.dumps(list(queued))]
     ).rowcount

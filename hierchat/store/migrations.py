@@ -1,4 +1,4 @@
-"""The schema, as numbered scripts in assets/schema. One that has shipped is never changed; add the next one."""
+"""Apply the schema, numbered scripts in assets/schema. One that has shipped is never changed; add the next one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ for _name, _script in _SCRIPTS.items():
 
 
 def is_newer(db: Database) -> bool:
-    """Whether a step was applied that this program does not know. Reads only."""
+    """Return whether a step was applied that this program does not know. Reads only."""
     return any(step.name not in _SCRIPTS for step in migrations.applied(db))
 
 
 def is_foreign(db: Database) -> bool:
-    """Whether the file holds tables, but none of hierchat's. Reads only."""
+    """Return whether the file holds tables, but none of hierchat's. Reads only."""
     return bool(db.table_names()) and not migrations.applied(db)

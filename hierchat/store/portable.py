@@ -1,4 +1,4 @@
-"""Whole conversations, as they move in and out: all branches, and where each message came from."""
+"""Export and import whole conversations: all branches, and where each message came from."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MESSAGES = """
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message. Its name is the same in every copy of the conversation."""
+    """Message of a portable conversation. Its name is the same in every copy of the conversation."""
 
     name: str
     parent: str | None
@@ -63,7 +63,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation that belongs to no database."""
+    """Whole conversation that belongs to no database."""
 
     source: str
     """Its name in every copy."""
@@ -86,7 +86,7 @@ class Chat:
 
 
 class ChatTransfer(Repository):
-    """Whole conversations, given out and taken in."""
+    """Exports whole conversations from the store, and imports them."""
 
     def export_chat(self, user_id: int, conversation_id: int) -> Chat:
         """Return a whole conversation; a reply that is being written counts as interrupted. Raises NotFound."""
@@ -153,7 +153,7 @@ class ChatTransfer(Repository):
         return outcome, added
 
     def id_of(self, user_id: int, source: str) -> int:
-        """Return the id of the conversation of that source. Raises NotFound."""
+        """Return the id of the conversation with that source. Raises NotFound."""
         with self._connection.read() as db:
             number = _find(db, user_id, source)
         if number is None:
@@ -227,7 +227,7 @@ def _move_on(db: Database, conversation_id: int, ids: Mapping[str, int], chat: C
 
 
 def _find(db: Database, user_id: int, source: str) -> int | None:
-    """Find the conversation of that source: an imported one, or one that was exported from here."""
+    """Return the id of the conversation with that source, imported or exported from here; None if there is none."""
     row = db.execute(
         "SELECT conversation_id FROM imports WHERE user_id = ? AND source = ?", [user_id, storable(source)]
     ).fetchone()
@@ -243,7 +243,7 @@ def _find(db: Database, user_id: int, source: str) -> int | None:
 
 
 def _own_name(row: Mapping[str, Any]) -> str:
-    """What a conversation or a message is called that was written here: other databases use the same numbers."""
+    """Return the portable name of a conversation or message written here: other databases use the same numbers."""
     return f"{row['id']}-{round(row['created_at'] * 1e6)}"
 
 

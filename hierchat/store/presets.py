@@ -1,4 +1,4 @@
-"""Settings of a chat's replies, and named presets of them."""
+"""Store settings of a chat's replies, and named presets of them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hierchat.store.records import ChatSettings, Preset
 
 
 class Presets(Repository):
-    """Settings with a name, which a chat copies when it takes them: a preset that changes later changes no chat."""
+    """Stores named settings, which a chat copies when it takes them: a preset that changes later changes no chat."""
 
     def __init__(
         self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
     ) -> None:
-        """`changed` is called with the user of each preset that was added, changed or deleted."""
+        """Take the parts. `changed` is called with the user of each preset that was added, changed or deleted."""
         super().__init__(connection)
         self._changed = changed
 
     def all(self, user_id: int) -> list[Preset]:
-        """List a user's presets, by name."""
+        """Return a user's presets, by name."""
         with self._connection.read() as db:
             rows = db.query("SELECT * FROM presets WHERE user_id = ? ORDER BY name COLLATE NOCASE", [user_id])
             return [_preset(row) for row in rows]
 
     def get(self, user_id: int, preset_id: int) -> Preset:
-        """Return one preset. Raises StoreError if it is gone."""
+        """Return a preset by its id. Raises StoreError if it is gone."""
         with self._connection.read() as db:
             return _preset(_owned(db, user_id, preset_id))
 
@@ -70,7 +70,7 @@ class Presets(Repository):
         self._changed(user_id)
 
     def set_default(self, user_id: int, preset_id: int | None) -> None:
-        """Choose the preset that new chats begin with; None: the model's own values.
+        """Set the preset that new chats begin with; None: the model's own values.
 
         Raises StoreError where it is gone.
         """
@@ -83,8 +83,8 @@ class Presets(Repository):
         self._changed(user_id)
 
     def add_missing(self, user_id: int, name: str, settings: ChatSettings, *, is_default: bool) -> bool:
-        """Add a preset out of a file; whether it is new. One of that name that is here stays as it is. It becomes the
-        default where none is."""
+        """Add a preset from a file; return whether it is new. An existing one of that name stays as it is. It
+        becomes the default if there is none."""
         with self._connection.write() as db:
             if preset_named(db, user_id, name) is not None:
                 return False
@@ -99,7 +99,7 @@ class Presets(Repository):
 
 
 def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
-    """Return what a chat sets; None if it takes the model's own values."""
+    """Return a chat's settings; None if it takes the model's own values."""
     for row in db.query("SELECT * FROM chat_settings WHERE conversation_id = ?", [conversation_id]):
         sampling, notes = json.loads(row["sampling"]), bool(row["notes"])
         return ChatSettings(row["system_prompt"], sampling, row["preset_id"], notes)
@@ -109,7 +109,7 @@ def settings_of(db: Database, conversation_id: int) -> ChatSettings | None:
 def put_settings(
     db: Database, user_id: int, conversation_id: int, settings: ChatSettings, preset: str = ""
 ) -> None:
-    """Let a chat set this. A preset that is gone by now is none; with a name, the preset of that name is meant."""
+    """Store a chat's settings. A preset that is gone counts as none; `preset` names one of the user's instead."""
     preset_id = preset_named(db, user_id, preset) if preset else settings.preset_id
     db.execute(
         "INSERT OR REPLACE INTO chat_settings (conversation_id, system_prompt, sampling, notes, preset_id)"
@@ -126,7 +126,7 @@ def preset_name(db: Database, settings: ChatSettings | None) -> str:
 
 
 def preset_named(db: Database, user_id: int, name: str) -> int | None:
-    """Find the preset of that name."""
+    """Return the id of the preset with that name, or None."""
     row = db.execute(
         "SELECT id FROM presets WHERE user_id = ? AND name = ?", [user_id, storable(name)]
     ).fetchone()

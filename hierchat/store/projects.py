@@ -1,4 +1,4 @@
-"""Projects: folders of conversations, with what new ones in them begin with."""
+"""Store projects: folders of conversations, with the settings that new ones in them begin with."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _ALL = """
 
 
 class Projects(Repository):
-    """A user's projects. One that is hidden counts as missing; `Chats` hides and deletes it with its conversations."""
+    """Stores a user's projects. A hidden one counts as missing; `Chats` hides and deletes it with its conversations."""
 
     def __init__(
         self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
     ) -> None:
-        """`changed` is called with the user of each project that was added or changed."""
+        """Take the parts. `changed` is called with the user of each project that was added or changed."""
         super().__init__(connection)
         self._changed = changed
 
     def all(self, user_id: int) -> list[Project]:
-        """List a user's projects, by name."""
+        """Return a user's projects, by name."""
         with self._connection.read() as db:
             return [Project(**row) for row in db.query(_ALL, [user_id])]
 
     def get(self, user_id: int, project_id: int) -> Project:
-        """Return one project. Raises NotFound."""
+        """Return a project by its id. Raises NotFound."""
         with self._connection.read() as db:
             require_project(db, user_id, project_id)
         return next(project for project in self.all(user_id) if project.id == project_id)
@@ -68,8 +68,8 @@ class Projects(Repository):
         return saved
 
     def add_missing(self, user_id: int, project: Project, preset: str = "") -> bool:
-        """Add a project out of a file, with the preset of that name; whether it is new. One that is here stays as it
-        is."""
+        """Add a project from a file, with the preset of that name; return whether it is new. An existing one
+        stays as it is."""
         with self._connection.write() as db:
             before = project_named(db, user_id, project.name)
             new = replace(project, preset_id=preset_named(db, user_id, preset))
@@ -86,14 +86,14 @@ class Projects(Repository):
 
 
 def require_project(db: Database, user_id: int, project_id: int) -> None:
-    """Raises NotFound where it is missing, hidden or another user's, the same for all."""
+    """Raise NotFound if a project is missing, hidden or another user's, the same for all."""
     own = "SELECT 1 FROM projects WHERE id = ? AND user_id = ? AND hidden_by IS NULL"
     if not db.execute(own, [project_id, user_id]).fetchone():
         raise NotFound("This project was deleted in another tab. The list is up to date again.")
 
 
 def project_named(db: Database, user_id: int, name: str, source: str = "") -> int | None:
-    """Find the project that was imported from that source, or else the one of that name."""
+    """Return the id of the project imported from that source, or else of the one with that name, or None."""
     row = db.execute(
         "SELECT id FROM projects WHERE user_id = ? AND hidden_by IS NULL"
         " AND (name = ? OR source = ? AND source <> '') ORDER BY source <> ? LIMIT 1",
@@ -103,7 +103,7 @@ def project_named(db: Database, user_id: int, name: str, source: str = "") -> in
 
 
 def put_project(db: Database, user_id: int, project: Project, source: str = "") -> int:
-    """Store a project whose name was checked, as part of a transaction."""
+    """Store a project whose name was checked, as part of a transaction; return its id."""
     if not (id := project.id):
         id = db.execute(
             "INSERT INTO projects (user_id, name, source, created_at) VALUES (?, '', ?, ?)",
@@ -125,7 +125,7 @@ def put_project(db: Database, user_id: int, project: Project, source: str = "") 
 
 
 def import_project(db: Database, user_id: int, project: Project, source: str = "") -> int | None:
-    """Find the project that is meant, or add it; None where it has no name."""
+    """Return the id of the project with this source or name, added if it is missing; None if it has no name."""
     if not (name := " ".join(storable(project.name)[:LONGEST_NAME].split())):
         return None
     found = project_named(db, user_id, name, source)
@@ -133,7 +133,7 @@ def import_project(db: Database, user_id: int, project: Project, source: str = "
 
 
 def project_name(text: str) -> str:
-    """Reduce a name to one line. Raises StoreError where nothing is left, or too much."""
+    """Reduce a name to one line. Raises StoreError if nothing is left, or too much."""
     if not (name := " ".join(storable(text).replace("\0", " ").split())):
         raise StoreError("A project needs a name. Type one.")
     if len(name) > LONGEST_NAME:

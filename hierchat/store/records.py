@@ -1,4 +1,4 @@
-"""What the store gives and takes. Times are Unix time in seconds; durations are seconds."""
+"""Define the records that the store gives and takes. Times are Unix time in seconds; durations are seconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ alone."""
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One line of the list of conversations."""
+    """Conversation as the list of conversations shows it."""
 
     id: int
     title: str
@@ -43,7 +43,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A folder of conversations, and what new ones in it begin with."""
+    """Folder of conversations, with the settings that new ones in it begin with."""
 
     id: int
     name: str
@@ -58,7 +58,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that was sent with a message, or a passage that was found for it in a document."""
+    """File that was sent with a message, or passage that was found for it in a document."""
 
     name: str
     size: int
@@ -72,7 +72,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentHead:
-    """An attachment without its text, which may be long."""
+    """Attachment without its text, which may be long."""
 
     id: int
     name: str
@@ -83,7 +83,7 @@ class AttachmentHead:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a document: the name of its file, and its place there: headings, page or line."""
+    """Part of a document: the name of its file, and its place there: headings, page or line."""
 
     name: str
     place: str
@@ -95,7 +95,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file or folder whose passages go with the questions of a chat, or of all chats of a project."""
+    """File or folder whose passages go with the questions of a chat, or of all chats of a project."""
 
     id: int
     name: str
@@ -111,7 +111,7 @@ CallState = Literal["asked", "running", "done", "failed", "refused", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that a reply called at its end, and what came of it."""
+    """Call of a tool at the end of a reply, and its result."""
 
     server: str
     tool: str
@@ -125,7 +125,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One node of a conversation's tree."""
+    """Message as one node of a conversation's tree."""
 
     id: int
     conversation_id: int
@@ -150,7 +150,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to be added to a conversation."""
+    """Message to be added to a conversation."""
 
     parent_id: int | None
     """The message that it follows; None: it is a root."""
@@ -162,7 +162,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """How the replies of a chat are to be written."""
+    """Settings of a chat: how its replies are to be written."""
 
     system_prompt: str
     """Empty: the model's own, if it has one."""
@@ -187,7 +187,7 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class NewTurn:
-    """What is known of a reply before its first token."""
+    """Record of a reply before its first token: model, settings and seed."""
 
     model: str
     model_key: str
@@ -205,7 +205,7 @@ class NewTurn:
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """Draft tokens of one source."""
+    """Counts of the draft tokens of one source."""
 
     proposed: int
     accepted: int
@@ -213,7 +213,7 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class TurnFigures:
-    """What was measured of a reply. None where nothing was measured."""
+    """Measured figures of a reply. None for what was not measured."""
 
     prompt_tokens: int = 0
     seconds: float = 0.0
@@ -254,7 +254,7 @@ class TurnFigures:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The record of one reply."""
+    """Record of one finished or unfinished reply of a model."""
 
     message_id: int
     begun: NewTurn
@@ -266,7 +266,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What drafted a token was found by, as far as that is known."""
+    """Place in which the draft of a token was found, as far as that is known."""
 
     slot: str = ""
     """One of drafting's SLOT_NAMES, or self_texts.SELF; empty: no database drafted it, or it is not known."""
@@ -283,7 +283,7 @@ class Origin:
     token on, so it is negative before the reply."""
 
     def goes_on(self, before: Origin, tokens: int) -> bool:
-        """Whether it continues a run of so many tokens that began with `before`."""
+        """Return whether this origin continues a run of `tokens` tokens that began with `before`."""
         place = None if before.place is None else before.place + tokens
         return (self.slot, self.origin_id, self.corpus, self.place) == (
             before.slot,
@@ -298,7 +298,7 @@ UNKNOWN = Origin()
 
 @dataclass(frozen=True, slots=True)
 class SourceSpan:
-    """A run of a reply's tokens that came from one source, and from one place of it."""
+    """Run of a reply's tokens that came from one source, and from one place of it."""
 
     start: int
     """Index of the first token in the reply."""
@@ -310,7 +310,7 @@ class SourceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a message stands."""
+    """Conversation and role of a message."""
 
     conversation_id: int
     title: str
@@ -319,7 +319,7 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All finished replies of one user, over all models."""
+    """Sums over all finished replies of one user, over all models."""
 
     replies: int
     tokens: int
@@ -332,7 +332,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class DraftingFigures:
-    """Of some measured replies. None where nothing was measured."""
+    """Figures of drafting over a set of measured replies. None for what was not measured."""
 
     replies: int
     tokens: int
@@ -354,7 +354,7 @@ class DraftingFigures:
 
 @dataclass(frozen=True, slots=True)
 class OverTimeFigures:
-    """The measured replies of some days, in this machine's time zone."""
+    """Figures of drafting over some days, by day and by model, in this machine's time zone."""
 
     whole: DraftingFigures
     days: Mapping[date, DraftingFigures]
@@ -365,7 +365,7 @@ class OverTimeFigures:
 
 @dataclass(frozen=True, slots=True)
 class HistorySize:
-    """What there is of a user's replies. Sizes in bytes."""
+    """Size of a user's history of replies, in bytes where no other unit is named."""
 
     replies: int
     tokens: int
@@ -378,8 +378,8 @@ class HistorySize:
 
 @dataclass(frozen=True, slots=True)
 class IdleSettings:
-    """What a user allows: whether, after how many minutes in which nobody asked for a reply, and up to how many tokens
-    for each model."""
+    """Settings of idle generation: whether it is allowed, after how many minutes in which nobody asked for a
+    reply, and up to how many tokens for each model."""
 
     on: bool = False
     after_minutes: float = 10.0

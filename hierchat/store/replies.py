@@ -1,4 +1,4 @@
-"""Replies as they are written: text, tokens and sources together, so that they agree after a crash."""
+"""Store replies as they are written: text, tokens and sources together, so that they agree after a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPANS = f"SELECT start, length, source, {', '.join(_ORIGIN)} FROM spans"
 
 
 def span_of(row: dict[str, Any]) -> records.SourceSpan:
-    """Decode a row of `SPANS`."""
+    """Decode a row of `SPANS` into a SourceSpan."""
     origin = records.Origin(**{name: row[name] for name in _ORIGIN})
     return records.SourceSpan(row["start"], row["length"], row["source"], origin)
 
@@ -40,7 +40,7 @@ def span_of(row: dict[str, Any]) -> records.SourceSpan:
 def joined(
     held: Sequence[records.SourceSpan], start: int, sources: Sequence[str], origins: Sequence[records.Origin]
 ) -> list[records.SourceSpan]:
-    """Append tokens from `start` on to the spans so far; the last of these may go on."""
+    """Return the spans with tokens from `start` on appended; the last span may be continued."""
     spans = list(held)
     for number, (source, origin) in enumerate(zip(sources, origins, strict=True), start):
         last = spans[-1] if spans else None
@@ -77,7 +77,7 @@ _LAST = f"SELECT message_id {_LOGGED} ORDER BY message_id DESC LIMIT ?"
 
 
 class Replies(Repository):
-    """Replies: written in pieces, then read with what was measured of them."""
+    """Stores replies: written in pieces, then read with their figures."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -103,7 +103,7 @@ class Replies(Repository):
         return message_id
 
     def resume(self, user_id: int, message_id: int) -> None:
-        """Take up a reply that had ended: it is being written again, and what was measured of it is taken back.
+        """Reopen a reply that had ended: it is being written again, and its figures are deleted.
 
         Raises NotFound, StoreError where it has not ended.
         """
@@ -128,8 +128,8 @@ class Replies(Repository):
         sources: Sequence[str],
         origins: Sequence[records.Origin] = (),
     ) -> None:
-        """Replace the reply's text by `text` (all of it so far); append new `tokens`, the source of each, and what each
-        was found by, if anything is known of that.
+        """Replace the reply's text by `text` (all of it so far); append new `tokens`, the source of each, and
+        the origin of each draft, if known.
 
         Raises NotFound if the conversation was deleted meanwhile, ValueError unless every token has a source.
         """
@@ -155,7 +155,7 @@ class Replies(Repository):
     def finish(
         self, message_id: int, text: str, state: records.FinalState, figures: records.TurnFigures
     ) -> None:
-        """Record the final text, how the reply ended and what was measured. Raises NotFound.
+        """Record the final text, how the reply ended and its figures. Raises NotFound.
 
         A reply that this cannot record counts as interrupted from now on; the file says so as soon as it can be
         written.
@@ -181,7 +181,7 @@ class Replies(Repository):
         self._writing.discard(message_id)
 
     def recover(self) -> int:
-        """Mark replies as interrupted whose process no longer runs; how many there were."""
+        """Mark replies as interrupted whose process no longer runs; return how many there were."""
         with self._connection.write() as db:
             lost = [
                 row["id"]
@@ -255,7 +255,7 @@ class Replies(Repository):
             return {id: np.frombuffer(ids, dtype=TOKEN).tolist() for id, ids in rows}
 
     def last(self, user_id: int, model_key: str, most: int) -> list[int]:
-        """List the replies that this model wrote last for this user, the newest first; none that is being written."""
+        """Return the ids of this model's last replies to a user, the newest first; none that is being written."""
         with self._connection.read() as db:
             return [id for (id,) in db.execute(_LAST, [user_id, model_key, most])]
 

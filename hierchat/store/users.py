@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001
-"""Users and what they chose; accounts, guests, and keys of other programs."""
+"""Store users and their choices; accounts, guests, and keys of other programs."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _LEARNERS = """
 
 
 class Users(Repository):
-    """Users by id: who they are, what they chose, and how all of theirs is deleted."""
+    """Stores users by id: who they are, what they chose, and how all of theirs is deleted."""
 
     def __init__(self, connection: Connection, forget_copies: Callable[[str], bool]) -> None:
-        """`forget_copies` takes the user of a name out of the backups that were made by themselves."""
+        """Take the parts. `forget_copies` deletes the user of a name from the automatic backups."""
         super().__init__(connection)
         self._forget_copies = forget_copies
 
     def ensure(self, name: str) -> int:
-        """Return the id of the user of that name, created if new."""
+        """Return the id of the user with that name, added if new."""
         with self._connection.write() as db:
             db.execute(
                 "INSERT INTO users (name, created_at) VALUES (?, ?) ON CONFLICT DO NOTHING",
@@ -63,14 +63,14 @@ class Users(Repository):
             return dict(db.execute("SELECT name, id FROM users ORDER BY name").fetchall())
 
     def is_owner(self, user_id: int) -> bool:
-        """Whether this user decides about models, backups and other users: an account that is marked so, or whoever
-        uses the page on this machine without a login."""
+        """Return whether a user decides about models, backups and other users: an account that is marked so,
+        or whoever uses the page on this machine without a login."""
         with self._connection.read() as db:
             row = db.execute(_OWNER, [LOCAL_USER, user_id]).fetchone()
             return bool(row and row[0])
 
     def is_guest(self, user_id: int) -> bool:
-        """Whether nothing of this user's stays when the login ends."""
+        """Return whether a user is a guest, of whom nothing stays when the login ends."""
         with self._connection.read() as db:
             found = db.execute(
                 "SELECT 1 FROM users WHERE id = ? AND name IN (SELECT name FROM guests)", [user_id]
@@ -87,8 +87,8 @@ class Users(Repository):
             ).fetchone()
 
     def forget(self, user_id: int) -> bool:
-        """Delete a user, all conversations and all that came of them, from the file too, and from the backups that were
-        made by themselves. False where bytes of it may be left, as `rewrite` says."""
+        """Delete a user, all conversations and all that came of them, from the file too, and from the
+        automatic backups. False if bytes of it may be left, as `rewrite` says."""
         with self._connection.write() as db:
             found = db.execute("SELECT name FROM users WHERE id = ?", [user_id]).fetchone()
             db.execute("DELETE FROM users WHERE id = ?", [user_id])
@@ -97,13 +97,13 @@ class Users(Repository):
         return self._connection.rewrite() and copies
 
     def deletions(self, user_id: int) -> int:
-        """Count the deletions of this user's texts: after one more, what was learned is to be dropped. -1 once the user
-        was forgotten."""
+        """Return how often texts of this user were deleted: after one more, what was learned is to be
+        dropped. -1 once the user was deleted."""
         row = self._chosen(user_id, "deletions")
         return row[0] if row else -1
 
     def drafts_from(self, user_id: int, conversation_id: int | None = None) -> DraftsFrom:
-        """Return what may draft a reply; in an incognito conversation, no other one. Raises NotFound."""
+        """Return which texts may draft a reply; in an incognito conversation, only its own. Raises NotFound."""
         row = self._chosen(user_id, "drafts_from")
         chosen: DraftsFrom = row[0] if row else "all"
         if chosen == "all" and conversation_id is not None:
@@ -113,30 +113,30 @@ class Users(Repository):
         return chosen
 
     def set_drafts_from(self, user_id: int, chosen: DraftsFrom) -> None:
-        """Choose what may draft the replies to come."""
+        """Set which texts may draft the replies to come."""
         self._choose(user_id, drafts_from=chosen)
 
     def idle_settings(self, user_id: int) -> IdleSettings:
-        """Return what the user allows while the machine is idle."""
+        """Return the user's settings of idle generation."""
         row = self._chosen(user_id, "learns, learns_after, learns_most")
         return IdleSettings(bool(row[0]), *row[1:]) if row else IdleSettings()
 
     def set_idle_settings(self, user_id: int, idle: IdleSettings) -> None:
-        """Allow idle generation, or stop it; texts that were generated stay."""
+        """Set whether idle generation is allowed, when and how much; texts that were generated stay."""
         self._choose(user_id, learns=idle.on, learns_after=idle.after_minutes, learns_most=idle.most_tokens)
 
     def with_idle_generation(self) -> list[int]:
-        """List the users who allow idle generation and whose earlier texts may draft; no guests."""
+        """Return the users who allow idle generation and whose earlier texts may draft; no guests."""
         with self._connection.read() as db:
             return [id for (id,) in db.execute(_LEARNERS)]
 
     def notes(self, user_id: int) -> str:
-        """Return what the user noted about themselves for all chats; empty where nothing is."""
+        """Return the user's notes about themselves for all chats; empty if there are none."""
         row = self._chosen(user_id, "notes")
         return row[0] if row else ""
 
     def set_notes(self, user_id: int, notes: str) -> None:
-        """Replace the notes. Raises StoreError where they are too long."""
+        """Replace the user's notes. Raises StoreError if they are too long."""
         if len(notes) > LONGEST_NOTES:
             raise StoreError(
                 f"Notes have at most {LONGEST_NOTES:,} characters, and these have {len(notes):,}. Shorten them: they "
@@ -150,7 +150,7 @@ class Users(Repository):
         return bool(row and row[0])
 
     def set_model_titles(self, user_id: int, allowed: bool) -> None:
-        """Let a model name this user's new chats, or no longer. Titles that are there stay."""
+        """Set whether a model may name this user's new chats. Existing titles stay."""
         self._choose(user_id, model_titles=allowed)
 
     def keeps_writing(self, user_id: int) -> bool:
@@ -159,7 +159,7 @@ class Users(Repository):
         return row is None or bool(row[0])
 
     def set_keeps_writing(self, user_id: int, on: bool) -> None:
-        """Let replies go on after the last page was closed, or stop them then."""
+        """Set whether replies go on after the last page was closed, or stop then."""
         self._choose(user_id, keep_writing=on)
 
     def compacts(self, user_id: int) -> bool:
@@ -168,11 +168,11 @@ class Users(Repository):
         return bool(row and row[0])
 
     def set_compacts(self, user_id: int, on: bool) -> None:
-        """Let the model summarise the oldest turns by itself, or no longer. Summaries that are there stay."""
+        """Set whether the model summarises the oldest turns by itself. Existing summaries stay."""
         self._choose(user_id, compacts=on)
 
     def tool_servers(self, user_id: int) -> set[str]:
-        """Return the tool servers that the user switched on; none for anybody but the owner."""
+        """Return the tool servers that the user switched on; empty unless the user is the owner."""
         row = self._chosen(user_id, "tool_servers")
         return set(json.loads(row[0])) if row and self.is_owner(user_id) else set()
 
@@ -181,12 +181,12 @@ class Users(Repository):
         self._choose(user_id, tool_servers=json.dumps(sorted(names)))
 
     def told(self, user_id: int) -> int:
-        """Count the remarks on first replies that this user has had."""
+        """Return how many explanations of first replies this user has seen."""
         row = self._chosen(user_id, "told")
         return row[0] if row else 0
 
     def set_told(self, user_id: int, count: int) -> None:
-        """Note that the user has had so many of them."""
+        """Set how many explanations of first replies this user has seen."""
         self._choose(user_id, told=count)
 
     def _chosen(self, user_id: int, columns: str) -> tuple[Any, ...] | None:
@@ -204,7 +204,7 @@ class Users(Repository):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who may log in. `password` is a hash that the store does not read."""
+    """Person who may log in. `password` is a hash that the store does not read."""
 
     name: str
     password: str
@@ -213,15 +213,15 @@ class Account:
 
 
 class Accounts(Repository):
-    """Who may log in. An account stays when its user deletes all chats."""
+    """Stores who may log in. An account stays when its user deletes all chats."""
 
     def all(self) -> list[Account]:
-        """List all accounts, the oldest first."""
+        """Return all accounts, the oldest first."""
         with self._connection.read() as db:
             return [_account(row) for row in db.query("SELECT * FROM accounts ORDER BY created_at, rowid")]
 
     def find(self, name: str) -> Account | None:
-        """Return the account of that name, however it is capitalised."""
+        """Return the account with that name, however it is capitalised, or None."""
         with self._connection.read() as db:
             return _find(db, name)
 
@@ -242,12 +242,13 @@ class Accounts(Repository):
             return account
 
     def require_free(self, name: str) -> None:
-        """Raises StoreError where no account can have this name: there is one, or it can be taken for another's."""
+        """Raise StoreError if no new account can have this name: it exists, or it can be taken for another's."""
         with self._connection.read() as db:
             _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
-        """Replace the password; return the account. Raises StoreError if there is none of that name."""
+        """Replace an account's password hash, and return the account. Raises StoreError if there is none so
+        named."""
         with self._connection.write() as db:
             account = _required(db, name)
             db.execute("UPDATE accounts SET password = ? WHERE name = ?", [password, account.name])
@@ -307,15 +308,15 @@ def _account(row: dict[str, object]) -> Account:
 
 
 class Guests(Repository):
-    """Users without an account, of whom nothing stays when their login ends."""
+    """Stores users without an account, of whom nothing stays when their login ends."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._guests: set[str] = set()
 
     def begin(self) -> str:
-        """Add a guest and return the name. The guest is deleted when this store closes or, if the process dies, when
-        the file is opened next."""
+        """Add a guest and return the name. The guest is deleted when this store closes or, if the process
+        dies, when the file is opened next."""
         name = f"guest-{secrets.token_hex(8)}"
         with self._connection.write() as db:
             db.execute("INSERT INTO guests (name, pid, started) VALUES (?, ?, ?)", [name, *this_process()])
@@ -323,17 +324,17 @@ class Guests(Repository):
         return name
 
     def recover(self) -> None:
-        """Delete what is left of guests whose process no longer runs."""
+        """Delete the data of guests whose process no longer runs."""
         with self._connection.read() as db:
             rows = db.execute("SELECT name, pid, started FROM guests").fetchall()
         self._forget(name for name, pid, started in rows if not is_running(pid, started))
 
     def end(self) -> None:
-        """Forget this store's guests."""
+        """Delete this store's guests."""
         self._forget(self._guests)
 
     def _forget(self, guests: Iterable[str]) -> None:
-        """Delete guests from the file, too, which is not rewritten where nothing of them is left."""
+        """Delete guests from the file, too, which is not rewritten if they left nothing in it."""
         names, left = list(guests), 0
         if not names:
             return
@@ -359,7 +360,7 @@ _WITH_TODAY = """
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key without its secret. A limit of None is no limit."""
+    """Record of a key without its secret. A limit of None is no limit."""
 
     id: int
     name: str
@@ -378,10 +379,10 @@ class Key:
 
 
 class Keys(Repository):
-    """Keys of other programs. A key is random: its SHA-256 is all that is kept."""
+    """Stores keys of other programs. A key is random: its SHA-256 is all that is kept."""
 
     def __init__(self, connection: Connection, access: Access | None) -> None:
-        """`access`: what holds in place of what is kept, until something else is chosen."""
+        """Take the parts. `access`: holds in place of the stored one, until another is set."""
         super().__init__(connection)
         self._access = access
 
@@ -393,7 +394,7 @@ class Keys(Repository):
             return db.execute("SELECT access FROM endpoint").fetchone()[0]
 
     def set_access(self, access: Access) -> None:
-        """Choose who may use the endpoint."""
+        """Set who may use the endpoint."""
         self._access = None
         with self._connection.write() as db:
             db.execute("UPDATE endpoint SET access = ?", [access])
@@ -433,7 +434,7 @@ class Keys(Repository):
         return key
 
     def all(self) -> list[Key]:
-        """List all keys, by name."""
+        """Return all keys, by name."""
         with self._connection.read() as db:
             return [_key(row) for row in db.query(f"{_WITH_TODAY} ORDER BY name COLLATE NOCASE", [_today()])]
 
@@ -514,7 +515,7 @@ def skeleton(name: str) -> str:
 
 
 def mixes_scripts(name: str) -> bool:
-    """Whether letters of several scripts stand in it, as in a Latin name with a Cyrillic letter."""
+    """Return whether letters of several scripts stand in a name, as in a Latin name with a Cyrillic letter."""
     letters = [
         letter for letter in unicodedata.normalize("NFKC", name) if not letter.isascii() or letter.isalpha()
     ]

@@ -1,4 +1,4 @@
-"""Reads the text of an attached file: text in any usual encoding, code, PDF, Word, EPUB. Its name decides nothing."""
+"""Read the text of an attached file: text in any usual encoding, code, PDF, Word, EPUB. Its name decides nothing."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _PACKED = {b"word/document.xml": ".docx", b"META-INF/container.xml": ".epub"}
 
 
 class Unreadable(ValueError):
-    """A file cannot be attached; the message is for the page and says what to do."""
+    """Raised if a file cannot be attached; the message is for the page and says what to do."""
 
 
 def read(name: str, raw: bytes) -> Attachment:
-    """Return the file as text. Takes up to a minute for a PDF. Raises Unreadable."""
+    """Read a file's bytes into an Attachment of text. Takes up to a minute for a PDF. Raises Unreadable."""
     name = _clean(name)
     if len(raw) > MOST_BYTES:
         raise too_big(name, len(raw))
@@ -56,7 +56,7 @@ def read(name: str, raw: bytes) -> Attachment:
 
 
 def too_big(name: str, size: int) -> Unreadable:
-    """Return the error for a file of so many bytes."""
+    """Return the error for a file of `size` bytes, more than can be attached."""
     return Unreadable(
         f"{_clean(name)} has {size / _MEGABYTE:,.0f} MB; files of up to {MOST_BYTES // _MEGABYTE} MB can be attached. "
         "Attach the part of it that you need."
@@ -64,7 +64,7 @@ def too_big(name: str, size: int) -> Unreadable:
 
 
 def _clean(name: str) -> str:
-    """Reduce a name to one line without folders, for the eye and for the prompt."""
+    """Return a file's name on one line without folders, for the eye and for the prompt."""
     line = " ".join(storable(name).replace("\\", "/").rsplit("/", 1)[-1].split())
     line = "".join(character for character in line if character.isprintable())
     if len(line) > _NAME:
@@ -75,7 +75,7 @@ def _clean(name: str) -> str:
 
 
 def _kind(raw: bytes) -> str:
-    """Return the suffix of what pdf.py reads, empty for anything else. An archive tells it by the files it names."""
+    """Return the suffix of a kind that pdf.py reads, else "". An archive tells it by the files it names."""
     if b"%PDF-" in raw[:1024]:
         return ".pdf"
     found = (kind for mark, kind in _PACKED.items() if raw.startswith(b"PK") and mark in raw)
@@ -107,8 +107,8 @@ _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
 def with_files(text: str, files: Iterable[Attachment]) -> str:
-    """Put the files, each in a Markdown fence under its name, before the text: the prompt begins as it did when a file
-    is asked about once more. Passages of documents stand between them and the text."""
+    """Put the files, each in a Markdown fence under its name, before the text: the prompt begins as it did
+    when a file is asked about once more. Passages of documents stand between them and the text."""
     files = list(files)
     sent = [fenced(file) for file in files if file.number is None]
     found = [fenced(file) for file in files if file.number is not None]

@@ -1,4 +1,4 @@
-"""From texts to tokens: in batches, with memory for the tokens alone."""
+"""Build corpora: tokenise texts in batches, with memory for the tokens alone, and sort their suffixes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ Tokens = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Statistics:
-    """Texts that draft: token ids with a BREAK after each text, and where each but a BREAK stands, in the order of
-    their suffixes."""
+    """Corpus that drafts: token ids with a BREAK after each text, and the positions of all but the BREAKs in
+    the order of their suffixes."""
 
     name: str
     tokens: Tokens
@@ -51,7 +51,7 @@ class Statistics:
     """Where it lies."""
 
     def title_at(self, position: int) -> str:
-        """Name the file, if it is known, and the corpus that hold a position of the tokens."""
+        """Return the names of the corpus, and of the file if it is known, that hold a position of the tokens."""
         starts, files = self._begins
         at = bisect_right(starts, position) - 1
         return f"{files[at]} (corpus {self.name})" if at >= 0 else f"corpus {self.name}"
@@ -67,14 +67,14 @@ class Statistics:
 
 
 class File(BaseModel, frozen=True):
-    """A file as it was written."""
+    """Size and hash of a corpus's file as it was written."""
 
     size: int
     sha256: str
 
 
 class Meta(BaseModel, frozen=True):
-    """What a stored corpus is."""
+    """Description of a stored corpus, kept as JSON beside its files."""
 
     form: int
     name: str
@@ -88,7 +88,7 @@ class Meta(BaseModel, frozen=True):
 
 
 class Damaged(Exception):
-    """A stored corpus cannot be used, for the reason that the text gives."""
+    """Raised if a stored corpus cannot be used, for the reason that the text gives."""
 
 
 def write(
@@ -101,8 +101,8 @@ def write(
     sources: Sequence[str],
     begins: Sequence[tuple[int, str]] = (),
 ) -> Statistics:
-    """Sorts the tokens and writes all of it to `target`, in place of what is there. `begins`: at which token which
-    file begins. Raises CorpusError."""
+    """Sort the tokens' suffixes and write the corpus to `target`, in place of what is there. `begins`: index
+    of the first token of each file, with its name. Raises CorpusError."""
     from hierchat.drafting.suffix_index import suffix_order  # brings the compiler with it
 
     part = target.with_name(f"{target.name}.part")
@@ -142,7 +142,7 @@ def write(
 
 
 def read_meta(folder: Path) -> Meta:
-    """Raises Damaged."""
+    """Read the description of a stored corpus. Raises Damaged."""
     try:
         meta = Meta.model_validate_json((folder / _META).read_bytes())
     except OSError as error:
@@ -155,8 +155,8 @@ def read_meta(folder: Path) -> Meta:
 
 
 def read(folder: Path) -> Statistics:
-    """The corpus, memory-mapped: nothing is read before it is used. Raises Damaged. Its files are hashed when they are
-    new to this machine: a position out of range would be read from anywhere."""
+    """Open a stored corpus, memory-mapped: nothing is read before it is used. Raises Damaged. Its files are
+    hashed when they are new to this machine: a position out of range would be read from anywhere."""
     meta = read_meta(folder)
     for name in (_TOKENS, _ORDER):
         expected = meta.files.get(name)
@@ -189,7 +189,7 @@ _SPARE = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a corpus is made of, and for which model's tokens."""
+    """What a corpus is built from: a name, files, the tokenizer and its model."""
 
     name: str
     reader: Reader
@@ -223,7 +223,7 @@ def build(target: Path, recipe: Recipe, report: Report) -> Statistics:
 
 
 def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """Tokenise each text alone."""
+    """Tokenise each text alone, without special tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
@@ -248,7 +248,7 @@ def _batches(reader: Reader) -> Iterator[list[tuple[str, str]]]:
 
 
 def _require_room(tokens: int, target: Path) -> None:
-    """Raises CorpusError before disk or memory are full."""
+    """Raise CorpusError before disk or memory are full."""
     if tokens >= np.iinfo(np.int32).max:
         raise CorpusError("That is more than 2 billion tokens: add it in parts.")
     free = shutil.disk_usage(next(folder for folder in target.parents if folder.exists())).free
@@ -279,8 +279,8 @@ _LINES = ("*.jsonl", "*.jsonl.gz", "*.ndjson")
 
 
 def fetch(source: str, report: Report) -> Path:
-    """Return the folder with the dataset's JSON lines and, where pyarrow is there, Parquet files. Raises CorpusError or
-    a ModelError."""
+    """Download a dataset of the hub: its JSON lines and, if pyarrow is installed, Parquet files; return their
+    folder. Raises CorpusError or a ModelError."""
     repo = source.removeprefix(PREFIX)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo):
         raise CorpusError(f"{source!r} is no dataset: write {PREFIX}owner/name.")

@@ -1,4 +1,4 @@
-"""The user's own corpora: a folder for each name, in it one for each tokenizer that it was built for."""
+"""Store the user's own corpora: a folder for each name, in it one for each tokenizer that it was built for."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SUFFIX = ".jsonl.xz"
 
 
 def seeds_dir() -> Path:
-    """Return the folder of the texts that ship: replies of small models to prompts that were written for this project,
-    one file for each model, MODEL.jsonl.xz."""
+    """Return the folder of the shipped texts: replies of small models to prompts that were written for this
+    project, one file for each model, MODEL.jsonl.xz."""
     return shipped("assets") / "seeds"
 
 
 def seed_files(entry: ModelEntry) -> list[Path]:
-    """List the shipped files that draft for a model: all, its own last, since the last of equal matches wins; its own
-    alone if it wrote more than all others, which would only dilute it."""
+    """Return the shipped files that draft for a model: all, its own last, since the last of equal matches
+    wins; its own alone if it wrote more than all others, which would only dilute it."""
     files = sorted(seeds_dir().glob(f"*{SUFFIX}"))
     own = [file for file in files if writer(file) == entry.name]
     others = [file for file in files if file not in own]
@@ -48,12 +48,12 @@ def seed_files(entry: ModelEntry) -> list[Path]:
 
 
 def writer(file: Path) -> str:
-    """Return the model that wrote a file."""
+    """Return the name of the model that wrote a shipped file."""
     return file.name.removesuffix(SUFFIX)
 
 
 def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
-    """Return the database of shipped texts if they were tokenised earlier."""
+    """Return the database of shipped texts if they were tokenised earlier, else None."""
     try:
         return read(_target(files, tokenizer)) if files else None
     except (Damaged, OSError):
@@ -63,8 +63,8 @@ def kept_seed(files: Sequence[Path], tokenizer: Any) -> Statistics | None:
 def seed(
     files: Sequence[Path], tokenizer: Any, model: str = "", report: Report = silent
 ) -> Statistics | None:
-    """Return the database of shipped texts, tokenised now if they are not yet; None if there are none. What cannot be
-    used only leaves a line in the log."""
+    """Return the database of shipped texts, tokenised now if they are not yet; None if there are none. Texts
+    that cannot be used only leave a line in the log."""
     if not files:
         return None
     try:
@@ -88,7 +88,7 @@ def _size(files: Sequence[Path]) -> int:
 
 
 def _target(files: Sequence[Path], tokenizer: Any) -> Path:
-    """Return their place in the cache. Raises OSError."""
+    """Return the folder in the cache for the database of these shipped files. Raises OSError."""
     digest = hashlib.sha256(f"{FORM} {tokens_sha256(tokenizer)}".encode())
     for file in files:
         digest.update(known_sha256(file).encode())
@@ -103,7 +103,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A corpus built for one tokenizer. `trouble`: why it cannot be used; `meta` is None where it cannot be read."""
+    """Corpus built for one tokenizer. `trouble`: why it cannot be used; `meta` is None if it cannot be read."""
 
     name: str
     folder: Path
@@ -143,7 +143,7 @@ def add(recipe: Recipe, report: Report = silent, replace: bool = False) -> Stati
 
 
 def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
-    """Raises CorpusError where the name is no name, or taken."""
+    """Raise CorpusError if a corpus cannot have this name: it is invalid, or taken."""
     if not _NAME.fullmatch(name):
         raise CorpusError(
             f"{name!r} is no name: use letters, digits, '-', '_' and '.', such as --name my-notes."
@@ -159,7 +159,7 @@ def require_free_name(name: str, tokenizer: str, replace: bool) -> None:
 
 
 def remove(name: str) -> int:
-    """Delete a corpus, for all tokenizers; returns the bytes that it took. Raises CorpusError."""
+    """Delete a corpus, for all tokenizers, and return the bytes that it took. Raises CorpusError."""
     names = sorted({corpus.name for corpus in listed()} | {files.parent.name for files in unfinished()})
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
@@ -179,7 +179,7 @@ def remove(name: str) -> int:
 
 
 def listed() -> list[Stored]:
-    """List all stored corpora by name, each checked."""
+    """Return all stored corpora by name, each checked."""
     found = []
     for folder in sorted(corpora_dir().glob("*/*")) if corpora_dir().is_dir() else ():
         if not _is_build(folder):
@@ -195,13 +195,13 @@ def listed() -> list[Stored]:
 
 
 def unfinished() -> list[Path]:
-    """List folders of dropped files without a corpus: the program ended while it was built."""
+    """Return folders of dropped files without a corpus: the program ended while it was built."""
     found = sorted(corpora_dir().glob("*/files")) if corpora_dir().is_dir() else []
     return [files for files in found if not _builds(files.parent)]
 
 
 def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
-    """Return the corpora of a tokenizer (its tokens_sha256), and what is wrong with those that cannot be used."""
+    """Return the corpora of a tokenizer (its tokens_sha256), and sentences about those that cannot be used."""
     usable, wrong = [], []
     for folder in sorted(corpora_dir().glob(f"*/{tokenizer[:_DIGITS]}")):
         try:
@@ -214,7 +214,7 @@ def stored_for(tokenizer: str) -> tuple[list[Statistics], list[str]]:
 
 
 def name_of(said: str) -> str:
-    """Name a corpus after the first thing in it: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
+    """Derive a corpus's name from its first source: 'replies' for replies.jsonl.gz, 'owner-name' for a dataset."""
     stem = said if "/" in said else said.split(".")[0]
     return re.sub(r"[^\w-]+", "-", stem).strip("-")[:_LONGEST] or "corpus"
 
@@ -227,7 +227,7 @@ def free_name(wanted: str) -> str:
 
 
 def files_of(name: str) -> Path:
-    """Return the folder of files dropped on the page, which go with their corpus. Not created here."""
+    """Return the folder of a corpus's files dropped on the page, which are deleted with it. Not created here."""
     return corpora_dir() / name / "files"
 
 
@@ -257,9 +257,9 @@ def statistics(
     report: Report = silent,
     waits: bool = True,
 ) -> list[Statistics]:
-    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`. Where not
-    `waits`, the texts that ship are left out if they are not tokenised yet. What is damaged only leaves a line in the
-    log. Raises CorpusError about `corpus` alone."""
+    """Return the databases of shipped texts, of the user's corpora if `stored`, and of the texts in `corpus`.
+    Unless `waits`, shipped texts are left out if they are not tokenised yet. Damaged ones only leave a line
+    in the log. Raises CorpusError about `corpus` alone."""
     tokens = tokens_sha256(tokenizer)
     note_tokens(entry, tokens)
     files = seed_files(entry)
@@ -276,7 +276,7 @@ def statistics(
 
 
 def require_readable(corpus: Path) -> None:
-    """Raises CorpusError where there is nothing to read."""
+    """Raise CorpusError if a path has no files of text."""
     passed_over: list[str] = []
     if not find([corpus], passed_over):
         raise CorpusError(f"{corpus} has no files of text. {'; '.join(passed_over)}".rstrip())

@@ -1,4 +1,4 @@
-"""Chats of the store as files: JSON that holds everything, Markdown that people read."""
+"""Export chats of the store as files: JSON that holds everything, Markdown that people read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NAME = 50
 def export_json(
     store: Store, user_id: int, conversation_ids: Sequence[int], out: Path, first: Iterable[Any] = ()
 ) -> Iterator[int]:
-    """Write what is to stand `first`, and the conversations with all branches, into one file; yield how many are
-    written. The file is there when the iterator ends. Raises StoreError where it exists or cannot be written."""
+    """Write the values of `first`, and the conversations with all branches, into one file; yield how many are
+    written. The file is there when the iterator ends. Raises StoreError if it exists or cannot be written."""
     with (
         new_file(out) as part,
         translated(out),
@@ -44,7 +44,7 @@ def export_json(
 
 
 def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> list[dict[str, Any]]:
-    """Encode what a user has beside chats: presets, projects and notes; or that project alone."""
+    """Encode what a user has beside chats: presets, projects and notes; or only the project with this id."""
     presets, notes = store.presets.all(user_id), store.users.notes(user_id)
     names: dict[int | None, str] = {preset.id: preset.name for preset in presets}
     if project_id is not None:
@@ -58,8 +58,8 @@ def beside_chats(store: Store, user_id: int, project_id: int | None = None) -> l
 
 
 def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the open branch of each conversation into a file of its own; yield how many are written. Raises StoreError
-    where the folder holds something or cannot be written."""
+    """Write the open branch of each conversation into a file of its own; yield how many are written. Raises
+    StoreError if the folder holds something or cannot be written."""
     with translated(out):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise StoreError(f"{out} already exists. Name an empty folder, or one that is not there yet.")
@@ -71,14 +71,14 @@ def export_markdown(store: Store, user_id: int, conversation_ids: Sequence[int],
 
 
 def save_markdown(chat: Chat, out: Path) -> None:
-    """Write a conversation's open branch. Raises StoreError if the file exists or cannot be written."""
+    """Write a conversation's open branch as Markdown. Raises StoreError if the file exists or cannot be written."""
     with new_file(out) as part, translated(part):
         part.write_text(_markdown(chat), encoding="utf-8", newline="\n")
 
 
 def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out: Path) -> Iterator[int]:
-    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator ends. Raises
-    StoreError where it exists or cannot be written."""
+    """Write the files of `export_markdown` into a zip; yield how many. The zip is there when the iterator
+    ends. Raises StoreError if it exists or cannot be written."""
     taken: set[str] = set()
     with new_file(out) as part, translated(out), zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, chat in enumerate(_chats(store, user_id, conversation_ids), 1):
@@ -87,7 +87,7 @@ def export_zip(store: Store, user_id: int, conversation_ids: Sequence[int], out:
 
 
 def _chats(store: Store, user_id: int, conversation_ids: Sequence[int]) -> Iterator[Chat]:
-    """Yield the conversations that are still there and hold a message."""
+    """Yield the conversations of these ids that still exist and hold a message."""
     for conversation_id in conversation_ids:
         with suppress(NotFound):
             chat = store.transfer.export_chat(user_id, conversation_id)
@@ -137,7 +137,7 @@ def _time(seconds: float) -> str:
 
 
 def file_name(chat: Chat, taken: set[str]) -> str:
-    """Date and title, as every file system takes it, and none twice, whatever it thinks of case: it joins `taken`."""
+    """Return date and title as a file name valid on every file system and not in `taken`, which it joins."""
     title = " ".join(_NOT_IN_NAMES.sub(" ", chat.title).split())[:_NAME].strip(" .")
     stem = f"{_time(chat.created_at)[:10]} {title or 'Chat'}"
     name, number = stem, 1

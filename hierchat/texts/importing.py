@@ -1,5 +1,5 @@
-"""Chats of files into the store. Each conversation is there whole or not at all, so that a killed import can be run
-again."""
+"""Import chats of files into the store. Each conversation is there whole or not at all, so that a killed
+import can be run again."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+(?:"|()\\?\Z))*+'
 
 
 def elements(stream: BinaryIO) -> Iterator[Any]:
-    """Each object or array as Python values; in place of one that is broken, a BadChat that says why. None where there
-    is no more than a further piece of one."""
+    """Yield each object or array of a JSON stream as Python values; a BadChat with the reason in place of a
+    broken one, None after each piece that completes none."""
     for raw in _cut(stream):
         if not isinstance(raw, bytes):
             yield raw
@@ -61,7 +61,7 @@ def elements(stream: BinaryIO) -> Iterator[Any]:
 
 
 def _cut(stream: BinaryIO) -> Iterator[bytes | BadChat | None]:
-    """The bytes of each object; None after each piece of the file, and after many brackets."""
+    """Yield the bytes of each object; None after each piece of the file, and after many brackets."""
     data = stream.read(PIECE).removeprefix(codecs.BOM_UTF8)
     outside = 1 if data.lstrip()[:1] == b"[" else 0
     depth = at = start = seen = 0
@@ -125,7 +125,7 @@ _MOST_DIRECTORY = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One JSON file, which may lie in a zip."""
+    """JSON file to import, which may lie in a zip."""
 
     path: Path
     member: str | None
@@ -138,7 +138,7 @@ class Source:
 
 
 class Place(ExitStack):
-    """A file that sources lie in. A zip is opened once for all that is read of it."""
+    """File that sources lie in. A zip is opened once for all that is read of it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Place(ExitStack):
 
     @contextmanager
     def opened(self, source: Source) -> Iterator[BinaryIO]:
-        """Raises TransferError where it cannot be read, from inside the block too."""
+        """Open a source for reading. Raises TransferError if it cannot be read, from inside the block too."""
         try:
             if source.member is None:
                 with self._path.open("rb") as stream:
@@ -163,7 +163,7 @@ class Place(ExitStack):
 
 
 def sources(paths: Iterable[Path]) -> list[Source]:
-    """What there is to read in files and folders. Raises TransferError."""
+    """Return the JSON files to import in files, zips and folders. Raises TransferError."""
     return [source for path in paths for file in _files(path) for source in _of(file)]
 
 
@@ -233,7 +233,7 @@ _TITLE = 60
 
 
 class Import:
-    """Iterate over it to import: it yields after each conversation, file, and piece of a large one. Meanwhile and
+    """Imports chats as it is iterated: it yields after each conversation, file, and piece of a large one. Meanwhile and
     afterwards, it tells how it went. Raises TransferError at once where a file is not there; StoreError while it runs.
     A file that turns out to be broken is named among the bad."""
 
@@ -265,7 +265,7 @@ class Import:
 
     @property
     def taken(self) -> int:
-        """Conversations that could be read, those that were here too."""
+        """Return how many conversations could be read, including those that were here already."""
         return sum(self.outcomes.values())
 
     def __iter__(self) -> Iterator[None]:
@@ -281,7 +281,7 @@ class Import:
                     before += source.size
 
     def _read(self, place: Place, source: Source) -> Iterator[int]:
-        """The bytes that are read, again and again, and in the end."""
+        """Import one source; yield the bytes read so far, again and again, and in the end."""
         number = 0
         try:
             with place.opened(source) as stream:

@@ -1,4 +1,4 @@
-"""Reads Word documents, EPUB books and HTML pages as Markdown. pdf.py calls it, in its bounded process."""
+"""Read Word documents, EPUB books and HTML pages as Markdown. pdf.py calls it, in its bounded process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSEEN = ["script", "style", "template", "noscript", "svg", "head"]
 
 
 class Protected(Exception):
-    """A file has a password, or may be read by one program only."""
+    """Raised if a file has a password, or may be read by one program only."""
 
 
 def markdown_of(kind: str, raw: bytes) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Cuts documents into passages by headings and paragraphs, and chooses which of those that were found fit a prompt."""
+"""Cut documents into passages by headings and paragraphs, and choose which of the found ones fit a prompt."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SENTENCE = re.compile(r"[.!?]['\")\]]*\s|\u3002")
 
 
 def cut(name: str, kind: str, texts: Iterable[str]) -> Iterator[Passage]:
-    """Cut the texts of one file, which may come in pieces, as they come. A passage's place is the headings above it,
-    else its page, else the number of its first line."""
+    """Cut the texts of one file, which may come in pieces, into passages. A passage's place is the headings
+    above it, else its page, else the number of its first line."""
     headings: list[tuple[int, str]] = []
     block, paragraph = "", ""
     first, begun, page = 1, 1, 1
@@ -70,7 +70,7 @@ def cut(name: str, kind: str, texts: Iterable[str]) -> Iterator[Passage]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut what is longer than a passage at the end of a line, of a sentence or of a word."""
+    """Cut a text into pieces of at most a passage, at the end of a line, of a sentence or of a word."""
     while len(text) > LONGEST:
         half, most = LONGEST // 2, LONGEST
         end = text.rfind("\n", half, most) + 1
@@ -85,8 +85,8 @@ def _pieces(text: str) -> Iterator[str]:
 def fitting(
     found: Sequence[Passage], number: int, budget: int, count: Callable[[str], int]
 ) -> list[Attachment]:
-    """Return the passages, the best first, as they go with a question, numbered from `number` on: as many as have at
-    most `budget` tokens together. `count` counts the tokens of a text."""
+    """Return the found passages, best first, as attachments of a question, numbered from `number` on: as many
+    as have at most `budget` tokens together. `count` counts the tokens of a text."""
     chosen: list[Attachment] = []
     for passage in found:
         if len(chosen) == MOST or passage.score < WORTH * found[0].score:

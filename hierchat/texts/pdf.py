@@ -1,5 +1,5 @@
-"""Reads a PDF, and what office.py reads, in a process of its own with bounds of memory and time: a file may be made to
-exhaust both."""
+"""Read a PDF, and what office.py reads, in a process of its own with bounds of memory and time: a file may be
+made to exhaust both."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PAGE = "\f"
 
 
 class PdfError(ValueError):
-    """A PDF cannot be read. The text goes on behind its name, and says what to do."""
+    """Raised if a PDF cannot be read. The text goes on behind its name, and says what to do."""
 
 
 def text_of(raw: bytes, most: int, seconds: int, kind: str = ".pdf") -> str:
-    """Return up to `most` characters of a PDF, or of another `kind` (office.KINDS); in up to so many seconds. Raises
-    PdfError."""
+    """Return up to `most` characters of a PDF, or of another `kind` (office.KINDS), read in up to `seconds`.
+    Raises PdfError."""
     package = str(Path(__file__).parents[2])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     too_much = PdfError(

@@ -1,4 +1,4 @@
-"""Which texts of one's own are watched, and how their files were when they were read: watched.json beside a corpus."""
+"""Preview the user's texts, and record which are watched, and how their files were when read: watched.json."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ EVERY = 30.0
 
 
 def is_watched(name: str) -> bool:
-    """Return whether the user wants it watched."""
+    """Return whether the user wants this corpus to be watched for changes."""
     return _file(name).is_file()
 
 
 def any_watched() -> bool:
-    """Return whether anything is watched."""
+    """Return whether any corpus is watched for changes."""
     return any(corpora_dir().glob("*/watched.json"))
 
 
 def watch(name: str) -> None:
-    """Watch from now on; changes since the texts were read are seen at the first look."""
+    """Watch a corpus's files from now on; changes since they were read are seen at the first look."""
     _write(name, {})
 
 
 def unwatch(name: str) -> None:
-    """Stop watching; the texts stay as they are."""
+    """Stop watching a corpus; its texts stay as they are."""
     _file(name).unlink(missing_ok=True)
 
 
 def stamp(sources: Sequence[str]) -> str:
-    """Names the present state of these files and folders: other where a file came, went or changed. Raises CorpusError
-    where one is gone."""
+    """Return a hash of the present state of these files and folders, which changes if a file comes, goes or
+    changes. Raises CorpusError if one is gone."""
     digest = hashlib.sha256()
     for file in sorted(find([Path(source) for source in sources], [])):
         try:
@@ -54,7 +54,7 @@ def stamp(sources: Sequence[str]) -> str:
 
 
 def was_read(name: str, model: str, state: str) -> None:
-    """Note the state of the files when their texts were read for this model."""
+    """Record the state of the files (`stamp`) when their texts were read for this model."""
     if is_watched(name):
         _write(name, _stamps(name) | {model: state})
 
@@ -96,8 +96,8 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """`size`: bytes. `tokens`: roughly, of all files but the `closed` ones, whose size does not tell how much text they
-    hold: PDF, Parquet, packed files."""
+    """What files and folders hold. `size`: bytes. `tokens`: roughly, of all files but the `closed` ones,
+    whose size does not tell how much text they hold: PDF, Parquet, packed files."""
 
     files: int
     size: int
@@ -110,7 +110,7 @@ class Preview:
 
 
 def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> Preview:
-    """Preview files and folders. `report` is called between its parts. Raises CorpusError for what is not there."""
+    """Preview files and folders. `report` is called between its parts. Raises CorpusError for missing paths."""
     passed_over: list[str] = []
     left_out: Counter[str] = Counter()
     files = find(paths, passed_over, left_out)
@@ -138,8 +138,8 @@ def preview(paths: Iterable[Path], tokenizer: Any, report: Report = silent) -> P
 
 
 def sample(paths: Iterable[Path], tokenizer: Any, most: int) -> Iterator[list[int]]:
-    """The tokens of some texts of these files and folders, from first to last, `most` in all; none of the closed
-    ones. Raises CorpusError for what is not there."""
+    """Yield the tokens of some texts of these files and folders, from first to last, `most` in all; none of
+    the closed ones. Raises CorpusError for missing paths."""
     sizes = {file: size_of(file) for file in find(paths, []) if not _is_closed(file)}
     step = max(sum(sizes.values()) // (most * _BYTES_PER_TOKEN), 1)
     total = 0
@@ -156,7 +156,7 @@ def _is_closed(file: Path) -> bool:
 
 
 def _beginning(file: Path) -> tuple[list[str], int]:
-    """Texts of a file, and of how many of its bytes they are."""
+    """Return texts from the beginning of a file, and how many of its bytes they are."""
     reader = Reader([file])
     if kind(file) not in LINES | {".json"}:
         text = next(iter(reader), "")[:_SAMPLE]

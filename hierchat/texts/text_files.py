@@ -1,4 +1,4 @@
-"""Which files of a corpus are read, and how their bytes become characters. A file is never held whole in memory."""
+"""Find the files of a corpus that can be read, and decode their bytes. A file is never held whole in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hierchat.texts.pdf import PAGE, PdfError, text_of
 
 
 class CorpusError(Exception):
-    """A corpus cannot be built, found or removed; nothing was changed."""
+    """Raised if a corpus cannot be built, found or removed; nothing was changed."""
 
 
 _TEXT = (
@@ -64,7 +64,7 @@ _CHARSETS = [
 
 
 class Unreadable(Exception):
-    """A file is passed over, for the reason that the text gives; the others are read."""
+    """Raised to pass a file over, for the reason that the text gives; the others are read."""
 
 
 def kind(path: Path) -> str:
@@ -76,7 +76,7 @@ def kind(path: Path) -> str:
 
 
 def named_path(said: str) -> Path:
-    """Return the file or folder that somebody typed the path of. Raises CorpusError where there is none."""
+    """Return the file or folder at the path that somebody typed. Raises CorpusError if there is none."""
     path = Path(said.strip().strip("\"'")).expanduser()
     if not said.strip() or not path.is_absolute():
         raise CorpusError("Type the whole path of a file or folder, such as ~/notes or /home/you/code.")
@@ -86,9 +86,9 @@ def named_path(said: str) -> Path:
 
 
 def find(paths: Iterable[Path], passed_over: list[str], left_out: Counter[str] | None = None) -> list[Path]:
-    """Return the files that paths name, and those of known kinds in the folders that they name; each once. What cannot
-    be looked into goes to `passed_over`; what else of a folder is not read is counted in `left_out`, by what it is.
-    Raises CorpusError for what is not there."""
+    """Return the files that paths name, and those of known kinds in the folders that they name; each once.
+    Files that cannot be looked into go to `passed_over`; others of a folder that are not read are counted in
+    `left_out` by kind. Raises CorpusError for missing paths."""
     found: dict[Path, Path] = {}
     left_out = Counter() if left_out is None else left_out
     for path in paths:
@@ -132,8 +132,8 @@ def _walk(folder: Path, passed_over: list[str], left_out: Counter[str]) -> Itera
 
 @contextmanager
 def opened(path: Path, raw: BinaryIO, notes: list[str]) -> Iterator[IO[str]]:
-    """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended in. Says
-    in `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text."""
+    """Yield the characters of an open file, unpacked from gzip or xz. Lines end in '\\n', whatever they ended
+    in. Adds to `notes` how a file was read that is not UTF-8. Raises Unreadable for what is no text."""
     try:
         charset = _charset(_unpacked(path, raw), LARGEST_UNPACKED if path.suffix.lower() in PACKED else None)
         raw.seek(0)
@@ -213,7 +213,7 @@ LEAST = 40
 
 
 def texts_of(value: Any) -> Iterator[str]:
-    """Yield all texts in a value; of a conversation the model's part, or all of it if nobody is the model."""
+    """Yield all texts in a JSON value; of a conversation the model's part, or all of it if nobody is the model."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -285,12 +285,12 @@ _SPACE = re.compile(r"[\s,]*")
 
 
 class Reader:
-    """Iterates over the texts of files, and says how it went. A file that cannot be read stops nothing."""
+    """Iterates over the texts of files, and records how it went. A file that cannot be read stops nothing."""
 
     def __init__(
         self, files: Iterable[Path], passed_over: Iterable[str] = (), *, pages_as_text: bool = False
     ) -> None:
-        """`pages_as_text`: HTML becomes what a reader sees of it; else it stays as it was written."""
+        """Prepare; `pages_as_text`: HTML becomes what a reader sees of it; else it stays as it was written."""
         self.files = list(files)
         self._pages_as_text = pages_as_text
         self.total = sum(size_of(file) for file in self.files)
@@ -353,7 +353,7 @@ class Reader:
 
 
 def size_of(file: Path) -> int:
-    """Return the bytes of a file, 0 where it cannot be looked at."""
+    """Return the bytes of a file; 0 if it cannot be looked at."""
     try:
         return file.stat().st_size
     except OSError:

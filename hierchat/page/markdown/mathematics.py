@@ -182,7 +182,7 @@ def _usual(tex: str, display: bool) -> str:
 
 
 def _spoken(words: str) -> str:
-    """Return \text{...} with the formulas between $ beside it, and with _ as a letter."""
+    """Return \\text{...} with the formulas between $ beside it, and with _ as a letter."""
     parts = words.split("$")
     if len(parts) % 2 == 0:
         parts = [words.replace("$", r"\$")]

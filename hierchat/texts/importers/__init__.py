@@ -1,1 +1,1 @@
-"""Readers of chats, one for each program that wrote them."""
+"""Read chats of other programs, by one reader for each program that wrote them."""

@@ -1,5 +1,6 @@
-"""ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and `current_node`.
-System messages, tools and what was said to tools are hidden. Code that ChatGPT ran stands as a code block."""
+"""Read ChatGPT's conversations.json: in each conversation a `mapping` of nodes, a tree by `parent`, and
+`current_node`. System messages, tools and messages to tools are hidden. Code that ChatGPT ran is a code
+block."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """Decode a conversation. Its project has an id here, and no name. Raises BadChat."""
+    """Decode a conversation. Its project has an id in the file, and no name. Raises BadChat."""
     project = name(value.get("gizmo_id") or value.get("conversation_template_id"))
     made = chat(
         source="chatgpt:" + name(value.get("conversation_id") or value.get("id")),
@@ -57,7 +58,7 @@ def _said(content: dict[str, Any]) -> str:
 
 
 def _part(part: Any) -> str:
-    """A part that is no text is named in brackets, so that a message of a picture alone is still there."""
+    """Return a part's text, or its kind in brackets, so that a message of a picture alone is still there."""
     if not isinstance(part, dict):
         return text(part)
     kind = text(part.get("content_type"))

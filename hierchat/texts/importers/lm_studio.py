@@ -1,5 +1,5 @@
-"""LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of them open. The
-file has no id, and times of the whole alone. A conversation is known by when it began and how."""
+"""Read LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of
+them open. The file has no id, and times of the whole alone. A conversation is known by when it began and how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """Raises BadChat."""
+    """Decode a conversation. Raises BadChat."""
     created_at = tree.seconds(value.get("createdAt"))
     nodes: list[tree.Node] = []
     above: str | None = None
@@ -57,7 +57,7 @@ def _node(key: str, above: str | None, version: dict[str, Any]) -> tree.Node:
 
 
 def _said(version: dict[str, Any], steps: list[dict[str, Any]]) -> str:
-    """The text of a message, or of the steps of a reply that are no thoughts and no tools."""
+    """Return the text of a message, or of the steps of a reply that are neither thoughts nor tools."""
     shown = [
         step
         for step in steps

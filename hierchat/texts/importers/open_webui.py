@@ -1,5 +1,5 @@
-"""Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and `currentId`. Older ones
-have the conversation without what stands around it, or a list of messages alone. Calls of tools are left out."""
+"""Read Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and
+`currentId`. Older ones have the bare conversation, or only a list of messages. Calls of tools are left out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """Raises BadChat."""
+    """Decode a conversation. Raises BadChat."""
     inside = record(value.get("chat")) or value
     history = record(inside.get("history"))
     tree = record(history.get("messages"))

@@ -1,4 +1,4 @@
-"""hierchat's own JSON: an array of presets and conversations, each of which says in which version it is written."""
+"""Read and write hierchat's own JSON: an array of presets and conversations, each with the version of its form."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WRITTEN_BY = ("model", "model_key", "settings", "seed", "drafted")
 
 
 def written(made: Chat) -> dict[str, Any]:
-    """Encode a conversation for JSON."""
+    """Encode a conversation as a dict for JSON."""
     return {
         "hierchat": VERSION,
         "id": made.source,
@@ -56,7 +56,7 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Chat:
-    """Decode what `written` made. Raises BadChat."""
+    """Decode a conversation from the dict of `written`. Raises BadChat."""
     if value["hierchat"] != VERSION:
         raise BadChat("a newer hierchat wrote it; update this one")
     made = chat(
@@ -75,7 +75,7 @@ def read(value: dict[str, Any]) -> Chat:
 
 
 def written_preset(preset: Preset) -> dict[str, Any]:
-    """Encode a preset for JSON."""
+    """Encode a preset as a dict for JSON."""
     return {
         "hierchat": VERSION,
         "preset": preset.name,
@@ -85,7 +85,7 @@ def written_preset(preset: Preset) -> dict[str, Any]:
 
 
 def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
-    """Name and settings of what `written_preset` made, and whether new chats began with it. Raises BadChat."""
+    """Decode `written_preset`: return name, settings, and whether it is the default. Raises BadChat."""
     name, settings = label(value.get("preset")), read_settings(record(value.get("settings")))
     if value["hierchat"] != VERSION or not name or settings is None:
         raise BadChat("a preset without a name, or with settings that this hierchat does not know")
@@ -93,7 +93,7 @@ def read_preset(value: dict[str, Any]) -> tuple[str, ChatSettings, bool]:
 
 
 def written_project(project: Project, presets: Mapping[int | None, str]) -> dict[str, Any]:
-    """Encode a project for JSON. `presets`: names by id."""
+    """Encode a project as a dict for JSON. `presets`: names by id."""
     return {
         "hierchat": VERSION,
         "project": project.name,
@@ -104,13 +104,13 @@ def written_project(project: Project, presets: Mapping[int | None, str]) -> dict
 
 
 def read_project(value: dict[str, Any]) -> tuple[Project, str]:
-    """Decode what `written_project` made, and the name of its preset."""
+    """Decode `written_project`: return the project, and the name of its preset."""
     system, model = text(value.get("system_prompt")), label(value.get("model"))
     return Project(0, label(value["project"]), system, model), label(value.get("begins_with"))
 
 
 def read_settings(value: dict[str, Any]) -> ChatSettings | None:
-    """Decode what a chat or a preset sets; None if its values make no settings."""
+    """Decode the settings of a chat or a preset; None if the values are invalid."""
     given = {key: one for key, one in record(value.get("sampling")).items() if key in _SAMPLING}
     random = "seed" in given and given["seed"] is None
     try:

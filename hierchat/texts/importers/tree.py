@@ -1,4 +1,4 @@
-"""Messages of a tree, in the order in which the store takes them."""
+"""Turn the messages of another program's conversation, a tree, into the order in which the store takes them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hierchat.store.records import FinalState, ToolCall
 
 
 class TransferError(Exception):
-    """Nothing can be brought in or out; the text says what to do."""
+    """Raised if nothing can be imported or exported; the text says what to do."""
 
 
 class BadChat(Exception):
-    """One conversation cannot be read; the text is the reason, as the end of a sentence."""
+    """Raised if one conversation cannot be read; the text is the reason, as the end of a sentence."""
 
 
 # Values out of files that anybody may have written: of the expected type, or a default.
@@ -31,17 +31,17 @@ _LONGEST_NAME = 200
 
 
 def text(value: Any) -> str:
-    """A string that can be stored; no string is an empty one."""
+    """Return a value as a string that can be stored; empty if it is no string."""
     return storable(value).replace("\0", "") if isinstance(value, str) else ""
 
 
 def label(value: Any) -> str:
-    """Reduce a value to a name of one line, to be shown."""
+    """Return a value as a name of one line, to be shown."""
     return " ".join(text(value)[:_LONGEST_NAME].split())
 
 
 def labels(value: Any) -> list[str]:
-    """Names to be shown, those that are any."""
+    """Return the names in a list, to be shown, without empty ones."""
     return list(filter(None, map(label, array(value))))
 
 
@@ -54,7 +54,7 @@ def array(value: Any) -> list[Any]:
 
 
 def name(value: Any) -> str:
-    """An id: short, and the same for the same value; empty where there is none."""
+    """Return an id for a value: short, and the same for the same value; empty if it is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:x}"  # hexadecimal has no limit of digits
     found = text(value)
@@ -62,14 +62,14 @@ def name(value: Any) -> str:
 
 
 def seconds(value: Any) -> float | None:
-    """Return Unix time, from seconds or milliseconds."""
+    """Return a number of seconds or milliseconds as Unix time; None if it is neither."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LATEST * 1e3:
         return None
     return float(value) if value < _LATEST else value / 1e3
 
 
 def digest(parts: Iterable[str]) -> str:
-    """Hash texts to a name."""
+    """Return a hash of texts, as a name for them."""
     found = hashlib.sha256()
     for part in parts:
         raw = part.encode("utf-8", "replace")
@@ -78,7 +78,7 @@ def digest(parts: Iterable[str]) -> str:
 
 
 def plain(value: Any, depth: int = 3) -> bool:
-    """Whether it can be written as JSON again, for any reader: numbers are finite, and nesting is shallow."""
+    """Return whether a value can be written as JSON for any reader: finite numbers, at most `depth` levels."""
     if isinstance(value, dict | list):
         inside = value.values() if isinstance(value, dict) else value
         return depth > 0 and all(plain(one, depth - 1) for one in inside)
@@ -87,7 +87,7 @@ def plain(value: Any, depth: int = 3) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A message as the source has it. One without a role is hidden: its answers hang below what it answers."""
+    """Message as the source has it. One without a role is hidden: its answers hang below what it answers."""
 
     name: str
     parent: str | None
@@ -105,7 +105,7 @@ class Node:
 def node_of(
     name: str, parent: str | None, role: Any, text: str, model: str, created_at: float | None = None
 ) -> Node:
-    """Make a node of another program's message, which is hidden unless the user or the model wrote it."""
+    """Make a node of another program's message; only those of user and model are visible."""
     known: Role | None = role if role in ("user", "assistant") else None
     writer = {"model": model} if model and role == "assistant" else None
     return Node(name, parent, known, text, created_at, written_by=writer)
@@ -120,8 +120,8 @@ def chat(
     current: str | None,
     tags: Sequence[str] = (),
 ) -> Chat:
-    """The conversation. `source`: the program, a colon, and its id there; without an id it is known by what was said.
-    Messages whose parent is missing begin the conversation. Raises BadChat."""
+    """Build a Chat from nodes. `source`: the program, a colon, and its id there; without an id, a hash of its
+    texts is it. Messages whose parent is missing begin the conversation. Raises BadChat."""
     messages, at = _ordered(nodes, created_at)
     if not messages:
         raise BadChat("it holds no text")
@@ -142,7 +142,7 @@ def chat(
 def _ordered(
     nodes: Sequence[Node], created_at: float | None
 ) -> tuple[list[ChatMessage], dict[str, str | None]]:
-    """Visible messages, parents first; and for every node the visible message at it or above."""
+    """Return the visible messages, parents first; and for every node the visible message at it or above."""
     known = {node.name: node for node in nodes}
     if len(known) < len(nodes):
         raise BadChat("two of its messages have the same id")
@@ -183,5 +183,5 @@ def _ordered(
 
 
 def _versions(nodes: list[Node]) -> list[Node]:
-    """Oldest first; those without a time stand first, as they stood."""
+    """Return the nodes sorted by time, oldest first; those without a time stand first, as they stood."""
     return sorted(nodes, key=lambda node: node.created_at or 0.0)
