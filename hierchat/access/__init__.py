@@ -1,1 +1,1 @@
-"""Access control in front of page and endpoint: hosts and origins, login, limits, files on their way."""
+"""Control access to page and endpoint: hosts and origins, login, limits, files on their way."""

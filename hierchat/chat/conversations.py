@@ -91,8 +91,7 @@ class _Hidden:
 
 
 class Conversations:
-    """Manages the chats of all users. Methods raise NotFound for another user's or a missing chat, and
-    StoreError."""
+    """Manages the chats of all users. Methods raise NotFound for another user's or a missing chat, and StoreError."""
 
     def __init__(
         self,

@@ -376,7 +376,7 @@ class ChatService:
         system: str,
         options: ReplyOptions,
     ) -> list[Attachment]:
-        """Choose passages of the chat's documents for a question: as many as leave room for it and the reply."""
+        """Choose the passages of the chat's documents that go with a question and leave room for it and the reply."""
         prompts, settings = served.prompts, options.settings
 
         def budget() -> int:

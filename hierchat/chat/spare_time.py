@@ -88,7 +88,7 @@ class SpareTimeThread:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until the thread has ended: nothing is left to do."""
         if (thread := self._thread) is not None:
             thread.join()
 

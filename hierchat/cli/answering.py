@@ -124,8 +124,7 @@ class ServerModel:
         return ""
 
     def choose(self, name: str | None = None) -> None:
-        """Choose a model of the server; without a name the one loaded there, if the server tells, else the
-        first."""
+        """Choose a model of the server; without a name the one loaded there, if the server tells, else the first."""
         listed = self._listed()
         if name:
             models = {str(one["id"]): one for one in listed}

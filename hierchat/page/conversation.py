@@ -236,8 +236,7 @@ def lesson(frame: State | None, told: int, present: SlotStatus) -> Markup:
 
 
 def tray(session: Session, queued: Sequence[ReplyInProgress]) -> Markup:
-    """Draw attached files and, of those `queued`, waiting messages of the open chat. The page keeps all
-    files."""
+    """Draw attached files and, of those `queued`, waiting messages of the open chat. The page keeps all files."""
     held = [
         {"chat": chat, "key": file.key, "name": file.name}
         for chat, many in list(session.attached.items())

@@ -1,5 +1,4 @@
-"""Connect the page's controls to handlers. Whatever goes wrong in one becomes a sentence; the page stays
-usable."""
+"""Connect the page's controls to handlers. Whatever goes wrong in one becomes a sentence; the page stays usable."""
 
 from __future__ import annotations
 

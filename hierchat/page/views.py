@@ -45,8 +45,7 @@ class Views:
         self.panels = {panel.name: panel for panel in panels}
 
     def now(self, session: Session) -> ReplyInProgress | None:
-        """Return the reply in progress in the conversation on the screen, whichever page asked for it, or
-        None."""
+        """Return the reply in progress in the conversation on the screen, whichever page asked for it, or None."""
         return self._service.in_progress.of(session.user, session.conversation)
 
     def everything(self, session: Session) -> Update:

@@ -70,8 +70,7 @@ class Backups:
         return copy
 
     def forget(self, user: str) -> bool:
-        """Delete a user from all automatic copies; False if one could not be written. Those made by hand are
-        kept."""
+        """Delete a user from all automatic copies; False if one could not be written. Those made by hand are kept."""
         whole = True
         for copy in self.all():
             try:

@@ -259,7 +259,7 @@ class Connection:
                     raise
 
     def _require_file(self) -> None:
-        """Raise DatabaseUnwritable if the open file has no longer its name: SQLite would go on with it though
+        """Raise DatabaseUnwritable if the open file no longer has its name: SQLite would go on with it though
         another one, or none, is there by now, and what is written would be lost with the last connection."""
         try:
             same = os.path.samestat(self._file, self.path.stat())
@@ -373,7 +373,7 @@ class Repository:
 
 
 def interrupt(db: Database, message_ids: Iterable[int]) -> None:
-    """Mark replies as interrupted."""
+    """Mark these replies as interrupted, in a transaction."""
     # One statement even for no message: on opening, it is what finds out that a file is read-only.
     db.execute(
         "UPDATE messages SET state = 'interrupted' WHERE id IN (SELECT value FROM json_each(?))",

@@ -47,7 +47,7 @@ class SuffixRun:
         return bool(seen.all())
 
     def without(self, message_ids: NDArray[np.int64]) -> Self:
-        """Return the order without some of its texts."""
+        """Return the suffix order without the texts of these ids."""
         stays = ~np.isin(self.texts[:, 0], message_ids)
         if stays.all():
             return self
@@ -163,7 +163,7 @@ class History(Repository):
     def texts(
         self, user_id: int, model_key: str, kind: TextKind, since: Mark
     ) -> tuple[list[tuple[int, bytes]], Mark]:
-        """Return name and tokens (dtype TOKEN) of every text since a mark, and the next mark; some may come again."""
+        """Return id and tokens (dtype TOKEN) of every text since a mark, and the next mark; some may come again."""
         values = _values(user_id, model_key, kind, since)
         with self._connection.read() as db:
             texts = db.execute(_TEXTS, values).fetchall()
@@ -280,7 +280,7 @@ class LearnedValues(Repository):
             return row and row[0]
 
     def by_model(self, user_id: int, kind: str) -> dict[str, bytes]:
-        """Return the values of one kind, by model_key."""
+        """Return a user's learned values of one kind, by model_key."""
         with self._connection.read() as db:
             rows = db.execute(
                 "SELECT model_key, value FROM learned WHERE user_id = ? AND kind = ? ORDER BY updated_at",

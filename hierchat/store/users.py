@@ -247,8 +247,7 @@ class Accounts(Repository):
             _require_free(db, name)
 
     def set_password(self, name: str, password: str) -> Account:
-        """Replace an account's password hash, and return the account. Raises StoreError if there is none so
-        named."""
+        """Replace an account's password hash, and return the account. Raises StoreError if there is none so named."""
         with self._connection.write() as db:
             account = _required(db, name)
             db.execute("UPDATE accounts SET password = ? WHERE name = ?", [password, account.name])

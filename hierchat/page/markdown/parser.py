@@ -80,8 +80,7 @@ _MOST_CHARACTERS, _LONGEST_LINE = 50_000, 2_000
 
 
 def coloured(code: str, language: str) -> str:
-    """Return code as coloured HTML; plain if its language is unknown or it is too long. Its text is always
-    `code`."""
+    """Return code as coloured HTML; plain if its language is unknown or it is too long. Its text is always `code`."""
     lexer = _lexer(language)
     if (
         lexer is None

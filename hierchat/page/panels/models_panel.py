@@ -43,8 +43,7 @@ _FOR_ALL = ("hc_model_load", "hc_model_cancel", "hc_model_heard")
 
 
 class ModelsPanel(Panel):
-    """Lists all models, and loads the chosen one. `shared`: if a public link leads here; then nothing else
-    works."""
+    """Lists all models, and loads the chosen one. `shared`: if a public link leads here; then nothing else works."""
 
     name = "models"
     title = later("Models")
