@@ -1,2 +1,2 @@
-"""Measurements of this machine (measure/), the ways of decoding that they compare (arms/, peers/, published/), and what
-becomes of the figures (figures/)."""
+"""Measure this machine: figures of a run, ways of decoding that are compared (arms.py, peers/, published/), makers of
+what ships (makers/), and the page (page/)."""

@@ -1,4 +1,4 @@
-"""Runs one measurement: python -m benchmarks decode --questions FILE --arms vanilla,hierchat --json OUT."""
+"""Run one measurement: python -m benchmarks decode --questions FILE --arms vanilla,hierchat --json OUT."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def _judged(judge: Any, text: list[int]) -> Floats:
 
 
 def _rounded(judge: Any, text: list[int]) -> Floats:
-    """Logits where what each linear layer reads is rounded to int8, with a scale for each LLAMA_CPP numbers."""
+    """Compute logits where the input of each linear layer is rounded to int8, with a scale for each LLAMA_CPP
+    numbers."""
 
     def rounded(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         parts = []
@@ -104,7 +105,7 @@ def _rounded(judge: Any, text: list[int]) -> Floats:
 
 
 def _compared(expected: Floats, found: Floats) -> list[tuple[float, bool]]:
-    """Divergence of each position, and whether its likeliest token is the same."""
+    """Return each position's divergence, and whether its likeliest token is the same."""
     pairs: list[tuple[float, bool]] = []
     for begin in range(0, len(found), WIDTH):  # in float64, a row of a large vocabulary takes megabytes
         p, q = expected[begin : begin + WIDTH], found[begin : begin + WIDTH]

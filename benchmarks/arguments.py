@@ -172,7 +172,7 @@ def add_benchmarks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_traces(kinds: Any) -> None:
-    """Add `benchmarks record` and `benchmarks replay`."""
+    """Add the subparsers of `benchmarks record` and `benchmarks replay`."""
     record = kinds.add_parser("record", help="the model's replies, each token with its likeliest rivals")
     record.add_argument("--questions", type=Path, required=True, metavar="FILE", help=LINES)
     add_request(record)
@@ -220,7 +220,7 @@ def _costs(text: str) -> tuple[float, float]:
 
 
 def add_asked(parser: argparse.ArgumentParser) -> None:
-    """A file of questions, or a workload that is made here."""
+    """Add flags for a file of questions, or a workload that is made here."""
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--questions", type=Path, metavar="FILE", help=LINES)
     asked.add_argument(
@@ -237,7 +237,7 @@ def add_asked(parser: argparse.ArgumentParser) -> None:
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """How many questions, how replies are chosen, by which model."""
+    """Add flags for the number of questions, how replies are chosen, and the model."""
     parser.add_argument(
         "--limit", type=positive, metavar="N", help="questions, evenly over the groups; or chats"
     )
@@ -259,7 +259,7 @@ def add_request(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """The same, what drafts, and the file of the run."""
+    """Add the flags of add_request, and those for the arms and the file of the run."""
     add_request(parser)
     parser.add_argument(
         "--width",
@@ -278,12 +278,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def numbers(text: str) -> list[int]:
-    """Numbers of a flag, separated by commas. Raises argparse.ArgumentTypeError where one is below 1."""
+    """Parse a flag's numbers, separated by commas. Raises argparse.ArgumentTypeError where one is below 1."""
     return [positive(part) for part in text.split(",")]
 
 
 def positive(text: str) -> int:
-    """A number of a flag. Raises argparse.ArgumentTypeError below 1."""
+    """Parse a flag's number. Raises argparse.ArgumentTypeError below 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")

@@ -58,11 +58,11 @@ class Arm(Protocol):
         ...
 
     def learn(self, reply: Sequence[int]) -> None:
-        """The reply is finished and becomes history."""
+        """Add a finished reply to the history."""
         ...
 
     def forget(self) -> None:
-        """History starts anew."""
+        """Empty the history."""
         ...
 
     def close(self) -> None: ...
@@ -186,7 +186,7 @@ class Carried:
         self._stack = stack_of(name, served)
 
     def drafter(self, settings: GenerationSettings = PLAIN) -> Proposer | None:
-        """Make the drafter of the next reply; None is plain decoding."""
+        """Make the drafter of the next reply; None means plain decoding."""
         if stack := self._stack:
             retrieval = stack.plan is not None and stack.plan.retrieval
             return with_models(
@@ -197,17 +197,17 @@ class Carried:
 
     @property
     def calibration(self) -> Calibration:
-        """Compare estimated chances with what was accepted, by source; empty where nothing estimates."""
+        """Return how estimated chances compare with what was accepted, by source; empty where nothing estimates."""
         return self._memory.acceptance.calibration()
 
     def learn(self, reply: Sequence[int]) -> None:
-        """The reply is finished and becomes history."""
+        """Add a finished reply to the history."""
         self._memory.history[0].add(reply)
         if self._published:
             self._published.learn(reply)
 
     def forget(self) -> None:
-        """History starts anew."""
+        """Empty the history."""
         # What was learned of the sources stays, as the program keeps it; the successors are text.
         self._memory = Memory(acceptance=self._memory.acceptance, levels=self._memory.levels)
         self._memory.history += self._beside
@@ -228,7 +228,7 @@ class OwnArm:
         self._held: dict[int, list[int]] = {}
 
     def another(self) -> Carried:
-        """Make what another user of this arm begins with."""
+        """Make the drafting state with which another user of this arm begins."""
         return Carried(self.name, self._served, self._width, self._beside)
 
     def answer(self, prompt: Sequence[int], settings: GenerationSettings) -> Answer:
@@ -287,7 +287,7 @@ class OwnArm:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The draft models of an arm; `plan`: what they follow, None for what they choose."""
+    """Draft models of an arm, and the `plan` that they follow; None where they choose it."""
 
     levels: Levels
     plan: Plan | None = None

@@ -1,4 +1,4 @@
-"""Run what a command line of `python -m benchmarks` asks for."""
+"""Run the measurement that a command line of `python -m benchmarks` names."""
 
 from __future__ import annotations
 

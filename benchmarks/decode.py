@@ -1,4 +1,4 @@
-"""benchmarks decode and benchmarks log: every arm answers every question, in turn.
+"""Measure `benchmarks decode` and `benchmarks log`: every arm answers every question, in turn.
 
 decode: each question starts from an empty history. log: the chats of some days in order, each arm carrying its own
 history along. In both, a prompt holds the arm's own earlier replies to the same question.
@@ -64,8 +64,8 @@ def measure(
     carry: bool,
     repeats: int = 1,
 ) -> None:
-    """Ask what `result` lacks, and write it after every question. `carry`: history lasts over the questions; each of
-    the repeats begins anew.
+    """Answer the questions that `result` lacks, and write it after each. `carry`: history lasts over the questions;
+    each of the repeats begins anew.
 
     An arm that fails is out. Raises RequestError when none is left.
     """

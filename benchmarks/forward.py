@@ -120,8 +120,9 @@ class Theirs:
 def side_by_side(
     programs: Mapping[str, Program], contexts: Sequence[int], prompt: int, vocabulary: int
 ) -> dict[str, dict[str, Any]]:
-    """By program: `contexts`, the median milliseconds of a forward by context and width, and how long a prompt of
-    `prompt` tokens takes. Programs take turns, and so do widths, so that a disturbance falls on all of them."""
+    """Measure for each program `contexts`, the median milliseconds of a forward by context and width, and how long a
+    prompt of `prompt` tokens takes. Programs take turns, and so do widths, so that a disturbance falls on all of
+    them."""
     times: dict[tuple[str, int, int], list[float]] = {}
     segments = [random_tokens(width, vocabulary) for width in WIDTHS]
     for context in contexts:

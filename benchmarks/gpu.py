@@ -38,7 +38,7 @@ HEAD = [
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of one model on one way; `found` as `figures` has it, or `failed` alone."""
+    """Result of one model on one way to compute; `found` as `figures` has it, or `failed` alone."""
 
     model: str
     implementation: str
@@ -52,7 +52,7 @@ class Tried:
 
 
 def block(device: Sequence[str], tried: Sequence[Tried]) -> str:
-    """Write the report. `device`: what to say of it and of what it was tried with."""
+    """Format the report as Markdown. `device`: what to say of it and of what it was tried with."""
     head = ["### python -m benchmarks gpu", "", *(f"- {line}" for line in device), ""]
     table = ["| " + " | ".join(HEAD) + " |", "|---" * len(HEAD) + "|"]
     table += ["| " + " | ".join(_cells(one)) + " |" for one in tried]

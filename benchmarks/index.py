@@ -36,7 +36,7 @@ Tokens = NDArray[np.int32]
 
 
 def measure(args: argparse.Namespace) -> int:
-    """Measure, print a table and write the figures. Raises RequestError."""
+    """Measure a history's costs, print a table and write the figures. Raises RequestError."""
     _measured(10 * REPLY, args.corpus)  # what compiles, compiles here
     figures = [
         _measured(size, args.corpus)
@@ -106,7 +106,7 @@ def _ms(seconds: float) -> float:
 
 
 def _lookups(held: UserHistory, stream: Tokens, rng: np.random.Generator) -> tuple[list[float], list[float]]:
-    """Time one place and a whole tree, behind contexts that were there and go on."""
+    """Time looking up one place and a whole tree, behind contexts that were there and go on."""
     drafter = Drafter(held.sources)
     found: tuple[list[float], list[float]] = ([], [])
     for place in rng.integers(CONTEXT, stream.size - 1, LOOKUPS + 20):
@@ -117,14 +117,14 @@ def _lookups(held: UserHistory, stream: Tokens, rng: np.random.Generator) -> tup
 
 
 def _appends(index: SuffixIndex, replies: Tokens) -> list[float]:
-    """Time appending each reply; what is left to the thread goes on beside the next."""
+    """Time appending each reply to the index; what is left to the thread goes on beside the next."""
     times = [_seconds(lambda: index.append(reply)) for reply in replies]  # noqa: B023 - called at once
     index.wait()
     return times
 
 
 def _merge(index: SuffixIndex) -> float:
-    """Time merging two halves of the log."""
+    """Time merging the index's log of two halves."""
     tokens = index.arrays.tokens
     (breaks,) = np.nonzero(tokens == BREAK)
     half = int(breaks[breaks.size // 2]) + 1

@@ -1,4 +1,4 @@
-"""`benchmarks load`: several users at one engine: how much they get in all, and each of them.
+"""Measure `benchmarks load`: several users at one engine: how much they get in all, and each of them.
 
 Every user asks, waits for the reply and asks the next question at once, with slots and a history of its own. Of each
 question only the first turn is asked, so that all arms read the same.
@@ -54,8 +54,7 @@ def measure(
     *,
     repeats: int = 1,
 ) -> list[dict[str, Any]]:
-    """Figures for each number of users and each arm, in turn; all answer the same questions. Raises what an arm
-    raises."""
+    """Measure each number of users and each arm, in turn; all answer the same questions. Raises what an arm raises."""
     prompts = [Dialogue(served, settings.max_new_tokens).ask(question.turns[0]) for question in questions]
     warm_up = [Dialogue(served, settings.max_new_tokens).ask(WARM_UP)]
     found: dict[tuple[int, str], list[Round]] = {}
@@ -167,7 +166,7 @@ def _summary(served: Round) -> dict[str, Any]:
 
 
 def _other_words(rounds: Sequence[Round], alone: dict[int, list[int]], users: int) -> int:
-    """Count replies that are not those that a single user got."""
+    """Count replies that differ from those that a single user got."""
     return sum(
         reply != alone[user + number * users]
         for one in rounds

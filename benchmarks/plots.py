@@ -75,7 +75,7 @@ def _said(arm: Figures) -> str:
 
 
 def best(arms: Sequence[Figures]) -> list[Figures]:
-    """Return the fastest few but for vanilla, which is the line at 1: so many can be told apart."""
+    """Return the fastest few arms but for vanilla, which is the line at 1: so many can be told apart."""
     drafting = [arm for arm in arms if arm["arm"] != "vanilla" and arm["speedup"]]
     return sorted(drafting, key=lambda arm: -arm["speedup"])[:SHOWN]
 

@@ -1,4 +1,4 @@
-"""benchmarks record: the model's own replies with what it thought of at each token, for benchmarks replay.
+"""Record the model's own replies with its likeliest tokens at each position, by `benchmarks record`, for replay.
 
 Decoding is plain, and exact where the target can be. A reply is one line of the file, added when it is finished; a run
 goes on from what the file holds."""
@@ -148,7 +148,8 @@ def likeliest(logits: NDArray[np.float32], count: int) -> tuple[NDArray[np.int64
 
 
 def earlier(path: Path, said: dict[str, Any]) -> dict[tuple[str, int], Line]:
-    """The replies that a file holds, by question and turn; none where there is no file. A torn last line is cut off.
+    """Read the replies that a file holds, by question and turn; none where there is no file. A torn last line is cut
+    off.
 
     Raises RequestError where it was recorded with other settings than those `said`.
     """
@@ -170,7 +171,7 @@ def record(
     tell: Tell,
     done: dict[tuple[str, int], Line],
 ) -> int:
-    """Adds the replies that the file lacks; all turns of a question in order. `done`: those that it holds. Returns how
+    """Write the replies that the file lacks; all turns of a question in order. `done`: those that it holds. Returns how
     many questions do not fit the model's context."""
     too_long = 0
     for question in questions:

@@ -1,4 +1,4 @@
-"""Replays recorded replies through the drafters, without a model: what matches the recorded reply is accepted.
+"""Replay recorded replies through the drafters, without a model: what matches the recorded reply is accepted.
 
 The same tokens per forward as with the model, thousands of tokens a second. Without a width, drafters choose their
 trees by costs that are given; with costs, seconds are those that the steps would take, and drafting took here.
@@ -54,7 +54,7 @@ class Replayed(Measured):
 
 
 def without_model(costs: GivenCosts | None, statistics: Sequence[object] = ()) -> ServedModel:
-    """Stand in for a loaded model: what its steps cost, and the corpora."""
+    """Make a stand-in for a loaded model: what its steps cost, and the corpora."""
     standing_in = SimpleNamespace(
         local=SimpleNamespace(latency=costs), statistics=tuple(statistics), levels=None, proposers=()
     )

@@ -1,4 +1,4 @@
-"""Draws docs/benchmarks.md from the files in results/, and files of runs as a page, plots and Markdown."""
+"""Draw docs/benchmarks.md from the files in results/, and files of runs as a page, plots and Markdown."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _title(file: Path, run: Figures) -> str:
 
 
 def _said(run: Figures) -> str:
-    """Say how and on what a run was measured."""
+    """Return how and on what a run was measured."""
     settings = {key: value for key, value in run.get("settings", {}).items() if value not in (None, [])}
     machine = run.get("machine", {})
     parts = {"model": run.get("model"), "backend": run.get("backend"), **settings, **machine}

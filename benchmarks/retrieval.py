@@ -31,7 +31,7 @@ _ROW = re.compile(r"\| `?([^|`]{4,60})`? \| ([^|]{16,}) \|")
 
 
 class Asked(NamedTuple):
-    """A question and where its answer stands."""
+    """Question, and the document and words that answer it."""
 
     kind: str
     question: str
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def questions() -> Iterator[Asked]:
-    """Yield those by hand, then by rule, up to QUESTIONS: what the first cell of a row means, which the second says."""
+    """Yield up to QUESTIONS, by hand, then by rule: what a table row's first cell means, which the second says."""
     lines = WRITTEN.read_text(encoding="utf-8").splitlines()
     yield from (Asked("by hand", *line.split("\t")) for line in lines)
     rows = [
@@ -53,7 +53,7 @@ def questions() -> Iterator[Asked]:
 
 
 def answers(asked: Asked, found: Sequence[Passage]) -> bool:
-    """Whether one of the passages answers, whatever stands between its words."""
+    """Tell whether one of the passages answers, whatever stands between its words."""
     wanted = " ".join(asked.answer.split())
     return any(one.name == asked.file and wanted in " ".join(one.text.split()) for one in found)
 

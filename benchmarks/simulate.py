@@ -1,4 +1,4 @@
-"""benchmarks simulate: the plans that the search finds for families of models on GPUs, from sizes and published speeds.
+"""Find plans by `benchmarks simulate` for families of models on GPUs, from sizes and published speeds.
 
 Nothing runs. A forward reads every weight once and computes on every position: the larger of both, plus what starting
 the kernels of its layers takes. Acceptances between models are assumed, and varied, since none of these pairs could be
@@ -103,8 +103,8 @@ def stack(
     shift: float,
     retrieved: tuple[float, int] | None = None,
 ) -> LevelStack:
-    """Levels with these costs, acceptances that are shifted towards 0 or 1, and what the databases bring, if they are
-    there: tokens per forward over so many positions."""
+    """Make levels with these costs, acceptances that are shifted towards 0 or 1, and what the databases bring, if they
+    are there: tokens per forward over so many positions."""
     count = range(len(costs))
     acceptance = [
         [TokenAcceptance.of(min(max(pairs.get((low, high), 0.0) + shift, 0.02), 0.98)) for high in count]
@@ -118,7 +118,7 @@ def stack(
 
 
 def run(out: Path | None) -> int:
-    """Show all families on all machines, and how long the search takes; write them into `out`."""
+    """Print all families on all machines, and how long the search takes; write them into `out`."""
     result = simulate()
     _show(result)
     if out:

@@ -1,4 +1,4 @@
-"""What a server holds after many visits: several people and programs come, ask, and go, again and again.
+"""Measure what a server holds after many visits: several people and programs come, ask, and go, again and again.
 
 The program runs as a user would start it, in a process and with data of its own. Whoever comes logs in, opens the page
 by Gradio's own protocol, chats, searches, compares, looks at every view, deletes the chat and logs out, or vanishes in
@@ -121,7 +121,7 @@ def _soak(address: str, key: str, server: psutil.Process, seconds: float, users:
 
 
 def _latency(waits: list[tuple[float, float]]) -> dict[str, float]:
-    """Compare how long replies took in the first minute with the last one, as medians of seconds."""
+    """Return how long replies took in the first minute and in the last one, as medians of seconds."""
     end = max(at for at, _ in waits)
     minute = min(60.0, end / 2)
     first, last = (
@@ -137,7 +137,7 @@ def _held(server: psutil.Process) -> dict[str, int]:
 
 
 def _growth(samples: list[dict[str, int]]) -> dict[str, float]:
-    """Compare medians of the last quarter with the third one, as a share."""
+    """Return how the median of the last quarter differs from that of the third, as a share."""
     quarter = len(samples) // 4
     third, last = (
         {key: median(one[key] for one in part) for key in part[0]}

@@ -1,4 +1,4 @@
-"""Measure the first start after an installation, and the one after it: what a newcomer waits for.
+"""Measure the first start after an installation, and the one after it: how long a newcomer waits.
 
 The program runs as a user would start it, in folders of its own that are empty the first time: models, compiled
 kernels, database. What stands in start_inside.py watches it from within.
@@ -65,8 +65,8 @@ def _start(folder: Path, model: str | None) -> dict[str, Any]:
 
 
 class _Memory:
-    """The most memory (resident, MiB) that a process and its children held together; pages that they share count in
-    each of them."""
+    """Record the most memory (resident, MiB) that a process and its children held together; pages that they share count
+    in each of them."""
 
     def __init__(self, pid: int) -> None:
         self.peak = 0

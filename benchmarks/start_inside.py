@@ -78,7 +78,7 @@ def _answers(port: int) -> bool:
 
 
 def _service() -> Any:
-    """Return the service that the page stands on."""
+    """Return the ChatService on which the page stands."""
     from hierchat.chat.service import ChatService
 
     return next(one for one in gc.get_objects() if isinstance(one, ChatService))
@@ -99,8 +99,8 @@ def _ask(service: Any) -> None:
 
 
 def _processor_seconds() -> float:
-    """Of this process and its children, those that have ended included: says more than the clock where the machine is
-    shared."""
+    """Return the processor seconds of this process and its children, those that have ended included: says more than the
+    clock where the machine is shared."""
     import psutil
 
     total = sum(os.times()[:4])

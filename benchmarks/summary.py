@@ -16,7 +16,7 @@ Turn = dict[str, Any]
 
 
 def summarise(rows: Sequence[Row], arm: str) -> dict[str, Any]:
-    """An arm's figures over the questions that it answered.
+    """Compute an arm's figures over the questions that it answered.
 
     Speed is tokens over seconds of decoding. `speedup` is against vanilla on the same questions, None without vanilla;
     `stack_speedup` against plain decoding of the same stack (names.BASELINES). `quartiles` are over questions: lower
@@ -68,8 +68,8 @@ def _plan_ms(turns: Sequence[Turn]) -> dict[str, float] | None:
 
 
 def merged_repeats(rows: Sequence[Row]) -> list[Row]:
-    """One row per question: of each of its turns the first answer, with medians of the repeats' times. A repeat with
-    another answer stands for itself, so that it is counted as a mismatch."""
+    """Return one row per question: of each of its turns the first answer, with medians of the repeats' times. A repeat
+    with another answer stands for itself, so that it is counted as a mismatch."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         replies = tuple((arm, str([turn["reply"] for turn in turns])) for arm, turns in row["arms"].items())
@@ -150,7 +150,7 @@ def _mismatches(rows: Sequence[Row], arm: str, baseline: str) -> int | None:
 
 
 def _differs(plain: Sequence[Turn], other: Sequence[Turn]) -> bool:
-    """Return whether a reply differs, at most one per question: after it, the prompts differ, too."""
+    """Tell whether a reply differs, at most one per question: after it, the prompts differ, too."""
     return any(
         one is None or two is None or one["reply"] != two["reply"] for one, two in zip_longest(plain, other)
     )

@@ -142,7 +142,7 @@ def _arms(arms: list[dict[str, Any]]) -> Table:
 
 
 def _plans(arms: list[dict[str, Any]]) -> Table:
-    """Print what was expected of plans that were fixed."""
+    """Format the pace that was expected of fixed plans beside the measured one."""
     table = _table("plan", "expected ms a token", "measured", "apart")
     for arm in arms:
         if plan := arm.get("plan_ms"):
@@ -184,7 +184,7 @@ def keys(arms: Sequence[Mapping[str, Any]], by: str) -> list[str]:
 
 
 def number(value: float | None, digits: int, none: str = "-") -> str:
-    """Format a number with so many digits, or return what stands for no value."""
+    """Format a number with so many digits; None as `none`."""
     return none if value is None else f"{value:.{digits}f}"
 
 
@@ -198,7 +198,7 @@ _COLUMNS = (
 
 
 def vllm_tables(run: Figures) -> Iterator[tuple[Sequence[str], Rows]]:
-    """Yield head and rows of each table."""
+    """Yield head and rows of each table of a run over vLLM."""
     for one in run["together"]:
         arms = {**one["arms"], **{f"{name}, again": arm for name, arm in one["again"].items()}}
         yield (

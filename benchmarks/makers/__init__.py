@@ -1,2 +1,2 @@
-"""Tools that make what ships with the program: fit (weights of the acceptance model), seeds (texts that draft) and
-catalogues (translations)."""
+"""Make what ships with the program: fit (weights of the acceptance model), seeds (texts that draft) and catalogues
+(translations)."""

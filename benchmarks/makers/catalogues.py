@@ -1,4 +1,4 @@
-"""Extract what there is to translate, and compile what is translated, in assets/locale.
+"""Extract all sentences to translate, and compile those that are translated, in assets/locale.
 
 Reads all sentences of the code into hierchat.pot, brings each LANGUAGE/LC_MESSAGES/hierchat.po up to date with it, and
 compiles that into hierchat.mo. `LANGUAGE ...` as arguments begins new ones. Needs Babel, which is in the extra `test`.
@@ -46,7 +46,7 @@ _KEYWORDS: dict[str, tuple[int, ...] | None] = {"_": None, "plural": (1, 2)}
 
 
 def template() -> Catalog:
-    """Collect all that can be translated, with the files in which it stands."""
+    """Collect all sentences that can be translated, with the files in which they stand."""
     found = Catalog(project="hierchat", header_comment="", fuzzy=False)
     for name, text in sorted(_sentences(), key=repr):
         found.add(text, locations=[(name, 0)])
@@ -99,7 +99,7 @@ def formed_below() -> Iterator[tuple[str, str]]:
 
 
 def _called(call: ast.Call) -> str:
-    """Return the name of what is called, also where it is told with its module."""
+    """Return the name of the function that is called, also where it is given with its module."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 

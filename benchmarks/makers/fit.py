@@ -45,18 +45,18 @@ class Net(Module):
         self.none = Linear(HIDDEN, 1)
 
     def forward(self, lessons: Batch) -> torch.Tensor:
-        """Logits [n, CANDIDATES + 1], the last one that of "none of them"."""
+        """Compute logits [n, CANDIDATES + 1], the last one that of "none of them"."""
         read, aside = self.units(lessons)
         return _logits(lessons, self.score(read)[..., 0], self.none(aside))
 
     def units(self, lessons: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute what the scores of candidates and that of "none of them" are made of."""
+        """Compute the inputs of the two scores: of each candidate, and of "none of them"."""
         hidden = torch.relu(self.inputs(lessons.inputs) + self.surroundings(lessons.around)[:, None])
         return torch.cat([hidden, lessons.inputs], -1), torch.relu(self.none_inputs(lessons.around))
 
     @classmethod
     def of(cls, arrays: Mapping[str, Floats]) -> Self:
-        """From what `arrays` gave."""
+        """Make a net of the arrays that `arrays` returned."""
         made = cls()
         tensors = {name: torch.from_numpy(arrays[name]) for name in SHAPES}
         with torch.no_grad():
@@ -71,7 +71,7 @@ class Net(Module):
         return made
 
     def arrays(self) -> dict[str, Floats]:
-        """As a AcceptanceModel has them."""
+        """Return the weights as an AcceptanceModel has them."""
         found = {
             "inputs": self.inputs.weight.T,
             "surroundings": self.surroundings.weight.T,
@@ -87,7 +87,7 @@ class Net(Module):
 
 
 class SampledNet(Module):
-    """Compute what is added where replies are sampled; the rest stays as it was fitted."""
+    """Compute the part of the scores that is added where replies are sampled; the rest stays as it was fitted."""
 
     def __init__(self, net: Net) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class SampledNet(Module):
         return _logits(lessons, score, none)
 
     def arrays(self) -> dict[str, Floats]:
-        """As they lie beside those of Net."""
+        """Return the weights as they lie in the file beside those of Net."""
         return {name: getattr(self, name).detach().numpy() for name in SAMPLING_SHAPES}
 
 

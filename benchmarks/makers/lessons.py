@@ -1,8 +1,9 @@
-"""Lessons for the acceptance model: each position of a recorded reply, with all that the databases know there and which
-candidate followed.
+"""Make lessons for the acceptance model: each position of a recorded reply, with all that the databases know there and
+which candidate followed.
 
 In the order of a file the replies become history, and what was asked becomes the user's own text. The texts that ship,
-as the model that wrote the replies has them, are the statistics."""
+as the model that wrote the replies has them, are the statistics.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class Chance:
         return self.key
 
     def winner(self, tokens: NDArray[np.int32], chances: NDArray[np.float32]) -> int:
-        """The token that follows; OTHER for all beyond `tokens` [k], the likeliest at temperature 1 with their
+        """Return the token that follows; OTHER for all beyond `tokens` [k], the likeliest at temperature 1 with their
         `chances` [k], highest first."""
         settings, known = self.settings, np.maximum(chances.astype(np.float64), LEAST)
         # Beyond the recorded ones: as many as have the rest of the probability, each half as likely as the last.
@@ -97,7 +98,7 @@ GREEDY = np.zeros(SAMPLING_FEATURES, np.float32)
 
 
 class Lessons(NamedTuple):
-    """One row per position; the inputs as float16, for there are many."""
+    """Lessons, one row per position; the inputs as float16, for there are many."""
 
     inputs: Floats
     """[n, CANDIDATES, SLOTS * INPUTS]"""
@@ -112,8 +113,8 @@ class Lessons(NamedTuple):
 
 
 def lessons(traces: Sequence[Trace], statistics: Sequence[Source], chances: Sequence[Chance] = ()) -> Lessons:
-    """All positions of all replies, in order, with the tokens that followed; or, of each position, what follows by
-    each of `chances`."""
+    """Make lessons of all positions of all replies, in order, with the tokens that followed; or, of each position, what
+    follows by each of `chances`."""
     rows = list(_lessons(traces, statistics, chances))
     return Lessons(*(np.array(column) for column in zip(*rows, strict=True)))
 
@@ -159,7 +160,7 @@ def _lessons(
 
 
 def lesson_of(places: Places, token: int, warm: Floats) -> tuple[Any, Any, int, Any, Any]:
-    """Return what the acceptance model reads of row 0, behind which `token` followed."""
+    """Return the acceptance model's inputs at row 0, behind which `token` followed."""
     count = int(places.candidates[0])
     inputs = np.zeros((CANDIDATES, SLOTS * INPUTS), np.float32)
     noise = np.zeros(CANDIDATES, np.float32)
@@ -182,13 +183,13 @@ class ModelStatistics:
         self._texts: dict[str, list[Source]] = {}
 
     def lessons(self, paths: Sequence[Path], chances: Sequence[Chance] = ()) -> Lessons:
-        """Of all files; the replies of one are of one model."""
+        """Make the lessons of all files; the replies of one are of one model."""
         files = [read_traces(path) for path in paths]
         taught = [lessons(traces, self._statistics(traces[0].model), chances) for traces in files]
         return Lessons(*(np.concatenate(parts) for parts in zip(*taught, strict=True)))
 
     def _statistics(self, model: str | None) -> list[Source]:
-        """None: the default model."""
+        """Return the statistics of a model; None: the default model."""
         entry = read_catalogue().entry(model)
         if entry.name not in self._texts:
             found = statistics(entry, load_tokenizer(entry), self._corpus, stored=False)

@@ -41,7 +41,7 @@ from hierchat.texts.corpora import SUFFIX, seeds_dir
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> int:
-    """Replace the texts that are there; return how many were written. Empty ones are left out."""
+    """Replace the texts in the file by these; return how many were written. Empty ones are left out."""
     lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts if text.strip()]
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
@@ -94,7 +94,7 @@ class WritingProgress:
             print(self._line(), file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Close the display of progress."""
         if self._bar:
             self._bar.stop()
         print(self._line(), file=sys.stderr, flush=True)
@@ -124,7 +124,7 @@ class Streams:
         self._replies: dict[int, Generation] = {}
 
     def start(self, stream: int, prompt: Sequence[int], settings: GenerationSettings) -> None:
-        """A stream takes up another conversation, or the next turn of its own: what some stream has read of the prompt
+        """Begin another conversation in a stream, or the next turn of its own: what some stream has read of the prompt
         already is not read again. Raises generation.PromptTooLong."""
         reply = Generation(
             self._sequences[stream], GenerationRequest(prompt, settings), Detokenizer(_no_text)
@@ -135,7 +135,7 @@ class Streams:
         self._replies[stream] = reply
 
     def stop(self, stream: int) -> None:
-        """Rest the stream until its next start: the reply is finished."""
+        """Stop the stream until its next start: the reply is finished."""
         self._replies.pop(stream, None)
 
     def step(self) -> list[tuple[int, int]]:
@@ -154,7 +154,7 @@ class Streams:
         return found
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Close the sequences of all streams."""
         for sequence in self._sequences:
             sequence.close()
 
@@ -183,7 +183,7 @@ MOST_TOKENS = 256
 
 @dataclass(slots=True)
 class _Talk:
-    """Hold a conversation that a stream is writing."""
+    """Conversation that a stream is writing."""
 
     script: Script
     said: list[PromptMessage] = field(default_factory=list)
@@ -191,7 +191,7 @@ class _Talk:
 
 
 class WorkFile:
-    """Keep what is finished, one conversation a line. A torn line does not count."""
+    """Store conversations that are finished, one a line. A torn line does not count."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -199,7 +199,7 @@ class WorkFile:
         path.touch()
 
     def mend(self) -> None:
-        """Drop the line that a crash cut off; no other process may be writing."""
+        """Remove the line that a crash cut off; no other process may be writing."""
         os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -215,7 +215,7 @@ class WorkFile:
 
 
 class Writer:
-    """Holds conversations in streams. `tell` hears of tokens that were written and conversations that
+    """Write conversations in streams. `tell` hears of tokens that were written and conversations that
     were finished; it returns whether to go on."""
 
     def __init__(
@@ -235,7 +235,7 @@ class Writer:
         self._talks = dict[int, _Talk]()
 
     def write(self, scripts: Iterable[Script]) -> None:
-        """All of them, as many at a time as there are streams; each is added to the file when it is finished."""
+        """Write all scripts, as many at a time as there are streams; each is added to the file when it is finished."""
         waiting = iter(scripts)
         for stream in range(self._streams.count):
             self._begin(stream, waiting)
@@ -355,7 +355,7 @@ def _write(entry: ModelEntry, loaded: LoadedModel, file: WorkFile, args: argpars
 
 
 def _pack(loaded: LoadedModel, file: WorkFile, args: argparse.Namespace) -> int:
-    """Of what was written, only replies to prompts that still stand in the lists, and each text once."""
+    """Pack replies to prompts that still stand in the lists, and each text once, into the file that ships."""
     wanted = {one.turns[0] for one in scripts(seed=args.seed)}
     kinds, texts = Counter[str](), dict[str, None]()
     for row in file.rows():

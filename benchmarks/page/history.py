@@ -119,7 +119,7 @@ def _play(service: ChatService, args: argparse.Namespace) -> None:
 
 
 def _move(database: Path, conversation: int, days: int) -> None:
-    """Move a chat to so many days earlier; nothing else of it changes."""
+    """Move a chat to `days` days earlier; nothing else of it changes."""
     with closing(sqlite3.connect(database, timeout=30)) as db, db:
         before = {"seconds": days * DAY_SECONDS, "id": conversation}
         db.execute(

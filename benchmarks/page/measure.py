@@ -1,4 +1,4 @@
-"""Measure what somebody at the page waits for, and whether anything moves while a reply is written."""
+"""Measure how long somebody at the page waits, and whether anything moves while a reply is written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BUSY_SECONDS, BUSY_PERCENT = 0.5, 10
 
 
 def measure(args: argparse.Namespace) -> int:
-    """Measure, print a table and write the figures. Raises RequestError."""
+    """Measure the page, print a table and write the figures. Raises RequestError."""
     busy = psutil.cpu_percent(BUSY_SECONDS)
     if busy > BUSY_PERCENT:
         say(f"Other programs use {busy:.0f} % of the cores: the figures will suffer.")
@@ -191,8 +191,8 @@ def _import(chromium: Browser, address: str, megabytes: int) -> dict[str, Any]:
 
 
 def _streaming(chromium: Browser, address: str, messages: int) -> dict[str, Any]:
-    """What moves by itself, how long the page is busy at a time, and how many cores server and browser take, while a
-    reply is written: into an empty page, and at the end of the long chat."""
+    """Measure what moves by itself, how long the page is busy at a time, and how many cores server and browser take,
+    while a reply is written: into an empty page, and at the end of the long chat."""
     found = {}
     for where in ("new", "long"):
         with _visiting(chromium, address) as page:

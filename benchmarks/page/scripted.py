@@ -1,4 +1,4 @@
-"""Answer in place of a model: always one reply, at an even pace, a few characters a step."""
+"""Answer in place of a model: always with one reply, at an even pace, a few characters a step."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STEP_CHARACTERS = 12
 
 
 class Characters:
-    """Tokenize into characters; none of them is a mark."""
+    """Tokenize texts into characters; none of them is a mark."""
 
     chat_template = ""
     added_tokens_decoder: Mapping[int, Any] = {}
 
     def get_vocab(self) -> dict[str, int]:
-        """Return no more than what a chat's marks are looked up in."""
+        """Return a vocabulary with no more than what a chat's marks are looked up in."""
         return {}
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
@@ -76,7 +76,7 @@ class ScriptedEngine:
 
 
 def loader(reply: str) -> Any:
-    """Make the loader of a ModelSlot."""
+    """Make a loader for a ModelSlot that gives a ScriptedEngine with this reply."""
 
     def load(name: str, report: Report) -> ServedModel:
         return ServedModel(
@@ -156,7 +156,7 @@ def add_chat(store: Store, user: int, title: str, messages: int) -> int:
 
 
 def add_chats(store: Store, count: int, tags: int) -> None:
-    """Store so many chats of two messages, each with one of so many tags."""
+    """Store `count` chats of two messages, each with one of `tags` tags."""
     user = store.users.ensure(LOCAL_USER)
     for number in range(count):
         chat = store.chats.create(user, f"Chat {number} about the reversing of strings")

@@ -14,10 +14,10 @@ _API = "/gradio_api"
 
 
 class Tab:
-    """Send the server what Gradio's script would send, as one tab of a browser."""
+    """Act as one tab of a browser: send the server what Gradio's script would send."""
 
     def __init__(self, address: str, account: tuple[str, str] | None = None, most_tokens: int = 1024) -> None:
-        """Opens the page. `account`: name and password, where there is a login; `most_tokens`: of a reply."""
+        """Open the page. `account`: name and password, where there is a login; `most_tokens`: of a reply."""
         self._http = httpx.Client(base_url=address, timeout=PATIENCE_SECONDS)
         if account is not None:
             given = dict(zip(("username", "password"), account, strict=True))
@@ -51,13 +51,14 @@ class Tab:
     def fire(
         self, place: str, event: str, value: Any = None, messages: int | None = None, **data: Any
     ) -> None:
-        """Do what a click or a key does, to its end or until `messages` messages came. `value`: of the component."""
+        """Send the event of a click or a key, to its end or until `messages` messages came. `value`: of the
+        component."""
         if value is not None:
             self._values[self._ids[place]] = value
         self._call(self._acts[self._ids[place], event], data, messages)
 
     def pulse(self) -> None:
-        """Ask what an open page asks once a second."""
+        """Send the event that an open page sends once a second."""
         (act,) = (act for (_, event), act in self._acts.items() if event == "tick" and not act["queue"])
         self._http.post(f"{_API}/run/predict", json=self._sent(act)).raise_for_status()
 

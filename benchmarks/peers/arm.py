@@ -1,4 +1,4 @@
-"""Ask a peer process one JSON line at a time. programs/main.py is the other side."""
+"""Ask a peer process, one JSON line at a time. programs/main.py is the other side."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class PeerArm:
     def serve(
         self, talks: Sequence[Sequence[Sequence[int]]], settings: GenerationSettings
     ) -> tuple[float, list[list[dict[str, Any]]]]:
-        """Replies to the prompts [user][question] of users who ask at once: seconds in all, and of each reply "tokens",
-        and the seconds until "first" and "all" of them. Greedy."""
+        """Answer the prompts [user][question] of users who ask at once: return seconds in all, and of each reply
+        "tokens", and the seconds until "first" and "all" of them. Greedy."""
         heard = self.ask(
             do="serve",
             talks=[[list(prompt) for prompt in prompts] for prompts in talks],
@@ -99,7 +99,7 @@ class PeerArm:
         return heard
 
     def _last_words(self) -> str:
-        """Say why the process ended: its exit code, and the last line that it wrote to standard error."""
+        """Return why the process ended: its exit code, and the last line that it wrote to standard error."""
         self.close()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors if line.strip()]
@@ -165,7 +165,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a peer computes: the model of `model`, and a smaller one for those that take a draft model."""
+    """Weights for a peer: the model of `model`, and a smaller one for those that take a draft model."""
 
     entry: ModelEntry
     model: ServedModel
@@ -192,7 +192,7 @@ def open_peer(name: str, weights: Weights, threads: int, say: Say) -> PeerArm | 
 
 
 def _on_gguf(entry: ModelEntry, method: str, draft: ModelEntry | None) -> tuple[Path, dict[str, Any]]:
-    """Return file and options of llama.cpp. Raises ArmError."""
+    """Return the GGUF file and the options of llama.cpp. Raises ArmError."""
     if best_device() != "cpu":
         raise ArmError("llama.cpp is built for the CPU here, and the model runs on a GPU")
     if method != "draft":
@@ -210,7 +210,7 @@ def _gguf(entry: ModelEntry) -> Path:
 
 
 def _on_torch(program: str, method: str, draft: ModelEntry | None) -> dict[str, Any]:
-    """Return options of programs over transformers. Raises ArmError."""
+    """Return the options of programs over transformers. Raises ArmError."""
     if method == "assisted" and draft is None:
         raise ArmError(NO_DRAFT)
     device = best_device()

@@ -1,4 +1,4 @@
-"""Make virtual environments in the cache, once: what is in them shares no package with hierchat."""
+"""Make virtual environments in the cache, once: they share no package with hierchat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hierchat.config import cache_dir
 
 
 class ArmError(RequestError):
-    """Signal that one arm cannot run here, or can no longer; the others go on."""
+    """One arm cannot run here, or can no longer; the others go on."""
 
 
 BUILD_SECONDS = 7200
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """What an environment holds. `check`: a statement that works where it is whole. `first`: what is installed before
+    """Packages of an environment. `check`: a statement that works where it is whole. `first`: what is installed before
     the others, by itself. `python`: the least version of it."""
 
     name: str

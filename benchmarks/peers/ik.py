@@ -1,4 +1,4 @@
-"""ik_llama.cpp as a peer: its own benchmark of speculative decoding, asked one prompt at a time.
+"""Run ik_llama.cpp as a peer: its own benchmark of speculative decoding, asked one prompt at a time.
 
 HIERCHAT_IK_LLAMA names a folder in which `llama-spec-bench` was built (the program is not installed here, as it has no
 package). It reads prompts as JSON lines and prints what it measured itself, so that loading counts in no figure.
@@ -28,10 +28,10 @@ DRAFTS = {"": (), "suffix": ("--spec-type", "suffix"), "ngram-mod": ("--spec-typ
 
 
 class IkArm:
-    """Asks ik_llama.cpp in a process for each reply: what it drafts from is the prompt and the reply."""
+    """Ask ik_llama.cpp in a process for each reply: what it drafts from is the prompt and the reply."""
 
     def __init__(self, name: str, method: str, model: Path, served: ServedModel, threads: int) -> None:
-        """Raises ArmError where the program was not built, or no folder is named."""
+        """Find the program. Raises ArmError where it was not built, or no folder is named."""
         self.name = name
         self._command = [str(find_program()), "-m", str(model), "-t", str(threads), "-tb", str(threads)]
         self._command += ["-c", str(served.local.context_length), *DRAFTS[method]]

@@ -149,7 +149,7 @@ class Arctic:
         self._learned = []
 
     def _add(self, text: NDArray[np.int32]) -> int:
-        """Add a text of its own to the earlier replies."""
+        """Add a text of its own to the cache of earlier replies."""
         number = next(self._numbers)
         self._cache.start_request(number, np.zeros(0, np.int32))
         self._cache.add_active_response(number, np.ascontiguousarray(text, np.int32))
@@ -157,7 +157,7 @@ class Arctic:
         return number
 
     def _end(self) -> None:
-        """Drop the reply that was being written; `learn` gets it whole."""
+        """Remove the reply that was being written; `learn` gets it whole."""
         if self._now is not None:
             self._cache.stop_request(self._now)
             self._cache.evict_cached_response(self._now)

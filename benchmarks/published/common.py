@@ -1,4 +1,4 @@
-"""Share what the published drafters have in common: their contract, and trees out of chains and branches."""
+"""Define what the published drafters share: their contract, and trees out of chains and branches."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hierchat.drafting.proposer import Proposer
 
 
 class SortedTexts(Protocol):
-    """A corpus, as hierchat.texts.build.Statistics holds it."""
+    """Hold a corpus, as hierchat.texts.build.Statistics does."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def tokens(self) -> NDArray[np.int32]:
-        """The texts, a BREAK behind each."""
+        """Return the tokens of all texts, a BREAK behind each."""
         ...
 
     @property
     def order(self) -> NDArray[np.int32]:
-        """Where each token but a BREAK stands, in the order of the suffixes that begin there."""
+        """Return where each token but a BREAK stands, in the order of the suffixes that begin there."""
         ...
 
 
 class Published(Proposer, Protocol):
-    """A published way of drafting. One object serves an arm's replies one after the other and carries what the method
+    """Draft in a published way. One object serves an arm's replies one after the other and carries what the method
     keeps between them."""
 
     def learn(self, reply: Sequence[int]) -> None:
@@ -38,12 +38,12 @@ class Published(Proposer, Protocol):
         ...
 
     def forget(self) -> None:
-        """Clear the history; the corpus stays."""
+        """Empty the history; the corpus stays."""
         ...
 
 
 def chain(tokens: Sequence[int], source: str, limit: int | None) -> DraftTree:
-    """Make a tree of one branch."""
+    """Make a draft tree of one branch."""
     return merged([tokens], [source], limit)
 
 

@@ -1,4 +1,4 @@
-"""Hierarchy Drafting (Cho et al., 2025, arXiv 2502.05609).
+"""Draft by Hierarchy Drafting (Cho et al., 2025, arXiv 2502.05609).
 
 Three databases lead from one token to the four that may follow it: W holds prompt and reply, up to seven continuations
 of each token, the least recently used leaving first; S the 100,000 most frequent 5-grams of the model's earlier
@@ -38,7 +38,7 @@ Branch = tuple[int, ...]
 
 
 class HierarchyDrafting:
-    """Draft branches of four tokens."""
+    """Draft branches of four tokens from three databases."""
 
     top = 0
 
@@ -96,11 +96,11 @@ class HierarchyDrafting:
         self._phrases = 0
 
     def _recent(self) -> Sequence[Branch]:
-        """W: newest first."""
+        """Return the branches of W, the database of the context: newest first."""
         return [*reversed(self._context.get(self._text[-1], OrderedDict()))]
 
     def _frequent(self) -> Sequence[Branch]:
-        """S: most frequent first."""
+        """Return the branches of S, the database of frequent 5-grams: most frequent first."""
         nothing: dict[Branch, int] = {}
         held = self._history.get(self._text[-1], nothing)
         seed = self._seed.get(self._text[-1], nothing)
@@ -108,7 +108,7 @@ class HierarchyDrafting:
         return nlargest(BRANCHES, best, key=lambda branch: held.get(branch, 0) + seed.get(branch, 0))
 
     def _common(self) -> Sequence[Branch]:
-        """L: by two tokens, most frequent first, then by one."""
+        """Return the branches of L, the corpus: by two tokens, most frequent first, then by one."""
         branches: list[Branch] = []
         for size in (2, 1):
             if len(branches) < BRANCHES:
@@ -119,7 +119,7 @@ class HierarchyDrafting:
         return branches[:BRANCHES]
 
     def _thin(self) -> None:
-        """Keep the most frequent phrases."""
+        """Keep only the most frequent phrases of S."""
         every = [
             (count, key, branch) for key, held in self._history.items() for branch, count in held.items()
         ]

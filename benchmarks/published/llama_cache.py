@@ -30,7 +30,7 @@ Cache = dict[tuple[int, ...], Counts]
 
 
 class LlamaCache:
-    """Draft one chain."""
+    """Draft one chain by counts of n-grams, as llama.cpp does."""
 
     top = 0
 
@@ -82,7 +82,7 @@ def _count(cache: Cache, text: Sequence[int], new: int) -> None:
 def _likely(
     cache: Cache, ending: Sequence[int], static: Mapping[int, int], thresholds: Sequence[tuple[int, int]]
 ) -> int | None:
-    """Return what follows the longest n-gram that has a successor beyond doubt."""
+    """Return the token that follows the longest n-gram with a successor beyond doubt."""
     for size in range(len(ending), 0, -1):
         counts = cache.get(tuple(ending[-size:]))
         token = _best(counts, static, thresholds[size - 1]) if counts else None

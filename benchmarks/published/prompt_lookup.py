@@ -1,4 +1,4 @@
-"""Prompt lookup decoding (Saxena, 2023) as transformers 5.23 has it (`prompt_lookup_num_tokens`).
+"""Draft by prompt lookup decoding (Saxena, 2023) as transformers 5.23 has it (`prompt_lookup_num_tokens`).
 
 The last two tokens are looked for in prompt and reply, then the last one. What followed the earliest occurrence is the
 draft. Nothing is kept between replies, and no corpus is used.
@@ -22,7 +22,7 @@ _SPARE = 4096
 
 
 class PromptLookup:
-    """Draft one chain."""
+    """Draft the chain that followed the last tokens' earliest occurrence."""
 
     top = 0
 

@@ -1,4 +1,4 @@
-"""SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975), as arctic-inference 0.3.0 has it.
+"""Draft by SuffixDecoding (Oliaro et al., 2024, arXiv 2411.04975), as arctic-inference 0.3.0 has it.
 
 Two suffix trees are asked, one over prompt and reply, one over all replies and the corpus. For every ending of the text
 that is found in a tree there is a draft: of at most `FACTOR` times the ending's length in tokens, grown best-first by
@@ -64,7 +64,7 @@ def propose(
     parents: Any,
     chances: Any,
 ) -> tuple[int, float]:
-    """The best draft behind `ending` into the last three, [most]; how many nodes it has, and their sum of chances."""
+    """Write the best draft behind `ending` into the last three, [most]; return its nodes' number and sum of chances."""
     ends, counts = _occurrences(tokens, previous, newest, held, ending, deepest)
     best, size = 0.0, 0
     found, above = np.empty(most, np.int32), np.empty(most, np.int32)
@@ -84,8 +84,8 @@ def propose(
 
 @kernel
 def _occurrences(tokens: Any, previous: Any, newest: Any, held: Any, ending: Any, deepest: Any) -> Any:
-    """Places where the ending's last token stands, those with the longest match first; and how many match by 0, 1, ...
-    tokens at least."""
+    """Find places where the ending's last token stands, those with the longest match first; and how many match by 0, 1,
+    ... tokens at least."""
     last = ending[-1]
     longest = min(len(ending), deepest)
     counts = np.zeros(longest + 2, np.int64)
@@ -266,7 +266,7 @@ class _Text:
         self._held = kept
 
     def ending(self) -> NDArray[np.int32]:
-        """Return the last tokens, no more than are looked for."""
+        """Return the last tokens of the text, no more than are looked for."""
         return self._tokens[max(0, self._held - DEPTH) : self._held]
 
     def draft(

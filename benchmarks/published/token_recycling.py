@@ -1,4 +1,4 @@
-"""Token Recycling (Luo et al., 2024, arXiv 2408.08696).
+"""Draft by Token Recycling (Luo et al., 2024, arXiv 2408.08696).
 
 A table holds for each token its eight likeliest successors in the target's logits where that token was last read. A
 fixed tree is filled from it: node "02" is the third successor of the first successor of the last token. The table is
@@ -32,7 +32,7 @@ WIDTH = 32
 
 
 class TokenRecycling:
-    """Draft a static tree."""
+    """Draft a static tree of the target's likeliest successors."""
 
     top = 8
 
@@ -77,6 +77,7 @@ class TokenRecycling:
 
 
 def _first(count: int) -> list[tuple[int, int]]:
-    """(parent, rank) of the `count` nodes whose ranks, counted from 1, add up to least; of equals the higher ones."""
+    """Return (parent, rank) of the `count` nodes whose ranks, counted from 1, add up to least; of equals the higher
+    ones."""
     names = sorted(PUBLISHED.split(), key=lambda name: (sum(map(int, name)) + len(name), len(name)))[:count]
     return [(names.index(name[:-1]) if len(name) > 1 else -1, int(name[-1])) for name in names]

@@ -55,13 +55,14 @@ class Arm:
     texts: list[list[int]] = field(default_factory=list)
 
     def per_second(self, reading: float) -> float | None:
-        """Tokens, where `reading` of the seconds and the first token of each reply do not count; None: no time is
-        left."""
+        """Return tokens per second, where `reading` of the seconds and the first token of each reply do not count;
+        None: no time is left."""
         left = self.seconds - reading
         return (self.tokens - (len(self.texts) if reading else 0)) / left if left > 0 else None
 
     def as_dict(self, plain: Arm, reading: float) -> dict[str, Any]:
-        """`plain`: the arm without drafts, over the same questions. `reading`: seconds that their prompts take."""
+        """Return the figures. `plain`: the arm without drafts, over the same questions. `reading`: seconds for the
+        prompts."""
         counted = self.counted and self.forwards > 0
         timed = self.draft_ms is not None and self.forwards > 0
         decoding, plainly = self.per_second(reading), plain.per_second(reading)
@@ -84,20 +85,20 @@ class Arm:
 
 
 class Bench:
-    """`most`: tokens of a reply."""
+    """Measure servers as arms. `most`: tokens of a reply."""
 
     def __init__(self, own: OwnServer, peers: Mapping[str, Server], most: int) -> None:
         self._own, self._peers, self._most = own, peers, most
         self.arms = (*NAMED, *peers)
 
     def warm_up(self, question: str) -> None:
-        """One reply of each arm that is not counted, of a question that is not among the others. Raises
+        """Ask for one reply of each arm that is not counted, to a question that is not among the others. Raises
         RequestError."""
         for name in self.arms:
             self._write(question, name, "first")
 
     def measure(self, questions: Sequence[str], count: int, tell: Tell, *, again: bool) -> dict[str, Any]:
-        """Measure all arms. Raises RequestError, ModelError and ArmError."""
+        """Measure all arms over all questions, `count` at once. Raises RequestError, ModelError and ArmError."""
         arms = self._pass(questions, count, (READING, *self.arms), "", tell)
         second = self._pass(questions, count, (LEARNS, *self._peers), " again", tell) if again else {}
         plain, reading = arms["none"], arms.pop(READING).seconds

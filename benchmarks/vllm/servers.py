@@ -28,7 +28,7 @@ class Server:
     """Ask a vLLM over HTTP."""
 
     def __init__(self, url: str, key: str) -> None:
-        """Raises RequestError where nobody answers."""
+        """Connect to a vLLM. Raises RequestError where nobody answers."""
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=SECONDS, trust_env=False)
@@ -38,7 +38,7 @@ class Server:
             raise RequestError(f"No vLLM answers at {url}: {error}") from error
 
     def write(self, question: str, most: int, named: dict[str, Any] | None = None) -> list[int]:
-        """The tokens of a greedy reply of at most `most`; `named`: vllm_xargs. Raises RequestError."""
+        """Return the tokens of a greedy reply of at most `most`; `named`: vllm_xargs. Raises RequestError."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": question}],
@@ -56,8 +56,8 @@ class Server:
             raise RequestError(f"vLLM gave no reply: {error}") from error
 
     def drafted(self) -> tuple[int, int] | None:
-        """Tokens that were proposed and that were right since the server began, as vLLM counts them; None: it does
-        not tell."""
+        """Return how many tokens were proposed and how many were right since the server began, as vLLM counts them;
+        None: it does not tell."""
         found: dict[str, int] = {}
         try:
             lines = self._http.get("/metrics").raise_for_status().text.splitlines()
@@ -72,7 +72,7 @@ class Server:
         return found["num_draft_tokens"], found["num_accepted_tokens"]
 
     def close(self) -> None:
-        """The server goes on."""
+        """Close the connection; the server goes on."""
         self._http.close()
 
 
@@ -80,7 +80,7 @@ class OwnServer(Server):
     """Ask vLLM with our drafter."""
 
     def __init__(self, url: str, key: str, port: int, token: str) -> None:
-        """`port` and `token`: of the drafter's channel. Raises RequestError."""
+        """Connect to a vLLM and its drafter. `port` and `token`: of the drafter's channel. Raises RequestError."""
         super().__init__(url, key)
         self._run = uuid4().hex  # so that one run's replies are not another's
         self._users: set[str] = set()
@@ -93,7 +93,7 @@ class OwnServer(Server):
             ) from error
 
     def write_for(self, user: str, question: str, most: int, reply: str, **named: int) -> list[int]:
-        """Write a reply for one of the bench's users, "": nobody; `named`: further vllm_xargs."""
+        """Write a reply for one of the bench's users, "" for nobody; `named`: further vllm_xargs."""
         whose = self._whose(user)
         self._users.add(whose)
         return self.write(
@@ -101,7 +101,7 @@ class OwnServer(Server):
         )
 
     def step_ms(self, widest: int) -> list[float]:
-        """Return what the drafter expects that forwards over 1 to `widest` rows take. Raises RequestError."""
+        """Return the milliseconds that the drafter expects of forwards over 1 to `widest` rows. Raises RequestError."""
         try:
             return list(self._channel.figures()["step_ms"])[:widest]
         except DrafterError as error:
@@ -115,7 +115,7 @@ class OwnServer(Server):
             raise RequestError(str(error)) from error
 
     def close(self) -> None:
-        """The bench's users go, too. Raises RequestError."""
+        """Close the connections, and delete the bench's users from the drafter. Raises RequestError."""
         super().close()
         try:
             for user in self._users - {""}:
@@ -126,7 +126,7 @@ class OwnServer(Server):
             self._channel.close()
 
     def _whose(self, user: str) -> str:
-        """Return what the drafter calls one of the bench's users."""
+        """Return the drafter's name for one of the bench's users."""
         return f"bench {self._run} {user}" if user else ""
 
 
@@ -151,8 +151,9 @@ Say = Callable[[str], None]
 def started(
     served: str, methods: Sequence[str], python: Path, more: Sequence[str], *, cuda: bool, say: Say
 ) -> Iterator[tuple[OwnServer, dict[str, Server]]]:
-    """vLLM over a model (as `serve-vllm` takes it) with our drafter, and with each of `methods`; `more`: arguments that
-    all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError and ArmError."""
+    """Start vLLM over a model (as `serve-vllm` takes it) with our drafter, and with each of `methods`; `more`:
+    arguments that all of them get. Nothing of it touches the user's own histories. Raises RequestError, ModelError and
+    ArmError."""
     if unknown_ones := [name for name in methods if name not in METHODS]:
         raise unknown("method", unknown_ones[0], METHODS)
     with ExitStack() as ends:

@@ -1,1 +1,1 @@
-"""`hierchat serve-vllm`: vLLM with our drafter on this machine, and the chat over it."""
+"""Make models ready to answer: load them, find what drafts for them, build prompts, manage and download them."""

@@ -1,4 +1,5 @@
-"""What a model's steps cost on this machine: measured after loading, refined by every reply, kept for the next run."""
+"""Learn what a model's steps cost on this machine: measure after loading, refine by every reply, keep for the next
+run."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SECONDS, BRIEFLY = 0.3, 0.05
 
 
 def machine_name(loaded: LoadedModel) -> str:
-    """Name what costs depend on: the backend and its code, the processor or GPU, and the cores that we may use."""
+    """Return a name for what costs depend on: backend and its code, processor or GPU, and the cores that we may use."""
     from hierchat.engine.selftest import cache_key
 
     device = None
@@ -48,7 +49,7 @@ def machine_name(loaded: LoadedModel) -> str:
 def measure_costs(
     latency: LatencyCurve, sequence: CachedSequence, model_key: str, machine: str, costs: LearnedValues | None
 ) -> None:
-    """Take what an earlier run found, if anything, and some forwards now: how fast the machine is today."""
+    """Restore what an earlier run measured, if anything, and time some forwards now: how fast the machine is today."""
     seconds = SECONDS
     with suppress(StoreError, ValueError):
         if costs and (state := costs.latency(model_key, machine)):
@@ -105,14 +106,14 @@ def processor() -> str:
 
 @cache
 def machine_words() -> str:
-    """Name processor, cores and memory in one line."""
+    """Return one line that names processor, cores and memory."""
     memory = psutil.virtual_memory().total / 2**30
     return f"{processor()}, {psutil.cpu_count() or 1} cores, {memory:.0f} GB"
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Bytes of one memory."""
+    """Use of one memory in bytes."""
 
     name: str
     """Name of the GPU; empty for the machine's own memory."""
@@ -141,7 +142,7 @@ REACHED = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Tokens a second: of `replies` replies written on this machine, or, with none, what to expect without drafts."""
+    """Tokens a second: of `replies` replies written on this machine, or, with none, as expected without drafts."""
 
     per_second: float
     replies: int = 0
@@ -154,8 +155,8 @@ def expected_speed(
     backend: Backend | None,
     weights: int | None = None,
 ) -> Speed | None:
-    """Expect plain decoding to read all weights for each token; None where nothing tells how large they are, or on a
-    GPU. `bandwidth` of main memory; `weights`: bytes of tensors of a GGUF file that is not here."""
+    """Estimate plain decoding, which reads all weights for each token; None where nothing tells how large they are, or
+    on a GPU. `bandwidth` of main memory; `weights`: bytes of tensors of a GGUF file that is not here."""
     size = block_bytes(entry, device, weights)
     if not size or not bandwidth or not device.startswith("cpu"):
         return None

@@ -1,4 +1,4 @@
-"""Downloads of models, one after another beside the model that answers, and the search of the hub."""
+"""Download models, one after another beside the model that answers, and search the hub."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Bring = Callable[[ModelEntry, Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A model's download. `done` of `total` bytes while downloading, else as in models.progress; `speed`: bytes a
-    second."""
+    """State of a model's download. `done` of `total` bytes while downloading, else as in models.progress; `speed`:
+    bytes a second."""
 
     name: str
     phase: DownloadPhase
@@ -47,11 +47,11 @@ class Download:
 
 
 class _Stopped(Exception):
-    """A download is not wanted any more."""
+    """A download was stopped by the user."""
 
 
 class Downloads:
-    """Downloads by name; what has ended stays listed until it is forgotten, or started again, where it goes on."""
+    """Run downloads by name; what has ended stays listed until it is forgotten, or started again, where it goes on."""
 
     def __init__(self, bring: Bring | None = None, backend: Backend | None = None) -> None:
         self._bring = bring or (lambda entry, report: bring_whole(entry, report, backend))
@@ -63,7 +63,7 @@ class Downloads:
         self.busy = False
 
     def start(self, entry: ModelEntry, then: Callable[[], None] | None = None) -> None:
-        """Fetch a model when those before it have ended; nothing where it is on its way. `then` is called when it is
+        """Fetch a model when those before it have ended; do nothing where it is on its way. `then` is called when it is
         here, unless it was stopped."""
         with self._lock:
             known = self._known.get(entry.name)
@@ -77,7 +77,7 @@ class Downloads:
                 threading.Thread(target=self._work, name="fetch", daemon=True).start()
 
     def stop(self, name: str) -> None:
-        """Give a download up at the next piece that comes; what has come stays."""
+        """Stop a download at the next piece that comes; what has come stays."""
         with self._lock:
             known = self._known.get(name)
             if not known or not known.under_way:
@@ -91,7 +91,7 @@ class Downloads:
                 self._known[name] = replace(known, phase="stopping", speed=None)
 
     def of(self, name: str) -> Download | None:
-        """Return how far a model's download is."""
+        """Return the state of a model's download; None where there is none."""
         return self._known.get(name)
 
     def forget(self, name: str) -> None:
@@ -150,14 +150,14 @@ class Downloads:
 
 
 def bring_whole(entry: ModelEntry, report: Report, backend: Backend | None = None) -> None:
-    """Fetch everything that loading needs, converted too; refused before anything large comes where it cannot run."""
+    """Fetch everything that loading needs, converted too; refuse before anything large comes where it cannot run."""
     device = best_device()
     require_worth_fetching(entry, device, backend, report, held_memory(device))
     bring(entry, report, device, backend)
 
 
 class _Speed:
-    """Measures bytes a second over the last SPAN seconds."""
+    """Measure bytes a second over the last SPAN seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
@@ -181,7 +181,7 @@ MOST_ASKING = 4
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether and how fast a model would run here. `speed`: None where that is not known."""
+    """Judgement whether and how fast a model would run here. `speed`: None where that is not known."""
 
     fit: Fit
     speed: Speed | None
@@ -189,7 +189,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A closer look at one model. `model` and `file` are None until they are known; `described` and `judged` where it
+    """Closer look at one model. `model` and `file` are None until they are known; `described` and `judged` where it
     cannot run, which `message` says."""
 
     repo: str
@@ -207,7 +207,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What was searched for, and what was found."""
+    """Words of a search, and the models that were found."""
 
     words: str
     phase: HubPhase
@@ -217,7 +217,7 @@ class Search:
 
 
 class HubSearch:
-    """One search of the hub at a time, in the background; a newer one takes its place."""
+    """Search the hub in the background, one search at a time; a newer one takes its place."""
 
     def __init__(self, judge: Callable[[Described], Judged]) -> None:
         self._judge = judge
@@ -240,7 +240,7 @@ class HubSearch:
         return now if now and phase in (now.phase, now.look.phase if now.look else "") else None
 
     def search(self, words: str) -> None:
-        """Ask in the background. Raises ModelError where the hub has not answered earlier questions."""
+        """Start a search in the background. Raises ModelError where the hub has not answered earlier questions."""
         words = " ".join(words.split())[:MOST_WORDS]
 
         def answered() -> Search:
@@ -274,13 +274,13 @@ class HubSearch:
             return Look(repo, "failed", model, chosen, message=logs.error_message(error))
 
     def leave_look(self) -> None:
-        """Look no closer, whether that was answered or not."""
+        """End the closer look, whether it was answered or not."""
         with self._lock:
             self._asked += 1
             self.now = replace(self.now, look=None) if self.now else None
 
     def leave(self) -> None:
-        """Forget the search, whether it was answered or not."""
+        """End the search, whether it was answered or not."""
         with self._lock:
             self._asked += 1
             self.now = None

@@ -1,4 +1,4 @@
-"""What drafts for a model: databases, and the draft models below it, as the program and every measurement use them."""
+"""Make what drafts for a model, for the program and every measurement: databases, and draft models below it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _RUNNING = "what it drafted could not be taken back where it was wrong: it keeps
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A draft model that is not there, and why."""
+    """Draft model that is not used, and why."""
 
     name: str
     reason: str
@@ -70,7 +70,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class LoadedLevel:
-    """A draft model that can be used."""
+    """Draft model that can be used."""
 
     name: str
     sequence: CachedSequence
@@ -83,7 +83,7 @@ class LoadedLevel:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Draft models from the smallest up, and what is known of them together with the target."""
+    """Draft models from the smallest up, and the costs and acceptance learned of them together with the target."""
 
     models: tuple[LoadedLevel, ...]
     hierarchy: Hierarchy
@@ -98,7 +98,7 @@ class Levels:
         return tuple(model.sequence for model in self.models)
 
     def keep(self, costs: LearnedValues) -> None:
-        """Keep costs for the next start; nothing of what `only` made. What cannot be written is learned again."""
+        """Save costs for the next start; nothing of what `only` made. What cannot be written is learned again."""
         if self.key:
             with suppress(StoreError):
                 for model in self.models:
@@ -176,8 +176,8 @@ def load_levels(
 def _over_all_tokens(
     sequence: CachedSequence, entry: ModelEntry, loaded: LoadedModel, vocabulary: int
 ) -> CachedSequence:
-    """Spread a draft model over all of the target's tokens; it may have some of them, or pad to another number. Raises
-    BrokenFileError."""
+    """Wrap a draft model so that it has all of the target's tokens; it may have some of them, or pad to another number.
+    Raises BrokenFileError."""
     known = read_known(entry.source.folder.path) if entry.source.folder else None
     if known is not None:
         return FewerTokens(sequence, known, vocabulary)
@@ -238,7 +238,7 @@ def _likeliest(model: CachedSequence, text: Sequence[int]) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class Memory:
-    """What earlier replies of one user and model left behind: texts to draft from, and what was learned."""
+    """Memory of the earlier replies of one user and model: texts to draft from, and what was learned."""
 
     history: list[Source] = field(default_factory=lambda: [Source()])
     acceptance: Acceptance = field(default_factory=Acceptance)
@@ -260,7 +260,7 @@ def default_drafter(
 def reply_drafter(
     served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, width: int | None = None
 ) -> Proposer:
-    """Make what drafts a reply: the databases, the draft models where there are any and no width is fixed, and the
+    """Make the proposer of a reply: the databases, the draft models where there are any and no width is fixed, and the
     model's other proposers."""
     drafter: Drafter | HierarchicalDrafter
     databases = drafter = default_drafter(served, memory, width, settings)
@@ -296,12 +296,12 @@ def with_models(
 
 
 def all_sources(served: ServedModel, memory: Memory) -> list[Source]:
-    """Return every database but the context."""
+    """Return all databases of a drafter but the context."""
     return [*memory.history, *statistics_sources(served.statistics)]
 
 
 def warm_up(served: ServedModel) -> None:
-    """Draft once over a few tokens: what drafting and its databases compile at their first use is compiled then."""
+    """Draft once over a few tokens: all that drafting and its databases compile at their first use is compiled then."""
     memory = Memory()
     memory.history[0].index.extend([[1, 2, 3, 1, 2], [2, 3]])
     memory.history[0].add([1, 2, 3])
@@ -326,7 +326,7 @@ Databases = Literal["none", "chat", "replies", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """What may draft, as a comparison chooses for each of its sides. The default is all that there is."""
+    """Choice of what may draft on one side of a comparison. The default is all that there is."""
 
     databases: Databases = "texts"
     draft_models: bool = True
@@ -343,7 +343,7 @@ ALL = Drafting()
 def chosen_drafter(
     served: ServedModel, memory: Memory, settings: GenerationSettings, stop: Event, drafting: Drafting
 ) -> Proposer | None:
-    """Make a drafter of what was chosen; None for plain decoding."""
+    """Make the proposer that a comparison's side asks for; None for plain decoding."""
     if drafting == ALL:
         return reply_drafter(served, memory, settings, stop)
     if not drafting.draft_models:
@@ -363,7 +363,7 @@ def chosen_drafter(
 
 
 def apart(memory: Memory) -> Memory:
-    """Copy what a memory has learned, so that what is learned from now on does not enter it."""
+    """Copy what a memory has learned, so that later lessons do not enter it."""
     return replace(
         memory,
         acceptance=deepcopy(memory.acceptance),
@@ -421,7 +421,7 @@ Written = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Tokens per forward over some replies, drafted from what drafts now and with the new texts beside it. Earlier
+    """Tokens per forward over some replies, with the databases as they are and with new texts beside them. Earlier
     replies do not draft here: those that are tried would be found among them."""
 
     replies: int
@@ -432,8 +432,8 @@ class Gain:
 def gain(
     served: ServedModel, written: Iterable[Written], texts: Iterable[Sequence[int]], report: Report = silent
 ) -> Gain | None:
-    """Draft the last replies again, with these tokenised texts and without. None where drafting is not possible, or too
-    little was written to tell. `report` is called between its parts."""
+    """Measure how much these tokenised texts would help: draft the last replies again with them and without. None where
+    drafting is not possible, or too little was written to tell. `report` is called between its parts."""
     tried: list[Written] = []
     tokens = 0
     for prompt, reply in written if served.drafts else ():

@@ -1,4 +1,4 @@
-"""What earlier chats left behind for drafting: the texts of a user and a model, kept in step with the store."""
+"""Index the texts of earlier chats for drafting, by user and model, in step with the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("hierchat.history")
 
 
 class IndexedTexts:
-    """Earlier messages of one user, model and kind in one suffix index, and where each one's tokens stand in it."""
+    """Index earlier messages of one user, model and kind by their suffixes, and know where each one's tokens stand."""
 
     def __init__(self, store: Store, user_id: int, model_key: str, kind: TextKind) -> None:
         """Read everything that is there, with the orders that were stored."""
@@ -78,7 +78,7 @@ class IndexedTexts:
         return self._ids[number], position - self._starts[number]
 
     def follow(self) -> None:
-        """Take out what was deleted, and add what is new or came back."""
+        """Remove from the index what was deleted, and add what is new or came back."""
         deletions = self._store.users.deletions(self._key[0])
         if deletions != self._deletions:
             there = self._store.history.ids(*self._key)
@@ -101,7 +101,7 @@ class IndexedTexts:
             self._ids.append(id)
 
     def changed(self, message_id: int) -> None:
-        """Have the next `follow` read a reply again that was continued."""
+        """Mark a reply that was continued, so that the next `follow` reads it again."""
         self._mark = replace(self._mark, message=min(self._mark.message, message_id - 1))
 
     @property
@@ -110,7 +110,7 @@ class IndexedTexts:
             return bool(self._storable(self.index.runs()))
 
     def save(self) -> None:
-        """Store the orders that are not stored yet. From any thread."""
+        """Store the suffix orders that are not stored yet. From any thread."""
         deletions, index = self._deletions, self.index
         with index.lock:
             places = sorted((*place, id) for id, place in self._places.copy().items())
@@ -133,7 +133,7 @@ class IndexedTexts:
 
 
 def _stored(run: SortedRun, order: NDArray[np.int32], places: list[tuple[int, int, int]]) -> SuffixRun:
-    """Make a run of the index as it is stored, without the holes that removed texts left."""
+    """Make a run of the index for the store, without the holes that removed texts left."""
     first, last = (
         np.searchsorted([start for start, _, _ in places], edge)
         for edge in (run.start, run.start + run.length)
@@ -157,8 +157,8 @@ _BATCH = 64
 
 
 class UserHistory:
-    """The history of one user and model: what the model wrote, imported replies too, what it wrote for itself, and what
-    the user wrote."""
+    """Index the history of one user and model: what the model wrote, imported replies too, what it wrote for itself,
+    and what the user wrote."""
 
     def __init__(self, store: Store, user_id: int, model_key: str) -> None:
         self._store = store
@@ -179,7 +179,7 @@ class UserHistory:
         ]
 
     def follow(self, tokenize: Tokenize | None, before: int | None = None) -> None:
-        """Take out what was deleted, add what is new. Long work is left to a thread."""
+        """Remove what was deleted, add what is new. Long work is left to a thread."""
         more = tokenize is not None and not self._tidying and self._tokenise(tokenize, before, AT_ONCE)
         for texts in self._all:
             texts.follow()
@@ -197,7 +197,7 @@ class UserHistory:
             self._thread.join()
 
     def close(self) -> None:
-        """Let the threads end after what they are at; wait for the one that writes."""
+        """Stop the threads after what they are at; wait for the one that writes."""
         self._closed.set()
         for texts in self._all:
             texts.index.close()
@@ -209,7 +209,7 @@ class UserHistory:
         return self._thread is not None and self._thread.is_alive()
 
     def _tidy(self, tokenize: Tokenize | None, before: int | None) -> None:
-        """Tokenise what is left, for the next reply; store the orders of what there is."""
+        """Tokenise what is left, for the next reply; store the suffix orders of what there is."""
         try:
             while tokenize and not self._closed.is_set() and self._tokenise(tokenize, before, None):
                 pass
@@ -222,7 +222,7 @@ class UserHistory:
                 _log.warning("The draft index was not stored: %s", error)
 
     def _tokenise(self, tokenize: Tokenize, before: int | None, most: int | None) -> bool:
-        """Keep the tokens of texts that have none yet, up to `most` characters; returns whether there may be more."""
+        """Store the tokens of texts that have none yet, up to `most` characters; return whether there may be more."""
         found = self._store.history.without_tokens(*self._key, self._tokenised, before, _BATCH)
         texts: list[tuple[int, str]] = []
         for id, text in found:
@@ -240,7 +240,7 @@ class UserHistory:
 
 
 class Histories:
-    """Histories by user and model. What was deleted is gone at the next reply."""
+    """Hold histories by user and model. What was deleted is gone at the next reply."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -249,9 +249,9 @@ class Histories:
     def held(
         self, user_id: int, model_key: str, tokenize: Tokenize | None = None, before: int | None = None
     ) -> UserHistory:
-        """Return everything in the store of this user and model, and nothing else. Without `tokenize`, messages that no
-        model wrote are left out until their tokens are known. The message `before` is to be answered now: it belongs to
-        the context, and is left out too, with any after it."""
+        """Return the history of all that the store has of this user and model, and nothing else. Without `tokenize`,
+        messages that no model wrote are left out until their tokens are known. The message `before` is to be answered
+        now: it belongs to the context, and is left out too, with any after it."""
         key = (user_id, model_key)
         held = self._held.get(key)
         if held is None:
@@ -260,7 +260,7 @@ class Histories:
         return held
 
     def nbytes(self, user_id: int) -> int:
-        """Return the memory that this user's histories take."""
+        """Return the bytes of memory that this user's histories take."""
         return sum(
             source.index.nbytes
             for (user, _), held in list(self._held.items())
@@ -288,20 +288,20 @@ class Histories:
                 held.written.changed(message_id)
 
     def forget(self, user_id: int) -> None:
-        """Drop all of a user's, who is gone from the store."""
+        """Drop all histories of a user who is gone from the store."""
         for key in [key for key in list(self._held) if key[0] == user_id]:
             if (held := self._held.pop(key, None)) is not None:
                 held.close()
 
     def close(self) -> None:
-        """Let all threads end, before the store is closed. What is not stored is sorted again at the next start."""
+        """Stop all threads, before the store is closed. What is not stored is sorted again at the next start."""
         for held in list(self._held.values()):
             held.close()
 
 
 @dataclass(slots=True)
 class DraftOrigins:
-    """Finds the messages that drafts of one reply came from. `sources`: as its drafter orders them; `prompt`: tokens
+    """Find the messages that drafts of one reply came from. `sources`: as its drafter orders them; `prompt`: tokens
     before the reply."""
 
     sources: list[Source]

@@ -35,10 +35,10 @@ ENGINE, DRAFTING = "engine", "drafting"
 
 
 class Compiling:
-    """Runs a process for each part that is not compiled yet."""
+    """Compile in a process of its own each part that is not compiled yet."""
 
     def __init__(self, parts: tuple[str, ...] = (ENGINE, DRAFTING), *, gently: tuple[str, ...] = ()) -> None:
-        """`gently`: parts that leave the cores to others."""
+        """Start compiling. `gently`: parts that leave the cores to others."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         if cores() < 2 or psutil.virtual_memory().available < LEAST_MEMORY:
             return
@@ -65,7 +65,7 @@ class Compiling:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop all processes meanwhile, so that something can be measured."""
+        """Pause all processes inside, so that something can be measured."""
         found = []
         for one in self._running.values():
             with suppress(psutil.Error):
@@ -80,7 +80,7 @@ class Compiling:
                     process.resume()
 
     def close(self) -> None:
-        """End what is not waited for any more."""
+        """End the processes for which nobody waits any more."""
         while self._running:
             with self._running.popitem()[1] as process:
                 process.kill()
@@ -95,7 +95,7 @@ def draft_once(drafter: Drafter) -> None:
 
 
 def is_drafting_compiled() -> bool:
-    """Tell whether the code of what drafts lies on disk."""
+    """Tell whether the compiled code of the drafter lies on disk."""
     return drafting_kernel.has("grow.grow") and drafting_kernel.has("grow.teach")
 
 
@@ -115,7 +115,7 @@ def _start(part: str, *, gently: bool) -> subprocess.Popen[bytes]:
 
 
 def main(part: str, *how: str) -> int:
-    """Compile a part; ends early when its input does."""
+    """Compile a part; end early when the input does."""
     if how and hasattr(os, "nice"):
         os.nice(10)
 

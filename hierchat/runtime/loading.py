@@ -1,4 +1,4 @@
-"""From a catalogue entry to a model ready to answer: fetched, loaded, measured, with its databases and draft models."""
+"""Make a model of the catalogue ready to answer: fetch, load and measure it, with its databases and draft models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hierchat.store.history import LearnedValues
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a model is loaded, and what is to draft for it; None for the best backend and device of this machine."""
+    """Options of loading a model, and what is to draft for it; None for the best backend and device of this machine."""
 
     backend: Backend | None = None
     device: str | None = None
@@ -153,7 +153,7 @@ UNKNOWN_CONTEXT = 1_000_000
 
 
 class TextPrompts(PromptBuilder):
-    """Messages as a server takes them: their text, never tokens. How long they are is estimated."""
+    """Build prompts for a server, which takes messages as text, never tokens. How long they are is estimated."""
 
     knows_tokens = False
 
@@ -189,8 +189,8 @@ def load_remote(entry: ModelEntry) -> ServedModel:
 
 
 class StandaloneModel:
-    """A model for scripts, without a database, and what drafts for it: its own context, what it wrote before, texts
-    that ship, its draft models, and proposers of other packages."""
+    """Generate in scripts, without a database, with all that drafts for the model: its own context, what it wrote
+    before, texts that ship, its draft models, and proposers of other packages."""
 
     def __init__(self, served: ServedModel) -> None:
         from hierchat.runtime.drafters import Memory
@@ -207,13 +207,13 @@ class StandaloneModel:
         return self._served.prompts.whole(said, self._served.end_ids).ids
 
     def drafter(self, settings: GenerationSettings) -> Proposer:
-        """Return what drafts one reply under these settings; it drafts nothing where that does not pay."""
+        """Return the proposer for one reply under these settings; it drafts nothing where that does not pay."""
         from hierchat.runtime.drafters import reply_drafter
 
         return reply_drafter(self._served, self._memory, settings, Event())
 
     def learn(self, reply: Sequence[int]) -> None:
-        """Let the tokens of a reply draft later ones."""
+        """Add the tokens of a reply to what drafts later ones."""
         self._memory.history[0].add(reply)
 
     def text(self, tokens: Sequence[int]) -> str:

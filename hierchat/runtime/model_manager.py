@@ -1,4 +1,4 @@
-"""All models, as the page shows them, and what can be done with them."""
+"""List all models as the page shows them, and download, load, add and remove them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ FAST = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A model that could draft for another one. `why`: a sentence without its end. `chosen`: whether it shall, None
-    where that is no choice."""
+    """Draft model that could be used for another model. `why`: a sentence without its end. `chosen`: whether it shall,
+    None where that is no choice."""
 
     name: str
     fits: bool
@@ -47,7 +47,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """One model. `size`: bytes of its files; `have`: of them those that are here; `own`: the user added it."""
+    """Row of the list of models. `size`: bytes of its files; `have`: of them those that are here; `own`: the user added
+    it."""
 
     name: str
     licence: str
@@ -80,7 +81,7 @@ Advice = tuple[str, ModelRow]
 
 
 class ModelManager:
-    """Manages models over one slot. What changes the disk or the catalogue raises ModelErrors for the user."""
+    """Manage models over one slot. What changes the disk or the catalogue raises ModelErrors for the user."""
 
     def __init__(self, slot: ModelSlot, speeds: ReplyFigures, bring: Bring | None = None) -> None:
         self._slot = slot
@@ -97,7 +98,8 @@ class ModelManager:
 
     @property
     def names(self) -> list[str]:
-        """Models that can be chosen: those that are here, the default first, and the one that is loaded or comes."""
+        """Return models that can be chosen: those that are here, the default first, and the one that is loaded or
+        comes."""
         entry = self._slot.catalogue.entry
         return [
             name for name in self._slot.names if name == self._coming or is_fetched(entry(name), self._device)
@@ -110,7 +112,7 @@ class ModelManager:
 
     @property
     def busy(self) -> bool:
-        """Whether the page has to look again: a model comes or goes, or memory is being measured."""
+        """Tell whether the page has to look again: a model comes or goes, or memory is being measured."""
         computing = self._slot.leaving or self._measuring.locked() or self._looking.locked()
         return computing or self.downloads.busy or self.hub.busy
 
@@ -124,8 +126,8 @@ class ModelManager:
         return sorted(rows, key=lambda row: (row.state == "absent", row.parameters or row.size or 0))
 
     def best(self, rows: Sequence[ModelRow]) -> ModelRow | None:
-        """Choose the largest one that suits this machine: the same one tomorrow, and for every user. None while that is
-        being measured."""
+        """Return the largest model that suits this machine: the same one tomorrow, and for every user. None while that
+        is being measured."""
         suiting = (row for row in rows if row.suits)
         return max(suiting, key=lambda row: (row.parameters or 0, row.name), default=None)
 
@@ -134,8 +136,8 @@ class ModelManager:
         return self._device.startswith("cpu") and kept_bandwidth() is None
 
     def better(self) -> Advice | None:
-        """Advise what to use in place of the loaded model, if that is tiny. Looked up in the background, since it opens
-        many files: None until that is done."""
+        """Return advice what to use in place of the loaded model, if that is tiny. Looked up in the background, since
+        it opens many files: None until that is done."""
         name = self._slot.model.name if self._slot.model else ""
         entry = self._slot.catalogue.models.get(name)
         if not entry or not entry.size or entry.size.parameters >= TINY:
@@ -163,7 +165,7 @@ class ModelManager:
         return self.hub.failed, self.downloads.failed
 
     def forget_failures(self, seen: Failures) -> None:
-        """Show no more of what went wrong, as far as it is still the same."""
+        """Clear failures that the user has `seen`, as far as they are still the same."""
         search, downloads = seen
         if search and self.hub.now is search:
             self.hub.leave_look() if search.phase == "done" else self.hub.leave()
@@ -185,11 +187,11 @@ class ModelManager:
             self._measuring.release()
 
     def download(self, name: str) -> None:
-        """Begin a download, or go on."""
+        """Start the download of a model, or continue it."""
         self.downloads.start(self._slot.catalogue.entry(name))
 
     def load(self, name: str) -> None:
-        """Have a model answer from now on. Raises ModelError where it is not here: choosing it fetches nothing."""
+        """Load a model to answer from now on. Raises ModelError where it is not here: choosing it fetches nothing."""
         if not is_fetched(self._slot.catalogue.entry(name), self._device):
             raise ModelError(f"{name} is not on this machine. Download it first, under Models.")
         self.downloads.forget(name)  # what went wrong before it was here
@@ -198,7 +200,7 @@ class ModelManager:
         self._slot.start(name)
 
     def take(self, name: str) -> None:
-        """Have a model answer as soon as it is here: it is fetched before, if it is not."""
+        """Load a model as soon as it is here, fetched before, if it is not."""
         entry = self._slot.catalogue.entry(name)
         if is_fetched(entry, self._device):
             self.load(name)
@@ -218,7 +220,7 @@ class ModelManager:
         return bring.removable(self._slot.catalogue.entry(name), self._device)
 
     def remove(self, name: str) -> None:
-        """Take a model off the disk; one that the user added leaves the catalogue, too."""
+        """Remove a model's files; one that the user added leaves the catalogue, too."""
         entry = self._slot.catalogue.entry(name)
         if (download := self.downloads.of(name)) and download.under_way:
             raise ModelError(f"{name} is being fetched. Stop that first.")
@@ -258,7 +260,7 @@ class ModelManager:
         return name
 
     def name_of(self, described: Described) -> str:
-        """Return the name under which the catalogue has it; empty where it has not."""
+        """Return the name of a described model in the catalogue; empty where it is not there."""
         return self._slot.catalogue.name_of(described.entry.source)
 
     def _judged(self, described: Described) -> Judged:
@@ -324,7 +326,7 @@ class ModelManager:
         )
 
     def _fit(self, entry: ModelEntry, have: int) -> Fit:
-        """Look at files once for each state of them, at free memory each time."""
+        """Check whether a model fits: look at files once for each state of them, at free memory each time."""
         key = (entry.model_dump_json(), have)
         if key not in self._refused:
             self._refused[key] = refusal(entry, self._device, self._slot.backend)
@@ -333,7 +335,8 @@ class ModelManager:
         return fit(entry, self._device, self._slot.backend, self._held)
 
     def _suits(self, entry: ModelEntry, found: Fit, expected: Speed | None) -> bool:
-        """Judge neither by free memory nor by speeds of replies: both change with the hour and the user."""
+        """Tell whether a model suits this machine, not by free memory or speeds of replies, which change by hour and
+        user."""
         if entry.draft_only or not entry.size or not fits_every_day(found, self._device):
             return False
         on_gpu = not self._device.startswith("cpu")  # whatever fits there is fast

@@ -1,4 +1,4 @@
-"""The model that answers: loaded in the background, replaced on request, one at a time."""
+"""Hold the model that answers: loaded in the background, replaced on request, one at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SlotPhase = Literal["none", "waiting", "leaving", "measuring", "ready", "failed"
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """What the slot is doing; `done` of `total` as in models.progress."""
+    """Status of the slot; `done` of `total` as in models.progress."""
 
     name: str = ""
     phase: SlotPhase = "none"
@@ -60,11 +60,11 @@ Preparation = Callable[[str, Report], None]
 
 
 class _Overtaken(Exception):
-    """Another model was asked for meanwhile."""
+    """Another model was chosen while this one was being loaded."""
 
 
 class ModelSlot:
-    """Holds one model. `scheduler` gives it to replies; no model leaves in the middle of one."""
+    """Hold one model. `scheduler` gives it to replies; no model leaves in the middle of one."""
 
     def __init__(
         self,
@@ -76,7 +76,8 @@ class ModelSlot:
         added: Mapping[str, ModelEntry] | None = None,
         costs: LearnedValues | None = None,
     ) -> None:
-        """`added`: models that stand in no file; `costs`: where what steps cost is kept from run to run."""
+        """Start empty. `added`: models that stand in no file; `costs`: where costs of steps are kept from run to
+        run."""
         self._added = added or {}
         self.catalogue = catalogue
         self.backend = backend
@@ -98,7 +99,7 @@ class ModelSlot:
 
     @property
     def catalogue(self) -> Catalogue:
-        """Replaced as a whole when a model is added or removed."""
+        """Return the catalogue, which is replaced as a whole when a model is added or removed."""
         return self._catalogue
 
     @catalogue.setter
@@ -125,7 +126,7 @@ class ModelSlot:
         threading.Thread(target=self._replace, args=arguments, name=f"load {name}", daemon=True).start()
 
     def read_texts(self) -> None:
-        """Have the corpora that are stored now draft from the next reply on. Waits for the reply in progress."""
+        """Make the corpora that are stored now draft from the next reply on. Waits for the reply in progress."""
         with self.scheduler.turn(first=True):
             served = self.model
             if served and served.is_local:
@@ -133,7 +134,7 @@ class ModelSlot:
                 self.model = replace(served, statistics=tuple(texts))
 
     def _read_shipped(self, served: ServedModel) -> None:
-        """Have the texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
+        """Make texts that ship draft for a model whose tokens they were never cut into. It answers meanwhile."""
 
         def report(progress: Progress) -> None:
             if self.model is None or self.model.engine is not served.engine:
@@ -151,7 +152,7 @@ class ModelSlot:
                 self.reading = None
 
     def eject(self) -> None:
-        """Let the present model go when no reply is being written, in the background. One that is being loaded goes as
+        """Unload the present model when no reply is being written, in the background. One that is being loaded goes as
         soon as it has come."""
         self._asked += 1
         self.leaving = True
@@ -204,7 +205,7 @@ class ModelSlot:
     def _turn(
         self, name: str, phase: Literal["waiting", "leaving"], require_wanted: Callable[[], None]
     ) -> Iterator[None]:
-        """Hold the engine alone; the named model has `phase` while replies are in progress."""
+        """Hold the engine alone inside; the named model has `phase` while replies are in progress."""
         ticket = self.scheduler.join(first=True)
         try:
             while not ticket.take():
@@ -254,7 +255,7 @@ class ModelSlot:
         return None
 
     def _fill(self, name: str, report: Report, *, trouble: str = "") -> None:
-        """`trouble`: why another model, for which this one was given up, did not come."""
+        """Load a model into the slot. `trouble`: why another model, for which this one was given up, did not come."""
         self.model = served = self._load(name, report)
         self.scheduler.places = served.engine.places
         self.status = _ready(served, trouble)

@@ -1,4 +1,4 @@
-"""From a conversation to prompt tokens: the chat template, and the turns that fit the context window."""
+"""Build prompt tokens from a conversation: by the chat template, of the turns that fit the context window."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ GUESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class PromptMessage:
-    """One message. A reply brings the tokens that the model wrote, if it did; its text begins with what it thought
-    (reasoning.py)."""
+    """Message of a prompt. A reply brings the tokens that the model wrote, if it did; its text begins with what it
+    thought (reasoning.py)."""
 
     role: str
     text: str
@@ -52,7 +52,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens to answer, and how many of the oldest turns no longer fit."""
+    """Prompt tokens to answer, and how many of the oldest turns no longer fit."""
 
     ids: list[int]
     dropped_turns: int = 0
@@ -67,7 +67,7 @@ class MessageTooLong(PromptError):
 
 
 class PromptBuilder:
-    """Builds prompts for one model's tokenizer and context window. Replies enter as the tokens that were written, so
+    """Build prompts for one model's tokenizer and context window. Replies enter as the tokens that were written, so
     that the key-value slots of earlier turns stay valid. What a user types as a control token is plain text."""
 
     knows_tokens = True
@@ -84,7 +84,7 @@ class PromptBuilder:
         self._mark: list[int] = tokenizer(MARK, add_special_tokens=False)["input_ids"]
 
     def tokens(self, text: str) -> list[int]:
-        """Tokenise a text alone, for drafting: in pieces, where it is long."""
+        """Return the tokens of a text alone, for drafting; a long one is tokenised in pieces."""
         return [token for piece in _pieces(text) for token in self._plain(piece)]
 
     def count(self, texts: Iterable[str], most: int | None = None) -> int:
@@ -106,7 +106,7 @@ class PromptBuilder:
         spare: int = 0,
         tools: Tools = (),
     ) -> Prompt:
-        """Keep the system prompt, and leave out the oldest turns until `room` tokens are left for the reply. `room` is
+        """Build a prompt of the system prompt and the latest turns that leave `room` tokens for the reply. `room` is
         reduced to a quarter of the context where it asks for more. Turns are left out in steps of about a quarter of
         the context, so that the prompts of many turns in a row begin alike and little of them is read anew. `spare`:
         tokens that stay free besides. Raises PromptError."""
@@ -128,13 +128,13 @@ class PromptBuilder:
     def message_room(
         self, room: int, system_prompt: str = "", end_ids: Collection[int] = (), reasoning: Reasoning = ""
     ) -> int:
-        """Count the tokens that a message may have where `build` is to leave `room` for the reply."""
+        """Return how many tokens a message may have where `build` is to leave `room` for the reply."""
         system = [PromptMessage("system", system_prompt)] if system_prompt else []
         return self._limit(room) - self._around(system, end_ids, reasoning)
 
     @property
     def most_counted(self) -> int:
-        """Beyond so many, the tokens of a message are not counted to their end."""
+        """Return the number of tokens beyond which a message's tokens are not counted to their end."""
         return COUNTED * self.context_length
 
     def whole(
@@ -168,7 +168,7 @@ class PromptBuilder:
 
     @cached_property
     def takes_tools(self) -> bool:
-        """Whether the template tells the model what it may call, in a way that is understood here."""
+        """Tell whether the template shows the model the tools that it may call, in a way that is understood here."""
         function = {"name": MARK, "description": "", "parameters": {"type": "object"}}
         understood = "<tool_call>" in str(self.tokenizer.chat_template or "")
         return understood and self._shows_mark([], [{"type": "function", "function": function}])
@@ -278,8 +278,8 @@ class PromptBuilder:
         return out + ids[read:]
 
     def _message(self, message: PromptMessage, text: str | None = None) -> dict[str, Any]:
-        """Write a message as the template takes it, `text` in its place. What was thought goes where the template looks
-        for it: it knows what of it the model is to see again."""
+        """Return a message as the template takes it, `text` in its place. The thought goes where the template looks for
+        it: it knows what of it the model is to see again."""
         said: dict[str, Any] = {"role": message.role, "content": message.text if text is None else text}
         if message.calls:
             said["tool_calls"] = [{"type": "function", "function": dict(call)} for call in message.calls]
@@ -308,7 +308,7 @@ class PromptBuilder:
 
     @cached_property
     def _takes_system(self) -> bool:
-        """Whether the template has a place for a system prompt. Some refuse one, others leave it out."""
+        """Tell whether the template has a place for a system prompt. Some refuse one, others leave it out."""
         return self._shows_mark([{"role": "system", "content": MARK}], [])
 
     def _shows_mark(self, before: Chat, tools: Tools) -> bool:

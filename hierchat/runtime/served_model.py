@@ -1,4 +1,4 @@
-"""A model ready to answer, and what was learned from its replies."""
+"""Hold a model ready to answer, and what was learned from its replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model ready to answer, with all that drafts for it."""
+    """Model ready to answer, with all that drafts for it."""
 
     name: str
     model_key: str
@@ -55,7 +55,7 @@ class ServedModel:
     """Set once what drafts is compiled: before, replies are written without drafts."""
 
     def keep_costs(self, costs: LearnedValues) -> None:
-        """Keep what steps cost for the next start, which is a little slower where the store cannot be written."""
+        """Save what steps cost for the next start, which is a little slower where the store cannot be written."""
         if self.machine and self.is_local:
             with suppress(StoreError):
                 costs.keep_latency(self.model_key, self.machine, self.local.latency.state())
@@ -63,27 +63,28 @@ class ServedModel:
                 self.levels.keep(costs)
 
     def without_user_documents(self) -> ServedModel:
-        """Leave out texts that were added on this machine, for others than the owner: a draft tells what they say."""
+        """Return it without texts that were added on this machine, for others than the owner: drafts tell what they
+        say."""
         return replace(self, statistics=tuple(one for one in self.statistics if one.name == SEED_NAME))
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """The tokens that end a reply; none where the engine elsewhere knows them."""
+        """Return the tokens that end a reply; none where the engine elsewhere knows them."""
         return self.local.end_ids if self.is_local else frozenset()
 
     @property
     def drafts(self) -> bool:
-        """Whether drafts are possible; an engine elsewhere decides for itself."""
+        """Tell whether drafts are possible; an engine elsewhere decides for itself."""
         return not self.is_local or self.local.runner.drafts
 
     @property
     def is_local(self) -> bool:
-        """Whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
+        """Tell whether it is computed here, so that we draft; an engine elsewhere drafts for itself."""
         return isinstance(self.engine, LocalEngine)
 
     @property
     def local(self) -> LocalEngine:
-        """The engine on this machine, for what only that can do. Raises NotLocal."""
+        """Return the engine on this machine, for what only that can do. Raises NotLocal."""
         if not isinstance(self.engine, LocalEngine):
             raise NotLocal(
                 f"{self.name} is computed elsewhere: only a model on this machine can be measured so."
@@ -92,7 +93,7 @@ class ServedModel:
 
 
 class NotLocal(ValueError):
-    """Something was asked of a model that only the engine on this machine can do."""
+    """Only the engine on this machine can do this, and the model is computed elsewhere."""
 
 
 SAVE_SECONDS = 30.0
@@ -103,7 +104,7 @@ ACCEPTANCE, SUCCESSORS, LEVELS = "acceptance", "successors", "levels"
 
 @dataclass(slots=True)
 class LearnedState:
-    """What was learned of one user and model. Learners change it while a reply is written."""
+    """State learned of one user and model. Learners change it while a reply is written."""
 
     deletions: int
     """Deletions of this user's conversations before it: after one more, the state is dropped."""
@@ -114,9 +115,9 @@ class LearnedState:
 
 
 class Learned:
-    """The states of one store's users. Call `save` while no reply goes on. What was learned before a conversation was
-    deleted may hold traces of it. So all of that user's is dropped: in the store within the deletion, here at the next
-    reply. It is never written back."""
+    """Hold the learned states of one store's users. Call `save` while no reply goes on. What was learned before a chat
+    was deleted may hold traces of it. So all of that user's is dropped: in the store within the deletion, here at the
+    next reply. It is never written back."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -141,7 +142,7 @@ class Learned:
         return state
 
     def forget(self, user_id: int) -> None:
-        """Drop all of a user's, who is gone from the store."""
+        """Drop all learned states of a user who is gone from the store."""
         with self._lock:
             for key in [key for key in self._held if key[0] == user_id]:
                 del self._held[key]
@@ -152,7 +153,7 @@ class Learned:
         return time.monotonic() - self._saved >= SAVE_SECONDS
 
     def save(self, *, now: bool = False) -> bool:
-        """Write down what was learned, at most every SAVE_SECONDS; returns whether it did. `now`: before the program
+        """Save what was learned, at most every SAVE_SECONDS; return whether it did. `now`: before the program
         ends. What cannot be written is learned again."""
         with self._lock:
             if not now and not self.due:

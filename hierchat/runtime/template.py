@@ -1,5 +1,5 @@
-"""A tokenizer's chat template, rendered by a process that can be ended, since a template is code of a stranger; and how
-a model thinks before it answers, found out from its tokenizer and template alone."""
+"""Render a tokenizer's chat template in a process that can be ended, since a template is code of a stranger; and find
+out how a model thinks before it answers, from its tokenizer and template alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LONGEST_REASON = 200
 
 
 class PromptError(ValueError):
-    """No prompt can be made of these messages; the text says what to do."""
+    """These messages make no prompt; the text says what to do."""
 
 
 class TemplateRefused(PromptError):
@@ -44,8 +44,8 @@ class TemplateStopped(PromptError):
 
 
 class ChatTemplate:
-    """Renders as transformers' apply_chat_template does, with the same text and tokens. A tokenizer without a template
-    stands for one elsewhere, and writes messages in its own way."""
+    """Render a chat as transformers' apply_chat_template does, with the same text and tokens. A tokenizer without a
+    template stands for one elsewhere, and writes messages in its own way."""
 
     def __init__(self, tokenizer: Any, model: str = "this model") -> None:
         self._tokenizer = tokenizer
@@ -100,8 +100,8 @@ class ChatTemplate:
         return self._asked({"template": template, "variables": given})
 
     def _control_tokens(self, template: str) -> re.Pattern[str]:
-        """Find control tokens as transformers does: special tokens, and of others those that the template writes or the
-        tokenizer names."""
+        """Return a pattern of control tokens, as transformers finds them: special tokens, and of others those that the
+        template writes or the tokenizer names."""
         if template not in self._control:
             named = self._tokenizer.chat_control_tokens
             written = self._asked({"template": template}) if named is None else ""
@@ -141,7 +141,7 @@ def _with_thought(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class _TemplateProcess:
-    """The process, which starts with the first request, and anew after one that went wrong."""
+    """Render templates in a process that starts with the first request, and anew after one that went wrong."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class _TemplateProcess:
         atexit.register(self.close)
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
-        """Have one request answered at a time."""
+        """Send one request at a time to the process, and return its answer."""
         line = json.dumps(request).encode() + b"\n"
         try:
             with self._lock:
@@ -246,21 +246,21 @@ _Piece = tuple[str, bool]
 
 
 class ThinkingFormat:
-    """Reads from one model's tokenizer and template how it thinks."""
+    """Tell from one model's tokenizer and template how it thinks before it answers."""
 
     def __init__(self, tokenizer: Any, offered: tuple[Reasoning, ...] | None = None) -> None:
-        """`offered`: what can be asked of a model elsewhere, whose template is not here."""
+        """Read how the model thinks. `offered`: what can be asked of a model elsewhere, whose template is not here."""
         self._tokenizer = tokenizer
         self._rendering = ChatTemplate(tokenizer)
         self._offered = offered
 
     @property
     def choices(self) -> tuple[Reasoning, ...]:
-        """How much it can be asked to think, from the least on; empty where that is not asked."""
+        """Return how much it can be asked to think, from the least on; empty where that is not asked."""
         return tuple(self._switch[1]) if self._offered is None else self._offered
 
     def arguments(self, chosen: Reasoning) -> dict[str, Any]:
-        """Return the template's variables for what was chosen, or the nearest that it offers."""
+        """Return the template's variables for the chosen effort, or the nearest that it offers."""
         name, values = self._switch
         if not chosen or not values:
             return {}
@@ -277,7 +277,7 @@ class ThinkingFormat:
 
     @cached_property
     def keeps(self) -> bool:
-        """Whether the template leaves earlier thoughts in the prompt as they were written."""
+        """Tell whether the template leaves earlier thoughts in the prompt as they were written."""
         if self._harmony or self._form != _FORMS[0]:
             return False
         said = {"content": join_reasoning(_THOUGHT, "!")}
@@ -288,7 +288,7 @@ class ThinkingFormat:
 
     @cached_property
     def field(self) -> str | None:
-        """The field of a message in which the template looks for its thought."""
+        """Return the field of a message in which the template looks for its thought."""
         template = self._template
         found = (f for f in THOUGHT_FIELDS if re.search(rf"\.{f}\b|['\"]{f}['\"]", template))
         return next(found, None)
@@ -299,7 +299,7 @@ class ThinkingFormat:
 
     @cached_property
     def always_opened(self) -> bool:
-        """Whether that is so where nothing else is chosen."""
+        """Tell whether the prompt ends with the opening mark of a thought where nothing else is chosen."""
         return self._at_its_mark(self._rendered([_QUESTION]) or "")
 
     def _at_its_mark(self, prompt: str) -> bool:
@@ -351,7 +351,7 @@ class ThinkingFormat:
 
     @cached_property
     def _marks(self) -> dict[int, str]:
-        """Special tokens that must not be left out of the text unseen."""
+        """Return the special tokens that must not be left out of the text unseen, and how each is written."""
         marks = (*HARMONY, _CONSTRAIN, *_ENDS) if self._harmony else self._form
         vocabulary, added = self._tokenizer.get_vocab(), self._tokenizer.added_tokens_decoder
         found = {vocabulary[mark]: mark for mark in marks if mark in vocabulary}
@@ -359,7 +359,7 @@ class ThinkingFormat:
 
     @cached_property
     def _switch(self) -> tuple[str, Mapping[Reasoning, Any]]:
-        """The variable that the template reads, and the values that make a difference."""
+        """Return the variable by which the template switches thinking, and the values that make a difference."""
         for name, values in _SWITCHES:
             if not re.search(rf"\b{name}\b", self._template):
                 continue

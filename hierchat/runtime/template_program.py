@@ -31,12 +31,12 @@ _MEMORY = 2**30
 
 
 def most_bytes(request: bytes) -> int:
-    """Bound the answer to a request: a prompt is what went into it, and some words around each message."""
+    """Return the most bytes of an answer: a prompt is what went into it, and some words around each message."""
     return 8 * len(request) + 2**16
 
 
 def answer(request: bytes) -> bytes:
-    """Answer one line by a line."""
+    """Answer one request, a line of JSON, by a line."""
     found, most = _answer(json.loads(request)), most_bytes(request)
     if len(found.get("text", "")) < most:
         made = json.dumps(found).encode() + b"\n"
@@ -94,7 +94,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class _Generation(Extension):
-    """`{% generation %}` around replies, which matters only in training."""
+    """Accept `{% generation %}` around replies, which matters only in training."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -108,7 +108,7 @@ class _Generation(Extension):
 
 
 class _Dict:
-    """`dict`, from which nothing else can be reached."""
+    """Make dictionaries in templates: `dict`, from which nothing else can be reached."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -118,7 +118,7 @@ class _Dict:
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """`namespace` without names that begin with an underscore."""
+    """Hold variables in templates: `namespace` without names that begin with an underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, given = args[0], dict(*args[1:], **kwargs)
@@ -153,7 +153,7 @@ def _tojson(
 
 
 def main(seconds: int) -> None:
-    """Answer until standard input ends. `seconds`: of the processor, for one request."""
+    """Answer requests until standard input ends. `seconds`: of the processor, for one request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
     # Reads the time zone before files are closed
     _answer({"template": "{{ strftime_now('%Y') }}", "variables": {}})
@@ -174,7 +174,7 @@ def main(seconds: int) -> None:
 
 
 def _bound_time(seconds: int) -> None:
-    """Bound the processor's time from now on; up to a second more, for the system counts whole ones."""
+    """Limit the processor's time from now on; up to a second more, for the system counts whole ones."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 

@@ -1,4 +1,4 @@
-"""The user's texts that draft: looked at, added beside the chat, listed, removed."""
+"""Add the user's own texts to draft from: look at them, add them beside the chat, list and remove them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNDER_WAY = ("looking", "reading", "sorting", "stopping")
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Texts that are being added. `done` of `total` bytes while they are read."""
+    """State of texts that are being added. `done` of `total` bytes while they are read."""
 
     name: str
     phase: Phase = "looking"
@@ -58,7 +58,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class UserDocument:
-    """A corpus, for whichever models it was made. `size`: bytes on disk."""
+    """Corpus of the user's texts, for whichever models it was made. `size`: bytes on disk."""
 
     name: str
     size: int
@@ -83,11 +83,11 @@ LastReplies = Callable[[ServedModel], Iterable[Written]]
 
 
 class _Cancelled(Exception):
-    """An addition is not wanted any more."""
+    """The addition was stopped by the user."""
 
 
 class UserDocuments:
-    """Looks at and adds one thing at a time, for the model of one slot, from whose next reply on it drafts. What cannot
+    """Add one text at a time, for the model of one slot, from whose next reply on it drafts. What cannot
     be done raises CorpusError or a ModelError, whose text is for the user."""
 
     def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
@@ -109,13 +109,13 @@ class UserDocuments:
 
     @property
     def model(self) -> str:
-        """The model for which texts are added, empty where none is loaded here."""
+        """Return the name of the model for which texts are added, empty where none is loaded here."""
         served = self._slot.model
         return served.name if served and served.is_local else ""
 
     @property
     def shipped(self) -> Progress | None:
-        """How far the texts that ship are read for the loaded model; None where nothing is to be read."""
+        """Return how far the texts that ship are read for the loaded model; None where nothing is to be read."""
         return self._slot.reading
 
     def rows(self) -> list[UserDocument]:
@@ -127,19 +127,19 @@ class UserDocuments:
         return sorted(found, key=lambda row: row.name)
 
     def look(self, said: str, written: LastReplies = lambda served: ()) -> None:
-        """Find out what a file or folder of this machine holds, and what it would bring to the replies `written` last,
-        for `addition`."""
+        """Look at a file or folder of this machine: what it holds, and what it would bring to the replies `written`
+        last, for `addition`."""
         path = named_path(said)
         name = corpora.free_name(corpora.name_of(path.name))
         self._begin(Addition(name), [path], None, partial(self._look, written))
 
     def look_at_files(self, folder: Path, name: str, written: LastReplies = lambda served: ()) -> None:
-        """Look at all files in a folder that is ours from now on, and goes with what is made of them."""
+        """Look at all files in a folder that is ours from now on, and is deleted with what is made of them."""
         named = Addition(corpora.free_name(corpora.name_of(name)))
         self._begin(named, sorted(folder.iterdir()), folder, partial(self._look, written))
 
     def add(self) -> None:
-        """Have what was looked at draft, once it is read."""
+        """Add the texts that were looked at; they draft once they are read."""
         with self._lock:
             if (looked := self.addition) is None or looked.phase != "looked":
                 raise CorpusError("There is nothing to add. Name a file or folder first.")
@@ -147,14 +147,14 @@ class UserDocuments:
         self._start(self._add)
 
     def add_again(self, name: str) -> None:
-        """Add the texts of a corpus that was made for other models for the loaded one, too."""
+        """Add the texts of a corpus that was made for other models, for the loaded one, too."""
         row = self._named(name)
         if row is None or not row.possible:
             raise CorpusError(f"The files of {name} are not there any more. Remove it, and add them anew.")
         self._begin(Addition(name, "reading"), [Path(source) for source in row.sources], None, self._add)
 
     def watch(self, name: str) -> None:
-        """Begin to read what changes in its files without being asked for, or end that."""
+        """Start to read what changes in a corpus's files without being asked for, or stop that."""
         row = self._named(name)
         if row is None or not (row.watched or row.watchable):
             raise CorpusError(f"The files of {name} are not there any more.")

@@ -1,4 +1,4 @@
-"""vLLM with our drafter on this machine: the environment that it runs in, its command for a model, its process."""
+"""Run vLLM with our drafter on this machine: its environment, its command for a model, its process."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ DRAFTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One start of vLLM for a model: free ports of the loopback device, and secrets that nobody else gets."""
+    """Settings of one start of vLLM: free ports of the loopback device, and secrets that nobody else gets."""
 
     name: str
     model: str
@@ -157,7 +157,7 @@ class Launch:
         return [*words, *self.more]
 
     def variables(self) -> Mapping[str, str]:
-        """Return what its environment has beside ours."""
+        """Return the environment variables that vLLM gets beside ours."""
         found = {"VLLM_API_KEY": self.key, "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
         if not self.cuda and CACHE_ON_CPU not in os.environ:
             free = psutil.virtual_memory().available // 2**30
@@ -174,7 +174,7 @@ class Launch:
         return found
 
     def entry(self, like: ModelEntry | None) -> ModelEntry:
-        """Make the entry for the chat; `like`: the model of the catalogue whose sampling and system prompt it has."""
+        """Make the catalogue's entry for the chat; `like`: the model whose sampling and system prompt it has."""
         openai = OpenAI(
             url=self.url,
             model=self.name,
@@ -250,14 +250,14 @@ _LINES = 12
 
 
 class VllmEnded(Exception):
-    """It ended before it was ready; the text is for the user."""
+    """vLLM ended before it was ready; the text is for the user."""
 
 
 class Vllm:
-    """vLLM as a process group of its own. What it says goes into `log`, which only its owner can read."""
+    """Run vLLM as a process group of its own. What it says goes into `log`, which only its owner can read."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
-        """Raises VllmEnded where it cannot be started at all."""
+        """Start vLLM. Raises VllmEnded where it cannot be started at all."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -277,7 +277,7 @@ class Vllm:
         shutdown.at_once.append(self._kill)
 
     def wait(self, url: str, say: Say) -> None:
-        """Wait until it answers. Raises VllmEnded."""
+        """Wait until vLLM answers. Raises VllmEnded."""
         begun = said = time.monotonic()
         say(f"vLLM starts. That takes half a minute to several minutes; its log is {self._log}")
         while not _is_healthy(url):
@@ -293,7 +293,7 @@ class Vllm:
         say(f"vLLM is ready after {time.monotonic() - begun:.0f} s.")
 
     def end(self) -> None:
-        """End it and all that it started."""
+        """End vLLM and all that it started."""
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)

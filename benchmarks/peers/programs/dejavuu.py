@@ -1,4 +1,4 @@
-"""dejavuu: lookup in the prompt, and in the target's own logits."""
+"""Answer by dejavuu: lookup in the prompt, and in the target's own logits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .timing import Steps, evened
 
 
 class DejaVu:
-    """dejavuu over transformers, with the one of its methods that was the fastest here (docs/log.md): the prompt and,
-    where that has nothing, the target's own logits. MODEL is a folder.
+    """Answer by dejavuu over transformers, with the one of its methods that was the fastest here (docs/log.md): the
+    prompt and, where that has nothing, the target's own logits. MODEL is a folder.
 
     The prompt is read anew each time, within the first step.
     """

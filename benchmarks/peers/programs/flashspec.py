@@ -1,4 +1,4 @@
-"""flashspec: lookup in the prompt, or a draft model."""
+"""Answer by flashspec: lookup in the prompt, or a draft model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .timing import evened
 
 
 class FlashSpec:
-    """flashspec: lookup in the prompt, or with a draft model its default, both. MODEL is a folder.
+    """Answer by flashspec: lookup in the prompt, or with a draft model its default, both. MODEL is a folder.
 
     The prompt is read anew each time, within the first step.
     """

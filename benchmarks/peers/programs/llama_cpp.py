@@ -1,4 +1,4 @@
-"""llama.cpp: plain decoding, lookup in the prompt, or a draft model."""
+"""Answer by llama.cpp: plain decoding, lookup in the prompt, or a draft model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .timing import Clock, common_prefix
 
 
 class LlamaCpp:
-    """llama.cpp through llama-cpp-python; its slots stay from turn to turn. MODEL is a GGUF file."""
+    """Answer by llama.cpp through llama-cpp-python; its slots stay from turn to turn. MODEL is a GGUF file."""
 
     packages = ("llama-cpp-python",)
 
@@ -50,11 +50,11 @@ class LlamaCpp:
         return {**clock.answer(tokens), "forwards": self.evaluated}
 
     def serve(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Replies to several users at once: llama_slots.py."""
+        """Answer several users at once (llama_slots.py)."""
         return serve(self.llama, request, self.threads)
 
     def forwards(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Milliseconds of a forward over each of "segments" behind "prompt", with logits for all of its positions."""
+        """Time a forward in ms over each of "segments" behind "prompt", with logits for all of its positions."""
         llama = self.llama
         hold(llama, request["prompt"])
         found = []
@@ -68,7 +68,7 @@ class LlamaCpp:
         return {"ms": found}
 
     def reading(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Milliseconds of reading "prompt" into empty slots."""
+        """Time reading "prompt" into empty slots, in milliseconds."""
         self.llama.n_tokens = 0
         began = time.perf_counter()
         hold(self.llama, request["prompt"])
@@ -77,7 +77,7 @@ class LlamaCpp:
 
 
 class DraftModel:
-    """The greedy continuation by a smaller model with slots of its own, as llama.cpp's own programs draft: at most
+    """Draft the greedy continuation by a smaller model with slots of its own, as llama.cpp's own programs do: at most
     `most` tokens, and none of which the model is less sure than `sure`, counting its TOP likeliest tokens. What
     llama-cpp-python takes as a LlamaDraftModel."""
 
@@ -89,8 +89,8 @@ class DraftModel:
         self.sure = sure
 
     def __call__(self, input_ids: Any, /, **more: Any) -> Any:
-        """The draft behind `input_ids`, both int32 arrays. What the target did not accept of the last one is rolled
-        back."""
+        """Return the draft behind `input_ids`, both int32 arrays. What the target did not accept of the last one is
+        rolled back."""
         import numpy as np
 
         llama = self.llama
@@ -108,7 +108,7 @@ class DraftModel:
 
 
 def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
-    """A Llama with `draft` as what drafts for it."""
+    """Load a Llama whose draft model is `draft`."""
     from llama_cpp import Llama  # type: ignore[import-not-found]
 
     return Llama(
@@ -123,7 +123,7 @@ def load(model: str, options: dict[str, Any], draft: Any = None) -> Any:
 
 
 def hold(llama: Any, tokens: list[int]) -> None:
-    """Make these the tokens in the slots: what they hold of them stays, the rest is read. A prompt's own logits are not
+    """Put these tokens into the slots: what they hold of them stays, the rest is read. A prompt's own logits are not
     needed, and with drafts llama-cpp-python would compute and copy them all."""
     llama.n_tokens = common_prefix(llama.input_ids[: llama.n_tokens].tolist(), tokens)
     if llama.n_tokens == len(tokens):
@@ -136,7 +136,7 @@ def hold(llama: Any, tokens: list[int]) -> None:
 
 
 def last_logits(llama: Any) -> Any:
-    """Behind the last token that was evaluated, float32 [vocabulary]; valid until the next."""
+    """Return the logits behind the last token that was evaluated, float32 [vocabulary]; valid until the next."""
     import numpy as np
 
     return np.ctypeslib.as_array(llama._ctx.get_logits_ith(-1), (llama.n_vocab(),))

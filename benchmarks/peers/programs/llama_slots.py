@@ -1,5 +1,5 @@
-"""llama.cpp with a slot for each user, as its own server works: every step takes the next token of all who write and
-as much of new prompts as fits into the batch. Without the server's HTTP."""
+"""Run llama.cpp with a slot for each user, as its own server works: every step takes the next token of all who write
+and as much of new prompts as fits into the batch. Without the server's HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH = 512
 
 @dataclass
 class _Slot:
-    """A user: prompts still to be answered, and the reply in progress."""
+    """Slot of a user: prompts still to be answered, and the reply in progress."""
 
     prompts: list[list[int]]
     pending: list[int] = field(default_factory=list)
@@ -29,7 +29,7 @@ class _Slot:
 
 
 def serve(llama: Any, request: dict[str, Any], threads: int) -> dict[str, Any]:
-    """Greedy replies to the prompts of all users; each asks again as soon as it has its reply."""
+    """Answer the prompts of all users greedily; each asks again as soon as it has its reply."""
     import llama_cpp as low  # type: ignore[import-not-found]
     import numpy as np
 
@@ -83,7 +83,7 @@ def serve(llama: Any, request: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def _next(low: Any, context: Any, number: int, slot: _Slot) -> None:
-    """Ask the next question; of its prompt the slot keeps nothing of what it holds."""
+    """Begin the next question of a slot, which keeps nothing of what it holds."""
     slot.asked, slot.first, slot.tokens = time.perf_counter(), 0.0, []
     slot.pending = slot.prompts.pop(0) if slot.prompts else []
     slot.position = 0

@@ -1,4 +1,4 @@
-"""The process of a peer: python -P main.py PROGRAM MODEL OPTIONS.
+"""Run the process of a peer: python -P main.py PROGRAM MODEL OPTIONS.
 
 PROGRAM is a key of PROGRAMS. OPTIONS is JSON: threads, context; for torch device and dtype; "lookup": draft so many
 tokens from the prompt; "draft": folder or file of a draft model; for llama.cpp "draft_tokens" that it writes at most,
@@ -33,7 +33,7 @@ PACKAGE = "hierchat_peer"
 
 
 def main() -> None:
-    """Reads requests until there are no more."""
+    """Answer requests until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes beside the answers, not between them
     kind, model, options = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""How much memory a process took."""
+"""Measure how much memory a process took."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def peak_mb() -> float | None:
-    """The most memory that this process held so far, in megabytes; None where the system does not say."""
+    """Return the most memory that this process held so far, in megabytes; None where the system does not say."""
     with contextlib.suppress(OSError):  # Linux: its ru_maxrss begins with what the parent held
         for line in pathlib.Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""How long decoding took, told the same way for every program."""
+"""Time decoding, in the same way for every program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Steps:
-    """Notes how long each step took; the prompt comes first. A streamer to transformers."""
+    """Record how long each step took; the prompt comes first. A streamer to transformers."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -24,7 +24,7 @@ class Steps:
 
 
 def evened(seconds: list[float]) -> dict[str, Any]:
-    """Figures of steps of which the first read the prompt as well: it counts as long as the others are on average."""
+    """Return figures of steps; the first read the prompt as well, and counts as long as the others on average."""
     first, later = seconds[0], sum(seconds[1:])
     steps = len(seconds)
     return {
@@ -35,7 +35,7 @@ def evened(seconds: list[float]) -> dict[str, Any]:
 
 
 class Clock:
-    """When the prompt was read, when the first token came, when the last; a streamer to transformers."""
+    """Record when the prompt was read, when the first token came, when the last; a streamer to transformers."""
 
     def __init__(self) -> None:
         self.marks = [time.perf_counter()]
@@ -59,7 +59,7 @@ class Clock:
 
 
 def common_prefix(held: list[int], prompt: list[int]) -> int:
-    """How many tokens at the beginning need not be read again."""
+    """Count the tokens at the beginning that need not be read again."""
     for at, (one, other) in enumerate(zip(held, prompt, strict=False)):
         if one != other:
             return at

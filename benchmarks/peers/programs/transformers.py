@@ -1,4 +1,4 @@
-"""transformers: plain decoding, lookup in the prompt, or a draft model."""
+"""Answer by transformers: plain decoding, lookup in the prompt, or a draft model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .timing import Clock, Steps, common_prefix, evened
 
 
 class Transformers:
-    """model.generate with a cache that stays from turn to turn. MODEL is a folder.
+    """Answer by model.generate with a cache that stays from turn to turn. MODEL is a folder.
 
     With drafts, generate takes no cache that holds something: the prompt is read anew, within the first step.
     """
