@@ -240,7 +240,7 @@ class CompareFrame:
 
 
 def differences(moments: Sequence[Moment]) -> list[list[int]]:
-    """Encode moments as differences to the one before, at most MOST_MOMENTS of them."""
+    """Encode moments (milliseconds, tokens, characters) as differences to the one before, at most MOST_MOMENTS."""
     step = -(-len(moments) // MOST_MOMENTS) or 1
     kept = [*moments[:-1:step], *moments[-1:]]
     before = [(0, 0, 0), *kept]
@@ -251,7 +251,7 @@ def differences(moments: Sequence[Moment]) -> list[list[int]]:
 
 
 def summed(changes: Sequence[Sequence[int]]) -> list[Moment]:
-    """Decode moments from the `differences` to the ones before."""
+    """Decode moments (milliseconds, tokens, characters) from their `differences`."""
     moments: list[Moment] = []
     ms = tokens = characters = 0
     for more_ms, more_tokens, more_characters in changes:

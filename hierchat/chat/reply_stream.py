@@ -153,7 +153,7 @@ class ReplyStream:
         return len(self.prompt_ids) if knows else self.statistics.prompt_tokens
 
     def _compare(self, plain: Sequence[float]) -> None:
-        """Take milliseconds of plain forwards as the baseline, once enough of them agree."""
+        """Set the baseline to the mean milliseconds of plain forwards, once enough of them agree."""
         if len(plain) >= PROBES and stdev(plain) / sqrt(len(plain)) <= SCATTER * fmean(plain):
             self.statistics.set_baseline(fmean(plain), "measured")
 

@@ -356,7 +356,7 @@ class DeletionOutbox(Repository):
     """Lists replies that were sent to a drafter in another process, until that has forgotten them."""
 
     def name_of(self, user_id: int) -> str:
-        """Return the name of a user in other processes' drafters."""
+        """Return the name by which drafters in other processes know a user."""
         with self._connection.read() as db:
             return _called(db, user_id)
 
