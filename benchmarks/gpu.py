@@ -46,7 +46,7 @@ class Tried:
 
     @property
     def right(self) -> bool:
-        """Tell whether it works, and drafts changed no word where none may."""
+        """Tell whether the way works, and drafts changed no word where none may."""
         differ = self.found.get("verify", {}).get("mismatches", 0)
         return "failed" not in self.found and not (self.found["exact"] and differ)
 

@@ -124,7 +124,7 @@ def _appends(index: SuffixIndex, replies: Tokens) -> list[float]:
 
 
 def _merge(index: SuffixIndex) -> float:
-    """Time merging the index's log of two halves."""
+    """Time merging two halves of the index's token log."""
     tokens = index.arrays.tokens
     (breaks,) = np.nonzero(tokens == BREAK)
     half = int(breaks[breaks.size // 2]) + 1

@@ -43,7 +43,7 @@ _PASSWORD = "soaking wet"
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Sample the process over many visits. Raises RequestError."""
+    """Measure memory and waits of a server over many visits. Raises RequestError."""
     with tempfile.TemporaryDirectory(prefix="hierchat-soak-", ignore_cleanup_errors=True) as folder:
         data = Path(folder)
         with Store.open(data / "hierchat.db") as store:

@@ -34,7 +34,7 @@ DRAWS, SAMPLED_PASSES = 3, 6
 
 
 class Net(Module):
-    """Compute what growing.grow computes, for training."""
+    """Compute in torch the chances that growing.grow computes, for training."""
 
     def __init__(self) -> None:
         super().__init__()

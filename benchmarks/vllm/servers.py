@@ -108,7 +108,7 @@ class OwnServer(Server):
             raise RequestError(str(error)) from error
 
     def figures(self, user: str, reply: str) -> dict[str, Any]:
-        """Return what the drafter reports of a reply. Raises RequestError."""
+        """Return the drafter's figures of a reply. Raises RequestError."""
         try:
             return self._channel.reply(self._whose(user), self._run + reply, 0)
         except DrafterError as error:

@@ -94,7 +94,7 @@ def sampling_features(settings: GenerationSettings) -> Floats:
 
 
 def chosen(settings: GenerationSettings | None) -> Chosen:
-    """Return what the acceptance model reads of a reply's settings; None: greedy decoding, or nobody knows."""
+    """Return a reply's settings as the acceptance model reads them; None: greedy decoding, or nobody knows."""
     warm = np.zeros(SAMPLING_FEATURES, np.float32) if settings is None else sampling_features(settings)
     arrays = _arrays(tuple(SAMPLING_SHAPES))
     key = np.uint64(reply_key(np.uint64(settings.seed)) if settings is not None and warm[0] else 0)

@@ -197,7 +197,7 @@ class LatencyCurve(CostEstimate):
         self.observe(at, ms)
 
     def state(self) -> bytes:
-        """Return what was learned, in proportion to the cost of one position, since milliseconds differ from day to
+        """Return the learned costs, in proportion to the cost of one position, since milliseconds differ from day to
         day."""
         covariance = self._covariance / self._mean[0] ** 2
         learned = {"mean": self._mean / self._mean[0], "covariance": (covariance + covariance.T) / 2}

@@ -235,7 +235,7 @@ class Generation:
         return Segment(self.sequence, (self._last,), (-1,))
 
     def segment(self, kept: int | None = None) -> Segment:
-        """Return what goes through the next forward: the last committed token and the first `kept` of the drafts."""
+        """Return the segment of the next forward: the last committed token and the first `kept` of the drafts."""
         if kept is not None and kept < len(self._drafts):
             self._drafts = self._drafts.cut(kept)
             if isinstance(self._drafter, Shares):

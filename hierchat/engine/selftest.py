@@ -147,7 +147,7 @@ def _pairs(
 
 
 def _rows(sequence: CachedSequence, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
-    """Copy a segment's logits: a runner may use the same memory again."""
+    """Compute a segment's logits, and copy them: a runner may use the same memory again."""
     rows = sequence.forward(tokens, parents)
     return np.array([rows[node] for node in range(len(tokens))])
 

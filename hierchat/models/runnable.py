@@ -160,14 +160,14 @@ def graphed(config: Mapping[str, Any], context_length: int) -> bool:
 
 
 def step(config: Mapping[str, Any], *, own: bool, device: str = "cpu") -> Step:
-    """Return what will compute a model of this configuration. `own`: our own kernels may."""
+    """Return the Step that computes a model of this configuration. `own`: our own kernels may."""
     if own and not unsupported(config):
         return "kernels"
     return "slots" if slotted(config, device) else "plain"
 
 
 def step_of_kind(kind: str, *, own: bool, device: str = "cpu") -> Step:
-    """Return what will compute a model of which only transformers' name of its kind is known."""
+    """Return the Step that computes a model of which only transformers' name of its kind is known."""
     if own and model_config.KINDS.get(kind, kind) in families.ARCHITECTURES:
         return "kernels"
     return "slots" if slotted({"model_type": kind}, device) else "plain"
@@ -212,7 +212,7 @@ def gguf_unsupported(head: Head) -> str | None:
 
 
 def gguf_step(head: Head, *, own: bool, device: str = "cpu") -> Step:
-    """Return what will compute a GGUF file."""
+    """Return the Step that computes a GGUF file's model."""
     if own and not gguf_unsupported(head):
         return "kernels"
     return step(gguf_config(head), own=False, device=device)

@@ -256,7 +256,7 @@ class ThinkingFormat:
 
     @property
     def choices(self) -> tuple[Reasoning, ...]:
-        """Return how much it can be asked to think, from the least on; empty where that is not asked."""
+        """Return the efforts of thinking that the model offers, from the least on; empty where none can be chosen."""
         return tuple(self._switch[1]) if self._offered is None else self._offered
 
     def arguments(self, chosen: Reasoning) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def copy(goal, source, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def read(seen, known, out):  # type: ignore[no-untyped-def]
-    """Compute what the model reads of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
+    """Compute the features of a candidate: seen [SLOTS, SEEN], known [SLOTS, KNOWN], out [SLOTS * INPUTS]."""
     out[:] = 0.0
     for slot in range(SLOTS):
         x, one, all_ = out[slot * INPUTS : (slot + 1) * INPUTS], seen[slot], known[slot]
@@ -69,7 +69,7 @@ def read(seen, known, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def read_around(known, out):  # type: ignore[no-untyped-def]
-    """Compute what the acceptance model reads of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
+    """Compute the features of a place: known [SLOTS, KNOWN], out [SLOTS * KNOWN]."""
     out[:] = 0.0
     for slot in range(SLOTS):
         z, all_ = out[slot * KNOWN : (slot + 1) * KNOWN], known[slot]
@@ -293,7 +293,7 @@ def _key(noise, position):  # type: ignore[no-untyped-def]
 
 @kernel
 def _consider(at, parent, scorer, prices, chance):  # type: ignore[no-untyped-def]
-    """Find what may stand at a place that is reached with this chance."""
+    """Find and score the candidates for a place that is reached with probability `chance`."""
     places, place = at.places, at.place
     copy(places.known[place, :, Known.RECENT], scorer.recent, SLOTS)
     look_near(at)

@@ -1,1 +1,1 @@
-"""The target on torch: modules of transformers with our attention, slots and padding."""
+"""Run the target on torch: modules of transformers with our attention, slots and padding."""

@@ -166,7 +166,7 @@ class Experts:
             self._nodes = None
 
     def _choose(self, usual: Callable[..., Any], hidden: torch.Tensor, *others: Any, **named: Any) -> Any:
-        """Compute what a router returns for [..., n, hidden], row after row. Padding rows get what the last one got."""
+        """Compute a router's result for [..., n, hidden], row after row. Padding rows get what the last one got."""
         if self._nodes is None:
             return usual(hidden, *others, **named)
         single = (*[1] * (hidden.dim() - 1), hidden.shape[-1])

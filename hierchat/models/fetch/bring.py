@@ -110,7 +110,7 @@ def bring(
 
 
 def status(entry: ModelEntry, device: str | None = None) -> Status:
-    """Return what of this model is on disk, without asking the network."""
+    """Return the state of a model's files on disk, without asking the network."""
     if entry.engine:
         return Status(True, 0, None)
     source = _source(entry, device)

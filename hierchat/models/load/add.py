@@ -336,7 +336,7 @@ def remove_model(name: str) -> None:
 
 
 def set_drafts(name: str, drafts: Sequence[str]) -> None:
-    """Make these models draft for one of any file. Raises CatalogueError where that cannot be written."""
+    """Set which models draft for one of any file. Raises CatalogueError where that cannot be written."""
     file = Lined(own_file()) if own_file().exists() else None
     models = _models_in(file) if file else {}
     if not file or name not in models:
