@@ -4,6 +4,7 @@ only where they are asked for; a failure of one marked `unsteady` is reported an
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -30,6 +31,8 @@ argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
+gc.disable()  # until all is imported that will be
+
 os.environ["LANGUAGE"] = "en"  # of the terminal, whatever it speaks
 
 # Read once, by Gradio, when it is imported. Its servers look for a free port from there on: two processes that look at
@@ -41,6 +44,14 @@ for name in ("SIGHUP", "SIGINT"):
     if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) == signal.SIG_IGN:
         default = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
         signal.signal(getattr(signal, name), default)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of every look for garbage: each would take half a second, and the program asks for
+    some itself."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
 from jinja2 import Environment, nodes
 
@@ -101,13 +102,18 @@ def test_no_function_takes_the_name_away() -> None:
     assert not wrong, "`_` is a name of the function here: call what is not needed by another name"
 
 
-def test_the_template_holds_every_sentence() -> None:
+@pytest.fixture(scope="module")
+def sentences() -> Catalog:
+    return template()
+
+
+def test_the_template_holds_every_sentence(sentences: Catalog) -> None:
     there = (shipped("assets") / "locale" / "hierchat.pot").read_bytes()
-    assert there == text_of(template()), "run `python -m benchmarks.makers.catalogues`"
+    assert there == text_of(sentences), "run `python -m benchmarks.makers.catalogues`"
 
 
-def test_scripts_get_each_sentence_that_is_extracted_from_them() -> None:
-    extracted = {m.id for m in template() if any(name.startswith("page/") for name, _line in m.locations)}
+def test_scripts_get_each_sentence_that_is_extracted_from_them(sentences: Catalog) -> None:
+    extracted = {m.id for m in sentences if any(name.startswith("page/") for name, _line in m.locations)}
     assert extracted == set(said(script()))
 
 

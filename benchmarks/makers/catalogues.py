@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from io import BytesIO
 from keyword import iskeyword
 from pathlib import Path
@@ -59,12 +60,21 @@ def template() -> Catalog:
     return found
 
 
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    """Parse the package, once."""
+    package = Path(__file__).resolve().parents[2] / "hierchat"
+    return {
+        path.relative_to(package): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(package.rglob("*.py"))
+    }
+
+
 def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Yield each file and sentence; of a plural, both forms."""
-    package = Path(__file__).resolve().parents[2] / "hierchat"
-    for path in sorted(package.rglob("*.py")):
-        name = f"hierchat/{path.relative_to(package).as_posix()}"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in _trees().items():
+        name = f"hierchat/{path.as_posix()}"
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FORMS:
                 given = [
                     one.value for one in node.args[: _FORMS[node.func.id]] if isinstance(one, ast.Constant)
@@ -81,11 +91,7 @@ def _sentences() -> Iterator[tuple[str, str | tuple[str, ...]]]:
 
 def formed_below() -> Iterator[tuple[str, str]]:
     """Yield each file and sentence that an error of the package says, or that is formed in `later`, values named."""
-    package = Path(__file__).resolve().parents[2] / "hierchat"
-    trees = {
-        path.relative_to(package): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(package.rglob("*.py"))
-    }
+    trees = _trees()
     errors = _errors(trees.values()) - _FOR_PROGRAMS | {"later"}
     for path, tree in trees.items():
         for node in ast.walk(tree) if path.parts[0] not in _FOR_DEVELOPERS else ():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -117,15 +116,6 @@ def broken(way: Implementation, fault: Fault) -> Implementation:
         return runner
 
     return way._replace(make=make)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> Iterator[None]:
-    """A failed implementation's memory is collected; all that was there before need not be looked through each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -93,11 +93,12 @@ def every_listener(place: Place, attacker: Visitor, victim: Victim, *, owner: bo
         events = {target[1] for target in listener["targets"]}
         if owner and any(event.startswith("hc_model") for event in events):
             continue  # the owner may: and without a model, no later attack would get a reply
-        for data in attacks(victim, log_in=None if owner else mine.id):
-            said = attacker.call(listener["id"], values(config, listener, victim.secrets), data)
-            answers.setdefault(f"{listener['id']} {sorted(events)}", []).append(said)
-            if not any(event.startswith("hc_") for event in events):
-                break  # it takes no event data
+        taken = [*attacks(victim, log_in=None if owner else mine.id)]
+        if not any(event.startswith("hc_") for event in events):
+            taken = taken[:1]  # it takes no event data
+        sent = values(config, listener, victim.secrets)
+        said = attacker.calls(listener["id"], [(sent, data) for data in taken])
+        answers[f"{listener['id']} {sorted(events)}"] = said
     return answers
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +50,18 @@ class Visitor:
         if joined.status != 200:
             return joined.text
         return self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text
+
+    def calls(self, listener: int, events: Iterable[tuple[Any, Any]]) -> list[str]:
+        """All that the server says to each of several events, values and data, that are begun one behind the other."""
+        joined = [self.join(listener, data, event) for data, event in events]
+        begun = [one.json["event_id"] if one.status == 200 else "" for one in joined]
+        told: dict[str | None, str] = defaultdict(str)
+        if any(begun):
+            for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text.splitlines():
+                if line.startswith("data: "):
+                    told[json.loads(line.removeprefix("data: ")).get("event_id")] += line
+        ends = zip(begun, joined, strict=True)
+        return [told[event] + told[None] if event else one.text for event, one in ends]
 
     def open(self) -> str:
         """Load the page; what it shows."""

@@ -39,6 +39,16 @@ CONTROLS = {
 }  # fmt: skip
 NAMED = ("no chats yet", "chat settings", "an editor", "a comparison")
 """Views in which no name stands twice but in SHARED."""
+PARTS = {
+    "help": "dialog[open]", "while a reply is written": "#hc-chat", "what a run tells": "#hc-tip",
+    "an editor": "#hc-thread form", "a message that failed": "#hc-live", "chat settings": "#hc-drawer",
+    "what Compare runs": "#hc-setup", "a comparison": "#hc-result", "Insights of nearly nothing": "#hc-panel-insights",
+    **{view: f"#hc-panel-{view}" for view in ("insights", "comparisons", "models", "settings")},
+    "a kept comparison": "#hc-panel-comparisons", "a model is fetched": "#hc-panel-models",
+    "forgetting is asked about": "dialog[open]", "a search": "#hc-sidebar", "a chat is renamed": "dialog[open]",
+    "the menu of a chat": "[role=menu]", "a chat was deleted": ".hc-undo",
+}  # fmt: skip
+"""What is new in a view: axe-core takes seconds for the whole page, which it looks at in each view once a night."""
 SHARED = {
     "Copy", "Edit", "Again", "Sources", "Details", "Fork: continue in a new chat", "You", "Reply",
     "Where the words came from", "Task", "the manual",
@@ -211,9 +221,9 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     yield "an incognito chat"
 
 
-def serious(chat: Chat) -> Iterator[str]:
-    """What axe-core calls serious or worse."""
-    for rule in AXE.run(chat.page, options=OPTIONS).response["violations"]:
+def serious(chat: Chat, part: str | None = None) -> Iterator[str]:
+    """What axe-core calls serious or worse, on the page or a part of it."""
+    for rule in AXE.run(chat.page, part, OPTIONS).response["violations"]:
         for node in rule["nodes"] if rule["impact"] in ("serious", "critical") else ():
             why = "; ".join(check["message"] for check in [*node["any"], *node["all"], *node["none"]])
             place = " ".join(map(str, node["target"]))
@@ -277,7 +287,8 @@ def test_every_view(
         speak(chat, code)
         for view in views(chat, service):
             # The language that is made up has no code of its own.
-            look = [one for one in serious(chat) if code == "en" or not one.startswith(LANGUAGE)]
+            part = PARTS.get(view) if code == pseudo.CODE and width > 768 else None
+            look = [one for one in serious(chat, part) if code == "en" or not one.startswith(LANGUAGE)]
             look += badly_named(chat, shared) if view in NAMED else ()
             look += chat.page.evaluate(SPOKEN, [KNOWN, THEIRS]) if code == pseudo.CODE else ()
             too_wide = chat.page.evaluate("document.documentElement.scrollWidth - innerWidth")

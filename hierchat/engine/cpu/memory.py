@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ activations as it can; for fewer, more."""
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Kind = TypeVar("Kind")
 
 # Fields of a matrix in `Weights.matrices`: the address of the product for its block type (code), that of its weights,
 # its rows, its blocks of 32 and bytes in a row, and the form in which it takes activations.
@@ -251,6 +253,12 @@ def padded_rows(rows: int) -> int:
     return -(-rows // most) * most
 
 
+def both(kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """Give one thing twice: so a forward is compiled once for models with one kind of layers and with two."""
+    found = tuple(kinds)
+    return found if len(found) > 1 else found * 2
+
+
 def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
     """Allocate the buffers for blocks of at most `rows` positions; `attended` grows with the context (CpuRunner)."""
     shape, padded = shapes[0], padded_rows(rows)
@@ -263,7 +271,7 @@ def make_work(shapes: tuple[Shape, ...], rows: int, threads: int) -> Work:
         x=np.zeros((padded, shape.hidden), np.float32),
         input=product_input(padded, max(shape.hidden, inner, attention)),
         inner=product_input(padded, inner),
-        qkv=tuple(
+        qkv=both(
             np.zeros((padded, one.heads + 2 * one.kv_heads, one.head_dim), np.float32) for one in shapes
         ),
         out=np.zeros((padded, shape.hidden), np.float32),

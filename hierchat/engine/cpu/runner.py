@@ -187,11 +187,12 @@ class CpuRunner(Runner):
         if self.shape.experts:
             chosen = np.zeros((layers, rows, self.shape.active), np.int64)
         counters = np.zeros((layers + 1) * PHASES * COUNTER, np.int64)
+        shapes, slots = memory.both(self.shapes), memory.both(self.slots)
 
         def job(rank: int) -> None:
             cycles = NO_CYCLES if rank else self._cycles
             forward(
-                Run(counters.ctypes.data, self.team.threads, rank, cycles), self.shapes, self.weights, self.slots,
+                Run(counters.ctypes.data, self.team.threads, rank, cycles), shapes, self.weights, slots,
                 work, self._identity, texts, wanted, chosen, self._dense, self._inputs, out,
             )  # fmt: skip
 
