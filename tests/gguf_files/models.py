@@ -76,6 +76,10 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "glm4moe, biases": ("glm4moe", "glm4_moe", {"head_dim": 16, "attention_bias": True}),
 }
 """By a name: the architecture in files, transformers' name of the kind, and what its configuration says besides."""
+DAILY = (
+    "qwen35", "granitehybrid", "granitemoe, shared", "lfm2moe", "nemotron_h_moe", "cohere2", "gemma3n", "glm4moe",
+)  # fmt: skip
+"""Families whose heads and tensors say different things; files of the others are tried whole once a night."""
 GUESSING = {"qwen35", "glm4moe"}
 """Written with a layer behind the others that guesses further tokens."""
 

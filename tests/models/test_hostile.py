@@ -22,8 +22,8 @@ from hierchat.models.load.add import _file, _folder, of_config, of_head
 from hierchat.models.load.check import expected_step, fit, refusal, require_runnable
 from hierchat.models.load.tokenizer_files import read_tokenizer
 from hierchat.models.progress import BrokenFileError, ModelError
+from tests.gguf_files.models import DAILY, tiny_module
 from tests.gguf_files.models import FAMILIES as FILES
-from tests.gguf_files.models import tiny_module
 from tests.gguf_files.writer import write_family
 from tests.testing.architectures import CONFIGS, model_of, write_gguf
 from tests.testing.tiny_files import of_folder, of_gguf, tiny_tokenizer
@@ -31,8 +31,6 @@ from tests.testing.tiny_files import of_folder, of_gguf, tiny_tokenizer
 CASES = 12
 """Cases of each kind of file."""
 OWN = ("llama", "qwen3 moe", "gemma4, experts", "gpt-oss", "phi3, long")
-DAILY = ("qwen35", "granitehybrid", "lfm2moe", "nemotron_h_moe", "cohere2", "gemma3n", "glm4moe")
-"""Families whose heads say different things; files of the others are tried once a night."""
 NIGHTLY = [pytest.param(name, marks=pytest.mark.large) for name in FILES if name not in DAILY]
 Tensor = tuple[str, list[int], int, int]
 NUMBERS = [0, -1, 1, 3, 255, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1]

@@ -36,7 +36,7 @@ from hierchat.models.progress import BrokenFileError, UnsupportedError
 from hierchat.models.runnable import gguf_refused
 from tests.engine.drafters import Adversary, Noise
 from tests.gguf_files import changes
-from tests.gguf_files.models import FAMILIES, VOCABULARY, tiny_module
+from tests.gguf_files.models import DAILY, FAMILIES, VOCABULARY, tiny_module
 from tests.gguf_files.writer import cut, write_family
 from tests.testing.fake_hub import REPO, FakeHub
 from tests.testing.tiny import fresh_steps, random_tokens, text_of, tokens_of
@@ -44,7 +44,10 @@ from tests.testing.tiny_files import of_gguf, tiny_tokenizer
 
 TEXT = random_tokens(40, seed=1, vocabulary=VOCABULARY)
 FIRST = next(iter(FAMILIES))
-PACKED = [*((name, number % 2 == 1) for number, name in enumerate(FAMILIES)), (FIRST, True)]
+PACKED = [
+    pytest.param(name, number % 2 == 1, marks=() if name in DAILY else pytest.mark.large)
+    for number, name in [*enumerate(FAMILIES), (1, FIRST)]
+]
 """Every other family in eight bits, else in float32."""
 ASIDE = {"initializer_range", "num_nextn_predict_layers"}
 ASIDE |= {"_name_or_path", "architectures", "dtype", "transformers_version"}
