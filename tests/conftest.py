@@ -46,14 +46,6 @@ for name in ("SIGHUP", "SIGINT"):
         signal.signal(getattr(signal, name), default)
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was imported out of every look for garbage: each would take half a second, and the program asks for
-    some itself."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "large" not in config.getoption("-m"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("large")])
@@ -61,6 +53,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if unsteady := item.get_closest_marker("unsteady"):
             item.add_marker(pytest.mark.xfail(reason=f"unsteady: {unsteady.kwargs['seen']}", strict=False))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> None:
+    """Keep what is there by now out of every look for garbage: each would take half a second, and the program asks for
+    some itself."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -222,7 +222,9 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
 
 
 def serious(chat: Chat, part: str | None = None) -> Iterator[str]:
-    """What axe-core calls serious or worse, on the page or a part of it."""
+    """What axe-core calls serious or worse, on the page or a part of it that is still there."""
+    if part and not chat.page.locator(part).count():
+        part = None
     for rule in AXE.run(chat.page, part, OPTIONS).response["violations"]:
         for node in rule["nodes"] if rule["impact"] in ("serious", "critical") else ():
             why = "; ".join(check["message"] for check in [*node["any"], *node["all"], *node["none"]])
