@@ -19,7 +19,7 @@ Reasoning = Literal["", "off", "low", "medium", "on", "high"]
 
 
 class FolderError(Exception):
-    """A folder cannot be used, as the text tells the user."""
+    """A folder cannot be used; the text is for the user."""
 
 
 class GenerationSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):

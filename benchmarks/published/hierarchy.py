@@ -119,7 +119,7 @@ class HierarchyDrafting:
         return branches[:BRANCHES]
 
     def _thin(self) -> None:
-        """Keep only the most frequent phrases of S."""
+        """Keep only the PHRASES most frequent 5-grams of S."""
         every = [
             (count, key, branch) for key, held in self._history.items() for branch, count in held.items()
         ]

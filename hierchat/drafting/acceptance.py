@@ -140,7 +140,7 @@ class Acceptance:
         return self.matches.sum(0)
 
     def add(self, other: Acceptance) -> None:
-        """Add to these counts those of another one."""
+        """Add the counts of another Acceptance to these."""
         self.curve += other.curve
         self.matches += other.matches
 

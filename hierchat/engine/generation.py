@@ -45,7 +45,7 @@ def loop_at_end(text: Sequence[int]) -> int:
 
 
 def is_looping(reply: Sequence[int]) -> bool:
-    """Tell whether a reply only repeats itself any more, so that nobody wants to read on."""
+    """Tell whether a reply has begun to repeat itself, so that nobody wants to read on."""
     for period in range(1, SHORT):
         if _repeats(reply, period, PERIODS * SHORT - period):
             return _repeats(reply, period, LONG_ROW - period)

@@ -95,7 +95,7 @@ class RetrievalEstimate:
         self._ms += (ms - self._ms) / min(seen, 1 / FORGET_FORWARDS)
 
     def retrieval_level(self) -> RetrievalLevel | None:
-        """Return the level as it was measured; None while too little was seen."""
+        """Return the level with its databases, as measured; None while too little was seen."""
         seen = self._corrected.sum() + self._bonus.sum()
         if seen < SOME:
             return None

@@ -87,8 +87,8 @@ class _Cancelled(Exception):
 
 
 class UserDocuments:
-    """Add one text at a time, for the model of one slot, from whose next reply on it drafts. What cannot
-    be done raises CorpusError or a ModelError, whose text is for the user."""
+    """Look at texts and add them, one at a time, for the model of one slot, from whose next reply on they draft. What
+    cannot be done raises CorpusError or a ModelError, whose text is for the user."""
 
     def __init__(self, slot: ModelSlot, tokenizer_of: Callable[[str], Any] | None = None) -> None:
         self._slot = slot

@@ -358,8 +358,8 @@ Choice = Callable[[int, torch.dtype, int, int, int], bool]
 
 
 def fuse() -> bool:
-    """Have the kernel take all products of our forwards, where it has one for tensor cores; return whether that could
-    be set. Other versions of bitsandbytes choose as they did."""
+    """Make bitsandbytes compute 4-bit products of our forwards by its fused kernel, where that has tensor cores; return
+    whether that could be set. Other versions of bitsandbytes choose as they did."""
     try:
         from bitsandbytes.backends.cuda import ops
     except Exception:  # no such version, or a library that does not load
@@ -375,7 +375,7 @@ def fuse() -> bool:
 def fused_choice(
     choice: Choice, capability: Callable[[int], tuple[int, int]] = torch.cuda.get_device_capability
 ) -> Choice:
-    """Return `choice` made to take the kernel in any case for 2 to DEPTH rows on tensor cores of this dtype."""
+    """Return `choice`, but for the fused kernel in any case for 2 to DEPTH rows where tensor cores have the dtype."""
 
     @functools.cache
     def fused(device: int, dtype: torch.dtype, rows: int, out: int, inner: int) -> bool:

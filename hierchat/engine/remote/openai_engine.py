@@ -140,7 +140,7 @@ class RemoteEngine:
     places = PLACES
 
     def __init__(self, server: OpenAIClient, model: RemoteModel, context_length: int) -> None:
-        """Take `context_length`: 0 where nobody tells."""
+        """Take a server and its model; `context_length`: 0 where it is not known."""
         self._server = server
         self._model = model
         self.context_length = context_length

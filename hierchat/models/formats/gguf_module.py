@@ -149,7 +149,7 @@ class GgufModule:
         return self._put(one, pieces, one.shape)
 
     def _matrix(self, one: _Made) -> Matrix:
-        """Make a matrix of blocks: what moves rows is asked with their numbers, what moves columns with theirs."""
+        """Make a matrix of blocks, in the order that the rule makes of the numbers of its rows, or of its columns."""
         outputs, inputs = one.shape[-2:]
         rows, types = [self._raw(tensor) for tensor in one.of], [tensor.type for tensor in one.of]
         for tensor in one.of:

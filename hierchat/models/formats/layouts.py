@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def head_size(self) -> int:
-        """Return the bytes of the head per row."""
+        """Return the size of a block's head in bytes, per row."""
         return sum(field.size * field.count for field in self.head)
 
     def place(self, number: int, lanes: int) -> int:
