@@ -61,6 +61,7 @@ def test_the_commands_of_the_containers_are_there(capsys: pytest.CaptureFixture[
         assert {mount.partition(":")[2] for mount in service["volumes"]} == set(
             json.loads(instruction("VOLUME")[0])
         )
-        assert set(service["build"].get("args", {})) <= {arg.partition("=")[0] for arg in instruction("ARG")}
+        args = {arg.partition("=")[0] for arg in instruction("ARG")} if name != "hierchat" else set()
+        assert set(service["build"].get("args", {})) == args  # by whatever rule a reader merges two of one name
         assert service["build"]["context"] == "."
         assert main([*service.get("command", default), "--help"]) == 0
