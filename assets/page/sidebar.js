@@ -25,3 +25,4 @@ function leaveSidebar() {
   if (find('#hc-sidebar').contains(document.activeElement)) find('#hc-sidebar .toggle-button').focus();
   toggleSidebar();
 }
+window.matchMedia('(max-width: 768px)').addEventListener('change', leaveSidebar, { signal: window.hcEnd.signal }); // a window made smaller
