@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from hierchat.language import _
+from hierchat.language import number as written
 from hierchat.page.figures import style_of
 from hierchat.page.templates import Macros
 
@@ -68,7 +69,7 @@ def upward(caption: str, highest: float, unit: str = "", most: int = 4) -> Axis:
     step = next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
     count = max(math.ceil(highest / step - 1e-9), 1)
     values = [n * step for n in range(count + 1)]
-    ticks = [(value, f"{f'{value:,.3f}'.rstrip('0').rstrip('.')}{unit}") for value in values]
+    ticks = [(value, written(value, ",.3f").rstrip("0").rstrip(".,") + unit) for value in values]
     return Axis(caption, 0.0, count * step, ticks)
 
 
@@ -106,7 +107,7 @@ def size(number_of_bytes: float) -> str:
     for unit, name in _UNITS:
         if number_of_bytes >= unit:
             shown = number_of_bytes / unit
-            return f"{shown:.1f} {name}" if shown < 100 else f"{shown:.0f} {name}"
+            return f"{written(shown, '.1f' if shown < 100 else '.0f')} {name}"
     return _("{bytes:.0f} bytes").format(bytes=number_of_bytes)
 
 
