@@ -6,6 +6,7 @@ import re
 from datetime import date, timedelta
 
 from hierchat.chat.statistics import ForwardCosts
+from hierchat.language import spoken
 from hierchat.page import charts
 from hierchat.page.panels import insights_panel
 from hierchat.runtime.costs import Meter, meters
@@ -139,3 +140,11 @@ def test_range_and_model_choose_what_is_drawn(service: FakeService) -> None:
     assert "choose a longer range" in page.says("hc-insights-replies")
     again = Visitor(service, view="insights")  # what was chosen stays
     assert (again.chosen("hc-writer"), again.value("hc-range")) == (SMALL[0], "7 days")
+
+
+def test_an_axis_and_a_size_have_the_numbers_of_the_language() -> None:
+    with spoken("de"):
+        assert [said for _, said in charts.upward("", 2.0, "x").ticks] == ["0x", "0,5x", "1x", "1,5x", "2x"]
+        assert charts.upward("", 4000.0).ticks[1] == (1000.0, "1.000")
+        assert charts.size(1.25e9) == "1,2 GB"
+    assert charts.upward("", 2.0).ticks[1] == (0.5, "0.5")
