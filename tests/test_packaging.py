@@ -62,6 +62,7 @@ def test_the_commands_of_the_containers_are_there(capsys: pytest.CaptureFixture[
             json.loads(instruction("VOLUME")[0])
         )
         args = {arg.partition("=")[0] for arg in instruction("ARG")} if name != "hierchat" else set()
-        assert set(service["build"].get("args", {})) == args  # by whatever rule a reader merges two of one name
+        # By whatever rule a reader of YAML merges two of one name
+        assert set(service["build"].get("args", {})) == args
         assert service["build"]["context"] == "."
         assert main([*service.get("command", default), "--help"]) == 0
