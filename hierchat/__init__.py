@@ -1,7 +1,7 @@
 """A private chat on your own machine that decodes speculatively and proves that no word changed.
 
-The engine in a script of one's own, with drafts (`prompt` takes a conversation, too; `learn` lets replies draft later
-ones):
+The engine in a script of one's own, with drafts (`prompt` also takes a list of messages, as OpenAI writes them; `learn`
+lets replies draft later ones):
 
     import hierchat
 

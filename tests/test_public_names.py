@@ -73,7 +73,8 @@ def test_a_proposer_of_another_package_drafts(
     assert [made.__name__ for made in installed_proposers()] == ["Repeats"]  # type: ignore[attr-defined]
     model = hierchat.load(str(folder))
     settings = hierchat.GenerationSettings(max_new_tokens=24)
-    prompt = model.prompt([("user", "one two one two"), ("assistant", "one two"), ("user", "one two")])
+    said = [("user", "one two one two"), ("assistant", "one two"), ("user", "one two")]
+    prompt = model.prompt([{"role": role, "content": text} for role, text in said])
     request = hierchat.GenerationRequest(prompt, settings)
     plain = [token for step in model.engine.generate(request) for token in step.tokens]
     steps = list(model.engine.generate(hierchat.GenerationRequest(prompt, settings, model.drafter(settings))))

@@ -199,11 +199,12 @@ class StandaloneModel:
         self._memory = Memory()
         self.engine: Engine = served.engine
 
-    def prompt(self, messages: str | Sequence[tuple[str, str]]) -> list[int]:
-        """Return the tokens of a question, or of a conversation as pairs of role and text. Raises MessageTooLong where
-        it does not fit the context."""
-        pairs = [("user", messages)] if isinstance(messages, str) else messages
-        said = [PromptMessage(role, text) for role, text in pairs]
+    def prompt(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the tokens of a question, or of a conversation as OpenAI writes it: `role` and `content` of each
+        message. Raises MessageTooLong where it does not fit the context."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        said = [PromptMessage(message["role"], message["content"]) for message in messages]
         return self._served.prompts.whole(said, self._served.end_ids).ids
 
     def drafter(self, settings: GenerationSettings) -> Proposer:
