@@ -102,7 +102,10 @@ def _text(name: str, raw: bytes) -> str:
 # How a message holds the files that were sent with it, in the prompt and in exports.
 
 _FENCES = re.compile(r"`{3,}")
-PASSAGES = "Passages of documents. Where the answer rests on one, name its number behind it, as in [1]."
+PASSAGES = (
+    "Passages of documents. Answer in sentences of your own; behind a sentence that rests on a passage put its number, "
+    "as in [1]."
+)
 _SUFFIX = re.compile(r"\.[A-Za-z0-9+]{1,12}")
 
 
