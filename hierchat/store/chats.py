@@ -115,9 +115,17 @@ _BEQUEATH = """
     UPDATE messages SET copy_of = nullif(heirs.first, messages.id)
     FROM (
         SELECT copy_of AS original, min(id) AS first FROM messages
-        WHERE copy_of IN (SELECT id FROM messages WHERE conversation_id = ?) GROUP BY copy_of
+        WHERE copy_of IN (
+            SELECT messages.id FROM messages JOIN conversations ON conversations.id = conversation_id
+            WHERE conversation_id = ? AND hidden_by IS NOT NULL
+        ) GROUP BY copy_of
     ) AS heirs
     WHERE messages.copy_of = heirs.original
+"""
+
+# Whatever holds texts in memory looks for what is there.
+_HAS_NEW_TEXTS = """
+    UPDATE users SET deletions = deletions + 1 WHERE id = (SELECT user_id FROM conversations WHERE id = ?)
 """
 
 
@@ -283,7 +291,7 @@ class Chats(Repository):
         """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound.
 
         It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
-        copy neither drafts nor counts while its original is there.
+        copy neither drafts nor counts until its original is deleted for good.
         """
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
@@ -382,9 +390,12 @@ class Chats(Repository):
 
     def _delete(self, hidden: Iterable[int], projects: Iterable[int]) -> None:
         with self._connection.write() as db:
-            for table, ids in (("conversations", hidden), ("projects", projects)):
-                for id in ids:
-                    db.execute(f"DELETE FROM {table} WHERE id = ? AND hidden_by IS NOT NULL", [id])
+            for id in hidden:
+                if db.execute(_BEQUEATH, [id]).rowcount:
+                    db.execute(_HAS_NEW_TEXTS, [id])
+                db.execute("DELETE FROM conversations WHERE id = ? AND hidden_by IS NOT NULL", [id])
+            for id in projects:
+                db.execute("DELETE FROM projects WHERE id = ? AND hidden_by IS NOT NULL", [id])
             drop_words(db)
         self._connection.rewrite()  # deleted by now: a full disk or a busy one must not make it look otherwise
 
@@ -430,7 +441,6 @@ def _create(db: Database, user_id: int, title: str, project_id: int | None = Non
 def _hide(db: Database, user_id: int, conversation_id: int) -> None:
     forget_texts(db, user_id, conversation_id)
     forget_learned(db, user_id)
-    db.execute(_BEQUEATH, [conversation_id])
     db.execute(
         "UPDATE conversations SET hidden_by = ?, hider_started = ?, incognito = 0 WHERE id = ?",
         [*this_process(), conversation_id],
@@ -514,6 +524,5 @@ def show_again(db: Database, user_id: int, conversation_id: int) -> bool:
         [conversation_id, user_id],
     ).rowcount
     if found:
-        # Whatever holds texts in memory looks for what is there.
-        db.execute("UPDATE users SET deletions = deletions + 1 WHERE id = ?", [user_id])
+        db.execute(_HAS_NEW_TEXTS, [conversation_id])
     return bool(found)
