@@ -15,7 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from hierchat.config import GenerationSettings
+from hierchat.config import MOST_TOKENS, GenerationSettings
 from hierchat.language import later
 from hierchat.models.catalogue import OpenAI
 from hierchat.models.progress import ModelError
@@ -31,6 +31,8 @@ _CONNECT_SECONDS = 10.0
 _LIST_SECONDS = 30.0
 _TEXTS_SECONDS = 5.0
 """A page waits for it."""
+MOST_BYTES = 16 << 20
+"""Of an answer that is read whole, and of one line of a stream."""
 _MARK = "<8-hierchat-8>"
 """Stands between runs of tokens."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
@@ -200,7 +202,7 @@ class OpenAIClient:
             timeout=timeout,
             trust_env=self.host not in ("127.0.0.1", "localhost", "::1"),  # no proxy to this machine
             follow_redirects=False,
-            event_hooks={"request": [private]},
+            event_hooks={"request": [private], "response": [_bound]},
         )
         async with AsyncOpenAI(
             base_url=f"{self.url}/v1",
@@ -244,7 +246,10 @@ class OpenAIClient:
             failure = Failure("foreign" if redirects else "refused", model, error.status_code, said)
             raise self._error(failure) from error
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
-            raise self._error(Failure("broke off" if begun else "unreachable", model)) from error
+            lies = isinstance(error.__cause__, ValueError)  # of _bound
+            raise self._error(
+                Failure("foreign" if lies else "broke off" if begun else "unreachable", model)
+            ) from error
         except (openai.APIResponseValidationError, *_MALFORMED) as error:
             raise self._error(Failure("foreign", model)) from error
         except openai.APIError as error:  # an event of the stream
@@ -254,6 +259,22 @@ class OpenAIClient:
 
     def _error(self, failure: Failure) -> ServerError:
         return ServerError(self._explain(failure), failure)
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Let an answer without end, or a line of it, break off in place of filling the memory."""
+    pieces, streams = response.aiter_bytes, "event-stream" in response.headers.get("content-type", "")
+
+    async def bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in pieces(chunk_size):
+            ends = piece.rfind(b"\n") if streams else -1
+            size = size + len(piece) if ends < 0 else len(piece) - ends
+            if size > MOST_BYTES:
+                raise ValueError("an answer that is too long")
+            yield piece
+
+    response.aiter_bytes = bounded  # type: ignore[method-assign]
 
 
 async def _unless_stopped(
@@ -290,10 +311,15 @@ def _chunk(event: ChatCompletionChunk) -> Chunk:
         thought=str(thought or ""),
         finish=choice.finish_reason if choice else None,
         stop_string=isinstance(getattr(choice, "stop_reason", None), str),
-        prompt_tokens=usage.prompt_tokens if usage else None,
-        completion_tokens=usage.completion_tokens if usage else None,
+        prompt_tokens=_count(usage and usage.prompt_tokens),
+        completion_tokens=_count(usage and usage.completion_tokens),
         figures=getattr(usage, "hierchat", None),
     )
+
+
+def _count(told: object) -> int | None:
+    """Read a number of tokens; None where it is none."""
+    return told if type(told) is int and 0 <= told <= MOST_TOKENS else None
 
 
 def _catalogue_sentence(entry: OpenAI, failure: Failure) -> str:

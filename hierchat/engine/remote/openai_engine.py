@@ -81,6 +81,8 @@ class Thoughts:
 BYTES = 3
 """Of text in UTF-8 that count as one token: fewer than a token has in most languages, so that what is thought to fit
 does fit."""
+MOST_CHARACTERS = 64
+"""Of a reply for each token that was asked for: a server that writes on and on is left."""
 NOTHING = 0
 """A token of a reply; its text comes beside it (Step.text)."""
 
@@ -158,7 +160,7 @@ class RemoteEngine:
         thinking = asked(self._model.owner, self._model.name, settings.reasoning)
         thoughts, last = Thoughts(so_far), time.monotonic()
         finish: Finish = "end"
-        came, prompt = False, 0
+        came, prompt, room = False, 0, MOST_CHARACTERS * settings.max_new_tokens
         for chunk in self._chunks(body, thinking, stop, begun):
             if chunk.notice:
                 yield Step(notice=chunk.notice)
@@ -167,6 +169,7 @@ class RemoteEngine:
                 finish = "stop" if chunk.stop_string else "length" if chunk.finish == "length" else "end"
             prompt = chunk.prompt_tokens or prompt
             text = thoughts.text(chunk.thought, chunk.text)
+            room -= len(text)
             if not text and not (chunk.completion_tokens and came):
                 continue
             now = time.monotonic()
@@ -175,7 +178,11 @@ class RemoteEngine:
                 came = True
                 yield Step(forward_ms=spent, prompt_read=prompt, prompt_tokens=prompt)
                 spent = 0.0
-            yield from counting.take(text, chunk.completion_tokens, spent)
+            told = chunk.completion_tokens
+            yield from counting.take(text, told and min(told, settings.max_new_tokens), spent)
+            if room < 0:
+                finish = "length"
+                break
         yield from counting.rest()
         ended: Finish = "stopped" if stop.is_set() else finish
         yield Step(prompt_read=prompt, prompt_tokens=prompt, text=thoughts.end(), finish=ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import Compares, GenerationRequest, Step
+from hierchat.engine.remote import openai_client
 from hierchat.engine.remote.openai_client import OpenAIClient, ServerError
-from hierchat.engine.remote.openai_engine import RemoteEngine, TextTokens, asked, choices
+from hierchat.engine.remote.openai_engine import MOST_CHARACTERS, RemoteEngine, TextTokens, asked, choices
 from hierchat.models.catalogue import OpenAI
 from tests.testing.openai_server import Script, serving
 
@@ -175,6 +177,70 @@ def test_what_is_refused_or_no_whole_reply_is_said(
         script.refuses = answer
     with pytest.raises(ServerError, match=says):
         steps(made)
+
+
+@pytest.mark.parametrize("told", [10**15, -5, 2.5, "many", None, [1], True])
+def test_counts_that_cannot_be_are_none(url: str, script: Script, told: Any) -> None:
+    script.usage = {"prompt_tokens": told, "completion_tokens": told}
+    made, text = steps(engine(url), max_new_tokens=9)
+    assert text == "Hello there."
+    assert sum(len(step.tokens) for step in made) == 2
+    assert made[-1].prompt_tokens == 0
+    script.usage = {"completion_tokens": 1_000_000}  # more than was asked for
+    assert sum(len(step.tokens) for step in steps(engine(url), max_new_tokens=9)[0]) == 9
+
+
+def test_a_server_that_writes_on_and_on_is_left(url: str, script: Script) -> None:
+    script.endless, script.pieces = True, ("on and on " * 20,)
+    made, text = steps(engine(url), max_new_tokens=3)
+    assert made[-1].finish == "length"
+    assert 3 * MOST_CHARACTERS < len(text) <= 3 * MOST_CHARACTERS + 200
+    assert script.hung_up.wait(30)
+
+
+def test_answers_and_lines_without_end_fill_no_memory(
+    url: str, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = engine(url)
+    monkeypatch.setattr(openai_client, "MOST_BYTES", 200_000)
+    script.pieces = ("word " * 10_000,) * 5  # of lines that are not too long
+    assert steps(made, max_new_tokens=100_000)[1] == "word " * 50_000
+    script.pieces = ("word " * 200_000,)
+    with pytest.raises(ServerError, match="does not speak OpenAI's protocol"):
+        steps(made)
+    script.models *= 5_000
+    with pytest.raises(ServerError, match="does not speak OpenAI's protocol"):
+        engine(url)
+
+
+@pytest.mark.parametrize("kind", ["headers", "another name"])
+def test_headers_without_end_and_another_model_s_name(url: str, kind: str) -> None:
+    """A name in an answer changes nothing: the reply is the chosen model's, as far as anybody can tell."""
+
+    class Lies(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            if kind == "headers":
+                for number in range(4_000):
+                    self.send_header(f"X-{number}", "y" * 100)
+            self.end_headers()
+            delta = {"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+            self.wfile.write(f"data: {json.dumps({'model': '<b>other</b>', 'id': 7} | delta)}\n\n".encode())
+
+        def log_message(self, *told: Any) -> None:
+            pass
+
+    made = engine(url)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Lies) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made._server.url = f"http://127.0.0.1:{server.server_address[1]}"
+        if kind == "headers":
+            with pytest.raises(ServerError, match="Nothing answers at"):
+                steps(made)
+        else:
+            assert steps(made)[1] == "Yes."
+        server.shutdown()
 
 
 def test_models_of_a_server(url: str, script: Script) -> None:
