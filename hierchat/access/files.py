@@ -7,6 +7,7 @@ process that died left there goes at the next start."""
 from __future__ import annotations
 
 import atexit
+import errno
 import re
 import secrets
 import shutil
@@ -152,6 +153,8 @@ async def take_in(request: Request) -> Response:
     try:
         with path.open("xb") as out:
             async for piece in request.stream():
+                if shutil.disk_usage(path.parent).free < _SPARE:
+                    raise OSError(errno.ENOSPC, "too little room")  # the database is to be written, too
                 await run_in_threadpool(out.write, piece)
     except (OSError, ClientDisconnect):
         files.remove(path)

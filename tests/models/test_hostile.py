@@ -257,6 +257,17 @@ def test_a_header_of_safetensors_that_cannot_be_is_refused(header: Any, tiny_fol
         read_folder(tiny_folder)
 
 
+@pytest.mark.parametrize(
+    "name", ["tiny.gguf", "model.safetensors", "config.json", "model.safetensors.index.json"]
+)
+def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(name: str, tiny_folder: Path) -> None:
+    """Whoever opens one waits for somebody to write to it."""
+    (tiny_folder / name).unlink(missing_ok=True)
+    os.mkfifo(tiny_folder / name)
+    with pytest.raises(ModelError, match=r"no whole GGUF file|has no|cannot be read"):
+        read_head(tiny_folder / name) if name.endswith(".gguf") else read_folder(tiny_folder)
+
+
 @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", 7, None, ["x"]])
 def test_an_index_names_files_beside_it_only(name: Any, tiny_folder: Path) -> None:
     (tiny_folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))

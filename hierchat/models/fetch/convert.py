@@ -433,6 +433,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _bounded_json(file: Path) -> Any:
+    if file.exists() and not file.is_file():
+        raise ValueError("it is no file")
     if (size := file.stat().st_size) > _MOST_CONFIG:
         raise ValueError(f"it has {size:,} bytes")
     return json.loads(file.read_text(encoding="utf-8"))
@@ -452,7 +454,7 @@ def _shards(folder: Path) -> list[Path]:
     else:
         shards = [folder / "model.safetensors"]
     for shard in shards:
-        if not shard.exists():
+        if not shard.is_file():
             others = any(folder.glob("*.bin")) and " Weights in pickle files (.bin) are not loaded."
             raise MissingError(f"{folder} has no {shard.name}.{others or ''}")
     return shards

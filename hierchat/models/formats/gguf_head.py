@@ -224,6 +224,8 @@ def joined(heads: Sequence[Head], name: str) -> Head:
 
 def _read(path: Path, arrays: Collection[str]) -> Head:
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("a pipe or a device, which may never end")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data, arrays).head()
     except (struct.error, *NONSENSE) as error:
