@@ -14,9 +14,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 from httpx2 import StreamError
 from pydantic import ValidationError
+from starlette.requests import Request
 from tokenizers import Tokenizer, models
 
 from hierchat.access import files, limits
@@ -36,13 +38,23 @@ from hierchat.page.markdown import render
 from hierchat.page.page_sessions import KeptFiles
 from hierchat.page.panels import transfer_panel
 from hierchat.runtime import template
-from hierchat.store import Store
+from hierchat.runtime.user_documents import UserDocument
+from hierchat.store import (
+    Attachment,
+    ChatSettings,
+    NewMessage,
+    NewTurn,
+    Project,
+    Store,
+    TurnFigures,
+)
 from hierchat.store.chats import MOST_TAGS
 from hierchat.texts import office, pdf, text_files
 from tests.models.test_hostile import gguf_of
 from tests.testing.fake_service import FakeService
 from tests.testing.office_files import packed
 from tests.testing.thinkers import thinker
+from tests.testing.visitor import Visitor
 
 TABLE = Path("docs/security.md").read_text(encoding="utf-8").partition("## Limits\n")[2].partition("\n## ")[0]
 ROWS = [
@@ -171,6 +183,50 @@ def test_a_model_that_would_fill_the_disk_is_refused(tmp_path: Path, monkeypatch
     files._require_room(tmp_path / "a.gguf", 100)
     with pytest.raises(files.UploadRefused, match="too little room"):
         files._require_room(tmp_path / "a.gguf", 101)
+
+
+def test_imports_leave_room_for_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are sent, by whomever: nothing of one that has no room stays."""
+    taken = files.Files(tmp_path / "transfer")
+    monkeypatch.setattr(files, "files", taken)
+    free = iter([files._SPARE, files._SPARE, files._SPARE - 1])
+    usage = type("Usage", (), {"free": property(lambda self: next(free))})
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda place: usage())
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * 1_000, "more_body": True}
+
+    scope = {"type": "http", "method": "PUT", "query_string": b"name=chats.json", "headers": []}
+    answer = asyncio.run(files.take_in(Request(scope, receive)))
+    assert (answer.status_code, b"Is the disk full?" in answer.body) == (507, True)
+    assert not [path for path in (tmp_path / "transfer").rglob("*") if path.is_file()]
+
+
+MARKUP = "<img src=x onerror=alert(1)><b>\u202e"
+
+
+def test_names_that_are_markup_are_text(fresh: FakeService) -> None:
+    """Of chats, projects, tags, presets, attachments, documents and texts that draft."""
+    store, user = fresh.store, fresh.user
+    project = store.projects.save(user, Project(0, MARKUP, MARKUP, MARKUP))
+    chat = store.chats.create(user, MARKUP, project)
+    store.chats.set_tags(user, chat, [MARKUP])
+    preset = store.presets.create(user, MARKUP, ChatSettings(MARKUP, {}))
+    store.presets.set_default(user, preset)
+    new = NewMessage(None, MARKUP, files=[Attachment(MARKUP, 9, MARKUP)])
+    replied_to = store.messages.add(user, chat, new)
+    turn = NewTurn(MARKUP, "k", {}, 0, True)
+    reply = store.replies.begin(user, chat, replied_to, turn)
+    store.replies.append(reply, MARKUP, [1], [MARKUP])
+    store.replies.finish(reply, MARKUP, "complete", TurnFigures(stop_string=MARKUP))
+    fresh.texts.listed = [UserDocument(MARKUP, 9, 9, (MARKUP,), (MARKUP,), True, False)]
+    for place in ({"c": str(chat)}, *({"view": view} for view in ("settings", "insights", "comparisons"))):
+        page = Visitor(fresh, **place)
+        blocks = page.app.blocks.values()
+        names = [block.elem_id for block in blocks if isinstance(block, gr.HTML) and block.elem_id]
+        shown = [page.html(name) for name in names]
+        assert any("&lt;img" in part for part in shown)
+        assert not [part for part in shown if "<img src=x" in part or "onerror=alert(1)>" in part]
 
 
 def test_a_small_archive_that_unpacks_to_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,40 +1,28 @@
-"""Throw random input at what reads a stranger's files and requests, for as long as one likes:
-`python -m tests.fuzz [--seconds N] [--seed N] [TARGET...]`.
-
-Each target makes an input from a seed and checks what may come of it: a value, or one of our own errors. Anything else
-is a crash, and is printed with its target and seed, by which `--seed` makes it again. tests/test_fuzz.py runs some of
-each, and the crashes that were found (CRASHES) first.
-"""
+"""Random input for what reads a stranger's files and requests. A value may come of it, or one of our own errors."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import lzma
 import random
-import sys
-import time
-import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-Target = Callable[[random.Random, Path], None]
-TARGETS: dict[str, Target] = {}
+Input = Callable[[random.Random, Path], None]
+INPUTS: dict[str, Input] = {}
 CRASHES: tuple[tuple[str, int], ...] = (("detokenizer", 3585524515),)
 """Target and seed of what was found and mended."""
 
 
-def target(function: Target) -> Target:
-    TARGETS[function.__name__] = function
+def target(function: Input) -> Input:
+    INPUTS[function.__name__] = function
     return function
 
 
@@ -141,6 +129,34 @@ def detokenizer(dice: random.Random, folder: Path) -> None:
     found = next((at for at, byte in enumerate(raw) if stopping.add(byte) == "stop"), None)
     first = next(at for at in range(len(raw)) if stop in decode(raw[: at + 1]))
     assert found == first, (text, stop)
+
+
+@target
+def streamed(dice: random.Random, folder: Path) -> None:
+    """A reply's text as it is shown while it grows, its tokens cut anywhere in its characters: always the beginning of
+    the whole, never less than before, never a part of a character; and so are its runs by source."""
+    from hierchat.chat.statistics import ReplyStatistics, text_pieces
+    from hierchat.engine.engine import Step
+
+    text = any_text(dice, 30) + "".join(chr(plane * 0x10000 + dice.randrange(0xFFFD)) for plane in range(17))
+    text = text.encode("utf-8", "replace").decode().rstrip("\ufffd")
+    raw = text.encode()
+    cuts = sorted({0, len(raw), *(dice.randrange(len(raw) + 1) for _ in range(dice.choice([3, 30, 300])))})
+    parts = [raw[first:end] for first, end in pairwise(cuts)]
+
+    def decode(ids: Sequence[int]) -> str:
+        return b"".join(parts[id] for id in ids).decode("utf-8", "replace")
+
+    reply, before = ReplyStatistics(decode), ""
+    for id in range(len(parts)):
+        reply.add(Step((id,), ("target",)))
+        assert text.startswith(reply.text), (text, reply.text)
+        assert len(before) <= len(before := reply.text)
+    assert reply.text == text
+    ends = sorted({0, len(parts), *(dice.randrange(len(parts) + 1) for _ in range(4))})
+    pieces = text_pieces(range(len(parts)), [end - first for first, end in pairwise(ends)], decode)
+    assert "".join(pieces) == text
+    assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
 
 
 @target
@@ -284,39 +300,3 @@ def heads(dice: random.Random, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(spoilt(dice, whole) if dice.random() < 0.5 else whole)
     with suppress(ModelError):
         read_folder(folder)
-
-
-def run(name: str, seed: int) -> str | None:
-    """Try one input. Returns what went wrong."""
-    with TemporaryDirectory(prefix="hierchat-fuzz-") as folder:
-        try:
-            TARGETS[name](random.Random(f"{name} {seed}"), Path(folder))
-        except Exception:
-            return traceback.format_exc()
-    return None
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)} (all)")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, help="one input, made again")
-    asked = parser.parse_args()
-    names = asked.targets or list(TARGETS)
-    count, crashed, end = Counter[str](), 0, time.monotonic() + asked.seconds
-    seed = asked.seed if asked.seed is not None else random.randrange(2**32)
-    while time.monotonic() < end:
-        for name in names:
-            count[name] += 1
-            if wrong := run(name, seed):
-                crashed += 1
-                print(f"{name} --seed {seed}\n{wrong}", flush=True)
-        if asked.seed is not None:
-            break
-        seed += 1
-    print(f"{count.total():,} inputs, {crashed} crashes: {dict(count)}")
-    return bool(crashed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

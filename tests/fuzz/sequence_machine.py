@@ -1,0 +1,158 @@
+"""Sequences of one runner that read, commit paths of draft trees, roll back and share what they begin with: each is,
+bit for bit, a fresh one that read the same text."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.runner import Runner, Segment
+from hierchat.engine.torch.torch_runner import TorchRunner
+from hierchat.models.formats.blocks import pack
+from tests.fuzz.machines import Machine
+from tests.testing.families import tiny_family
+from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
+
+TEXTS = 2
+LONGEST = 220
+"""Tokens of a text: two pages, a slot of marks, four windows."""
+KINDS = ("llama", "llama", "gemma3", "states")
+pick = st.integers(0, 999)
+
+
+@cache
+def runner_of(kind: str) -> Runner:
+    if kind == "states":  # of Gated DeltaNet, beside attention
+        return TorchRunner(tiny_family("qwen3_5_text"), context_length=240)
+    model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))  # type: ignore[arg-type]
+    return CpuRunner(model, context_length=CONTEXT, threads=1, sequences=TEXTS + 1)
+
+
+def path_to(node: int, parents: list[int]) -> list[int]:
+    path: list[int] = []
+    while node >= 0:
+        path.insert(0, node)
+        node = parents[node]
+    return path
+
+
+class SequenceMachine(Machine):
+    examples = 10
+
+    @initialize(kind=st.sampled_from(KINDS))
+    def begins(self, kind: str) -> None:
+        self.runner = runner_of(kind)
+        self.shared = isinstance(self.runner, CpuRunner)
+        self.free = self.runner.pages.free if isinstance(self.runner, CpuRunner) else 0
+        self.sequences = [self.runner.open() for _ in range(TEXTS)]
+        self.texts: list[list[int]] = [[] for _ in range(TEXTS)]
+        self.turn = 0
+
+    def teardown(self) -> None:
+        if not hasattr(self, "sequences"):
+            return
+        for number in range(TEXTS):
+            self.is_a_fresh_one(number)
+        for sequence in self.sequences:
+            sequence.close()
+        if isinstance(self.runner, CpuRunner):
+            assert self.runner.pages.free == self.free
+
+    def tokens(self, count: int) -> list[int]:
+        self.turn += 1
+        return random_tokens(count, self.turn)
+
+    def room(self, number: int) -> int:
+        return LONGEST - len(self.texts[number])
+
+    @rule(number=pick, size=st.integers(1, 90))
+    def read(self, number: int, size: int) -> None:
+        number %= TEXTS
+        tokens = self.tokens(min(size, self.room(number)))
+        if tokens:
+            self.sequences[number].read(tokens)
+            self.texts[number] += tokens
+
+    def tree(self, number: int, links: list[int]) -> tuple[list[int], list[int]]:
+        """A tree of one root, as a step has it."""
+        parents = [-1, *(link % node for node, link in enumerate(links, 1))]
+        return self.tokens(len(parents)), parents
+
+    links = st.lists(st.integers(0, 30), max_size=9)
+
+    @rule(number=pick, links=links, node=pick)
+    def commit(self, number: int, links: list[int], node: int) -> None:
+        number %= TEXTS
+        tokens, parents = self.tree(number, links)
+        if self.room(number) < len(tokens):
+            return
+        self.sequences[number].forward(tokens, parents)
+        path = path_to(node % len(tokens), parents)
+        self.sequences[number].commit(path)
+        self.texts[number] += [tokens[at] for at in path]
+
+    @rule(links=st.lists(links, min_size=TEXTS, max_size=TEXTS), node=pick)
+    def commit_together(self, links: list[list[int]], node: int) -> None:
+        """Of a forward over both, each commits a path of its own."""
+        trees = [self.tree(number, each) for number, each in enumerate(links)]
+        if any(self.room(number) < len(tokens) for number, (tokens, _) in enumerate(trees)):
+            return
+        self.runner.forward(
+            [Segment(sequence, *tree) for sequence, tree in zip(self.sequences, trees, strict=True)]
+        )
+        for number, (tokens, parents) in enumerate(trees):
+            path = path_to(node % len(tokens), parents)
+            self.sequences[number].commit(path)
+            self.texts[number] += [tokens[at] for at in path]
+
+    @rule(number=pick, length=st.integers(0, LONGEST))
+    def roll_back(self, number: int, length: int) -> None:
+        number %= TEXTS
+        del self.texts[number][length:]
+        self.sequences[number].rollback(min(length, len(self.sequences[number].tokens)))
+
+    @precondition(lambda self: self.shared)
+    @rule(number=pick, length=st.integers(0, LONGEST))
+    def share(self, number: int, length: int) -> None:
+        """Take over what another one begins with."""
+        number %= TEXTS
+        other = self.texts[1 - number][:length]
+        same = next(
+            (at for at, (a, b) in enumerate(zip(self.texts[number], other, strict=False)) if a != b), None
+        )
+        held = min(len(self.texts[number]), len(other)) if same is None else same
+        self.sequences[number].rollback(held)
+        assert self.sequences[number].adopt(self.sequences[1 - number], other[held:])
+        self.texts[number] = list(other)
+
+    @rule(number=pick)
+    def close(self, number: int) -> None:
+        number %= TEXTS
+        self.sequences[number].close()
+        self.sequences[number] = self.runner.open()
+        self.texts[number] = []
+
+    @rule(number=pick)
+    def look(self, number: int) -> None:
+        self.is_a_fresh_one(number % TEXTS)
+
+    def is_a_fresh_one(self, number: int) -> None:
+        sequence, text = self.sequences[number], self.texts[number]
+        assert sequence.tokens == text
+        fresh = self.runner.open()
+        try:
+            if text:
+                fresh.read(text)
+            np.testing.assert_array_equal(self.seen(sequence), self.seen(fresh))
+        finally:
+            fresh.close()
+
+    @staticmethod
+    def seen(sequence: Any) -> np.ndarray:
+        rows = sequence.forward([5, 6, 7], [-1, 0, 0])
+        return np.array([rows[node] for node in range(3)])

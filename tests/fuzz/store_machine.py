@@ -1,0 +1,625 @@
+"""The store against a model of it in Python: users, projects, chats, branches, replies, copies, questions that wait,
+and what is deleted, taken back, incognito, or there again after the file was closed and opened."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from hierchat.store import (
+    LOCAL_USER,
+    Mark,
+    NewMessage,
+    NotFound,
+    Project,
+    Store,
+    StoreError,
+    TurnFigures,
+)
+from hierchat.store.connection import NUMBER, title_of
+from hierchat.store.replies import TOKEN
+from tests.fuzz.machines import Machine, one_of
+from tests.testing.deleting import on_disk
+from tests.testing.stores import TURN, new_store
+
+WORD = re.compile(rb"word\d{6}")
+"""Each text has one of its own."""
+KEY = TURN.model_key
+pick = st.integers(0, 999)
+
+
+@dataclass
+class Said:
+    """A message."""
+
+    chat: int
+    parent: int | None
+    role: str
+    text: str
+    state: str = "complete"
+    tokens: list[int] | None = None
+    """Of a reply that a model wrote."""
+    copy_of: int | None = None
+
+
+@dataclass
+class Waiting:
+    """A question that waits."""
+
+    chat: int
+    parent: int | None
+    at_end: bool
+    text: str
+
+
+@dataclass
+class Chat:
+    """A chat; `changed`: when a message was added last."""
+
+    user: int
+    changed: int
+    title: str = ""
+    project: int | None = None
+    tags: set[str] = field(default_factory=set)
+    pinned: bool = False
+    archived: bool = False
+    hidden: bool = False
+    incognito: bool = False
+    leaf: int | None = None
+
+    @property
+    def listed(self) -> bool:
+        return not self.hidden and not self.incognito
+
+
+class StoreMachine(Machine):
+    examples = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(mkdtemp(prefix="hierchat-fuzz-"))
+        self.store = new_store(self.folder / "chats.db")
+        self.users: set[int] = set()
+        self.projects: dict[int, tuple[int, str]] = {}
+        self.hidden_projects: dict[int, tuple[int, str, list[int]]] = {}
+        self.chats: dict[int, Chat] = {}
+        self.said: dict[int, Said] = {}
+        self.waiting: dict[int, Waiting] = {}
+        self.writing: set[int] = set()
+        self.gone: set[int] = set()
+        self.numbers = count(1)
+        self.touched: set[int] = set()
+
+    def teardown(self) -> None:
+        try:
+            for chat in self.chats:
+                self.touched.add(chat)
+            self.agrees()
+        finally:
+            self.store.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # Picks.
+
+    def word(self) -> str:
+        return f"word{next(self.numbers):06d}"
+
+    def usable(self, *, listed: bool = False) -> list[int]:
+        return [id for id, one in self.chats.items() if one.listed or (one.incognito and not listed)]
+
+    def messages(self, kind: Callable[[Said], bool] = lambda said: True) -> list[int]:
+        usable = set(self.usable())
+        return [id for id, one in self.said.items() if one.chat in usable and kind(one)]
+
+    def inside(self, chat: int) -> list[int]:
+        return [id for id, one in self.said.items() if one.chat == chat]
+
+    def owner(self, chat: int) -> int:
+        self.touched.add(chat)
+        return self.chats[chat].user
+
+    def added(self, id: int, said: Said) -> int:
+        assert id > max(self.said, default=0)
+        self.said[id] = said
+        chat = self.chats[said.chat]
+        chat.leaf, chat.changed = id, next(self.numbers)
+        if said.role == "user" and not chat.title:
+            chat.title = title_of(said.text)
+        return id
+
+    has_chat = precondition(lambda self: self.usable())
+    has_listed = precondition(lambda self: self.usable(listed=True))
+    has_message = precondition(lambda self: self.messages())
+
+    # Users and projects.
+
+    @initialize()
+    def begins(self) -> None:
+        self.users.add(self.store.users.ensure(LOCAL_USER))
+        self.new_chat(0, 0)
+
+    @precondition(lambda self: len(self.users) < 3)
+    @rule()
+    def new_user(self) -> None:
+        self.users.add(self.store.users.ensure(f"user {next(self.numbers)}"))
+
+    @precondition(lambda self: len(self.users) > 1)
+    @rule(pick=pick)
+    def forget_user(self, pick: int) -> None:
+        user = one_of(sorted(self.users), pick)
+        assert self.store.users.forget(user)
+        self.users.remove(user)
+        self.drop({id for id, chat in self.chats.items() if chat.user == user})
+        for projects in (self.projects, self.hidden_projects):
+            for id in [id for id, project in projects.items() if project[0] == user]:  # type: ignore[attr-defined]
+                del projects[id]  # type: ignore[attr-defined]
+        assert self.store.chats.find(user) == []
+        with pytest.raises(StoreError):
+            self.store.chats.create(user)
+        self.no_word_of_what_is_gone()
+
+    @rule(pick=pick, name=st.sampled_from(["a", "b", "c"]))
+    def new_project(self, pick: int, name: str) -> None:
+        user = one_of(sorted(self.users), pick)
+        if (user, name) in self.projects.values():
+            with pytest.raises(StoreError):
+                self.store.projects.save(user, Project(0, name))
+        else:
+            self.projects[self.store.projects.save(user, Project(0, name))] = (user, name)
+
+    @precondition(lambda self: self.projects and self.usable(listed=True))
+    @rule(pick=pick, other=pick, out=st.booleans())
+    def move(self, pick: int, other: int, out: bool) -> None:
+        chat, project = one_of(self.usable(listed=True), pick), one_of(self.projects, other)
+        user = self.owner(chat)
+        if out:
+            self.store.projects.move(user, chat, None)
+            self.chats[chat].project = None
+        elif self.projects[project][0] == user:
+            self.store.projects.move(user, chat, project)
+            self.chats[chat].project = project
+        else:
+            with pytest.raises(NotFound):
+                self.store.projects.move(user, chat, project)
+
+    @precondition(lambda self: self.projects)
+    @rule(pick=pick)
+    def hide_project(self, pick: int) -> None:
+        project = one_of(self.projects, pick)
+        user, name = self.projects.pop(project)
+        inside = [id for id in self.usable(listed=True) if self.chats[id].project == project]
+        assert sorted(self.store.chats.hide_project(user, project)) == sorted(inside)
+        for chat in inside:
+            self.hidden(chat)
+        self.hidden_projects[project] = (user, name, inside)
+
+    @precondition(lambda self: self.hidden_projects)
+    @rule(pick=pick)
+    def restore_project(self, pick: int) -> None:
+        project = one_of(self.hidden_projects, pick)
+        user, name, inside = self.hidden_projects[project]
+        if (user, name) in self.projects.values():
+            return  # two of one name: the page asks for another
+        del self.hidden_projects[project]
+        self.store.chats.restore_project(user, project, inside)
+        self.projects[project] = (user, name)
+        for chat in inside:
+            if chat in self.chats:
+                self.chats[chat].hidden = False
+
+    # Chats.
+
+    @rule(pick=pick, project=pick)
+    def new_chat(self, pick: int, project: int) -> None:
+        user = one_of(sorted(self.users), pick)
+        own = [id for id, (whose, _) in self.projects.items() if whose == user]
+        chosen = one_of(own, project) if own and project % 2 else None
+        chat = self.store.chats.create(user, project_id=chosen)
+        self.chats[chat] = Chat(user, next(self.numbers), project=chosen)
+
+    @rule(pick=pick)
+    def new_incognito(self, pick: int) -> None:
+        user = one_of(sorted(self.users), pick)
+        chat = self.store.chats.begin_incognito(user)
+        self.chats[chat] = Chat(user, next(self.numbers), incognito=True)
+
+    @precondition(lambda self: any(chat.incognito for chat in self.chats.values()))
+    @rule(pick=pick)
+    def end_incognito(self, pick: int) -> None:
+        chat = one_of([id for id, one in self.chats.items() if one.incognito], pick)
+        self.store.chats.end_incognito(self.chats[chat].user, chat)
+        self.drop({chat})
+        self.no_word_of_what_is_gone()
+
+    @has_chat
+    @rule(pick=pick, how=st.sampled_from(["rename", "pin", "unpin", "archive", "bring back"]))
+    def change(self, pick: int, how: str) -> None:
+        id = one_of(self.usable(), pick)
+        user, chat, chats = self.owner(id), self.chats[id], self.store.chats
+        match how:
+            case "rename":
+                chat.title = self.word()
+                chats.rename(user, id, chat.title)
+            case "pin" | "unpin":
+                chat.pinned = how == "pin"
+                chats.pin(user, id, chat.pinned)
+            case _:
+                chat.archived, chat.pinned = how == "archive", False
+                chats.archive(user, id, chat.archived)
+
+    @has_listed
+    @rule(pick=pick, names=st.sets(st.sampled_from(["red", "green", "blue"])))
+    def tag(self, pick: int, names: set[str]) -> None:
+        chat = one_of(self.usable(listed=True), pick)
+        self.store.chats.set_tags(self.owner(chat), chat, names)
+        self.chats[chat].tags = names
+
+    @has_chat
+    @rule(pick=pick)
+    def discard(self, pick: int) -> None:
+        chat = one_of(self.usable(), pick)
+        empty = not self.inside(chat) and all(one.chat != chat for one in self.waiting.values())
+        assert self.store.chats.discard(self.owner(chat), chat) == empty
+        if empty:
+            self.drop({chat})
+
+    # Messages and replies.
+
+    @has_chat
+    @rule(pick=pick, below=pick)
+    def ask(self, pick: int, below: int) -> None:
+        chat = one_of(self.usable(), pick)
+        parent = one_of([None, *self.inside(chat)[-3:]], below)
+        text = self.word()
+        id = self.store.messages.add(self.owner(chat), chat, NewMessage(parent, text))
+        self.added(id, Said(chat, parent, "user", text))
+
+    @has_message
+    @rule(pick=pick)
+    def begin_reply(self, pick: int) -> None:
+        parent = one_of(self.messages(), pick)
+        chat = self.said[parent].chat
+        id = self.store.replies.begin(self.owner(chat), chat, parent, TURN)
+        self.added(id, Said(chat, parent, "assistant", "", "writing", []))
+        self.writing.add(id)
+
+    @precondition(lambda self: self.writing)
+    @rule(pick=pick, tokens=st.lists(st.integers(0, 9), max_size=4))
+    def append(self, pick: int, tokens: list[int]) -> None:
+        id = one_of(sorted(self.writing), pick)
+        text = " ".join([*self.said[id].text.split(), self.word()]) if id in self.said else ""
+        sources = ["target"] * len(tokens)
+        if id not in self.said:
+            self.writing.remove(id)
+            with pytest.raises(NotFound):
+                self.store.replies.append(id, text, tokens, sources)
+            return
+        self.store.replies.append(id, text, tokens, sources)
+        self.said[id].text = text
+        self.said[id].tokens += tokens  # type: ignore[operator]
+        self.touched.add(self.said[id].chat)
+
+    @precondition(lambda self: self.writing)
+    @rule(pick=pick, state=st.sampled_from(["complete", "stopped"]))
+    def finish(self, pick: int, state: Any) -> None:
+        id = one_of(sorted(self.writing), pick)
+        self.writing.remove(id)
+        if id not in self.said:
+            with pytest.raises(NotFound):
+                self.store.replies.finish(id, "", state, TurnFigures())
+            return
+        self.said[id].state = state
+        self.store.replies.finish(id, self.said[id].text, state, TurnFigures())
+        self.touched.add(self.said[id].chat)
+
+    @precondition(lambda self: self.messages(lambda said: said.tokens is not None))
+    @rule(pick=pick)
+    def resume(self, pick: int) -> None:
+        id = one_of(self.messages(lambda said: said.tokens is not None), pick)
+        said = self.said[id]
+        user = self.owner(said.chat)
+        if said.state == "writing":
+            with pytest.raises(StoreError):
+                self.store.replies.resume(user, id)
+            return
+        self.store.replies.resume(user, id)
+        said.state, said.copy_of = "writing", None
+        self.writing.add(id)
+
+    @precondition(lambda self: self.messages(lambda said: said.role == "assistant"))
+    @rule(pick=pick)
+    def edit(self, pick: int) -> None:
+        old = self.said[one_of(self.messages(lambda said: said.role == "assistant"), pick)]
+        text = self.word()
+        reply = next(id for id, one in self.said.items() if one is old)
+        id = self.store.messages.edit_reply(self.owner(old.chat), reply, text)
+        self.added(id, Said(old.chat, old.parent, "assistant", text))
+
+    @has_message
+    @rule(pick=pick)
+    def select(self, pick: int) -> None:
+        id = one_of(self.messages(), pick)
+        chat = self.said[id].chat
+        below, newest = {id}, id
+        for other, one in self.said.items():  # a child is newer than its parent
+            if one.parent in below:
+                below.add(other)
+                newest = other
+        assert self.store.messages.select_branch(self.owner(chat), id) == newest
+        self.chats[chat].leaf = newest
+
+    @has_message
+    @rule(pick=pick)
+    def fork(self, pick: int) -> None:
+        leaf = one_of(self.messages(), pick)
+        chat = self.chats[self.said[leaf].chat]
+        fork = self.store.chats.fork(chat.user, leaf)
+        base = NUMBER.sub("", chat.title)
+        taken = {one.title for one in self.chats.values() if one.user == chat.user}
+        title = next(name for number in count(2) if (name := f"{base} ({number})") not in taken)
+        new = self.chats[fork] = Chat(chat.user, 0, title if chat.title else "", chat.project, set(chat.tags))
+        parent = None
+        ids = [said.id for said in self.store.messages.path(chat.user, fork)]
+        for id, original in zip(ids, self.above(leaf), strict=True):
+            said = self.said[original]
+            state = said.state.replace("writing", "interrupted")
+            tokens = None if said.tokens is None else list(said.tokens)
+            copy_of = said.copy_of or original
+            self.said[id] = Said(fork, parent, said.role, said.text, state, tokens, copy_of)
+            parent = id
+        new.leaf, new.changed = parent, next(self.numbers)
+        self.touched.add(fork)
+
+    def above(self, leaf: int | None) -> list[int]:
+        """The path down to a message."""
+        path: list[int] = []
+        while leaf is not None:
+            path.insert(0, leaf)
+            leaf = self.said[leaf].parent
+        return path
+
+    # Questions that wait.
+
+    @has_chat
+    @rule(pick=pick, below=pick, at_end=st.booleans())
+    def enqueue(self, pick: int, below: int, at_end: bool) -> None:
+        chat = one_of(self.usable(), pick)
+        parent = one_of([None, *self.inside(chat)[-3:]], below)
+        text = self.word()
+        user = self.owner(chat)
+        queued = self.store.messages.enqueue(user, chat, NewMessage(parent, text), at_end=at_end)
+        assert (queued is None) == self.chats[chat].incognito
+        if queued is not None:
+            self.waiting[queued] = Waiting(chat, parent, at_end, text)
+
+    @precondition(lambda self: self.waiting)
+    @rule(pick=pick, how=st.sampled_from(["ask", "take back"]))
+    def dequeue(self, pick: int, how: str) -> None:
+        queued = one_of(self.waiting, pick)
+        one = self.waiting[queued]
+        if how == "take back":
+            self.store.messages.dequeue(queued)
+            del self.waiting[queued]
+            return
+        chat = self.chats[one.chat]
+        new = NewMessage(one.parent, one.text)
+        if chat.hidden:
+            with pytest.raises(NotFound):
+                self.store.messages.add(chat.user, one.chat, new, [queued])
+            return
+        id = self.store.messages.add(chat.user, one.chat, new, [queued])
+        del self.waiting[queued]
+        self.added(id, Said(one.chat, one.parent, "user", one.text))
+        self.touched.add(one.chat)
+
+    # Deletion.
+
+    def hidden(self, chat: int) -> None:
+        self.chats[chat].hidden = True
+
+    def drop(self, chats: set[int]) -> None:
+        for id in chats:
+            del self.chats[id]
+        for id in [id for id, said in self.said.items() if said.chat in chats]:
+            del self.said[id]
+        for id in [id for id, one in self.waiting.items() if one.chat in chats]:
+            del self.waiting[id]
+        self.gone |= chats
+        self.touched -= chats
+
+    @has_chat
+    @rule(pick=pick)
+    def hide(self, pick: int) -> None:
+        chat = one_of(self.usable(), pick)
+        self.store.chats.hide(self.chats[chat].user, chat)
+        self.chats[chat].incognito = False
+        self.hidden(chat)
+
+    @precondition(lambda self: any(chat.hidden for chat in self.chats.values()))
+    @rule(pick=pick)
+    def restore(self, pick: int) -> None:
+        chat = one_of([id for id, one in self.chats.items() if one.hidden], pick)
+        if self.chats[chat].project in self.hidden_projects:
+            return  # with its project
+        self.store.chats.restore(self.owner(chat), chat)
+        self.chats[chat].hidden = False
+
+    @precondition(lambda self: self.hidden_projects)
+    @rule(pick=pick)
+    def delete_project(self, pick: int) -> None:
+        project = one_of(self.hidden_projects, pick)
+        _, _, inside = self.hidden_projects.pop(project)
+        self.store.chats.delete_hidden(inside, project)
+        self.drop({id for id in inside if id in self.chats})
+        for chat in self.chats.values():
+            if chat.project == project:
+                chat.project = None
+        self.no_word_of_what_is_gone()
+
+    @rule(pick=pick, every=st.booleans())
+    def delete(self, pick: int, every: bool) -> None:
+        hidden = [id for id, one in self.chats.items() if one.hidden]
+        if every:
+            self.store.chats.delete_hidden()
+            self.drop(set(hidden) | {id for id, one in self.chats.items() if one.incognito})
+            self.hidden_projects.clear()
+        elif hidden:
+            chat = one_of(hidden, pick)
+            self.store.chats.delete_hidden([chat])
+            self.drop({chat})
+        self.no_word_of_what_is_gone()
+
+    @precondition(lambda self: self.gone or any(chat.hidden for chat in self.chats.values()))
+    @rule(pick=pick)
+    def what_is_gone_is_not_there(self, pick: int) -> None:
+        chat = one_of([*self.gone, *(id for id, one in self.chats.items() if one.hidden)], pick)
+        self.refused(one_of(sorted(self.users), pick), chat)
+
+    @has_message
+    @rule(pick=pick)
+    def another_user_sees_nothing(self, pick: int) -> None:
+        message = one_of(self.messages(), pick)
+        chat = self.said[message].chat
+        for user in self.users - {self.chats[chat].user}:
+            self.refused(user, chat)
+            store = self.store
+            attempts = (
+                store.messages.get,
+                store.messages.select_branch,
+                store.chats.fork,
+                store.replies.resume,
+            )
+            for attempt in attempts:
+                with pytest.raises(NotFound):
+                    attempt(user, message)
+
+    def refused(self, user: int, chat: int) -> None:
+        for attempt in (
+            lambda: self.store.messages.path(user, chat),
+            lambda: self.store.messages.add(user, chat, NewMessage(None, "never")),
+            lambda: self.store.chats.rename(user, chat, "never"),
+            lambda: self.store.chats.hide(user, chat),
+            lambda: self.store.messages.enqueue(user, chat, NewMessage(None, "never"), at_end=True),
+        ):
+            with pytest.raises(NotFound):
+                attempt()
+
+    # The file.
+
+    @rule()
+    def reopen(self) -> None:
+        """As when hierchat ends and starts again."""
+        self.store.close()
+        for id in self.writing & self.said.keys():
+            self.said[id].state = "interrupted"
+        self.writing.clear()
+        self.store = Store.open(self.folder / "chats.db")
+        self.drop_unseen()
+        by_chat: dict[int, list[Waiting]] = {}
+        for _, one in sorted(self.waiting.items()):
+            by_chat.setdefault(one.chat, []).append(one)
+        for chat, (first, *more) in sorted(by_chat.items()):
+            below = self.chats[chat].leaf if first.at_end else first.parent
+            (id,) = {
+                said.id for said in self.store.messages.path(self.chats[chat].user, chat)
+            } - self.said.keys()
+            text = "\n\n".join(one.text for one in (first, *more))
+            self.said[id] = Said(chat, below, "user", text)
+            self.chats[chat].leaf, self.chats[chat].changed = id, next(self.numbers)
+            self.chats[chat].title = self.chats[chat].title or title_of(text)
+        self.waiting.clear()
+        self.touched |= self.chats.keys()
+
+    def drop_unseen(self) -> None:
+        self.drop({id for id, one in self.chats.items() if not one.listed})
+        self.hidden_projects.clear()
+        self.no_word_of_what_is_gone()
+
+    def no_word_of_what_is_gone(self) -> None:
+        """In any byte of any file. What waits was not deleted."""
+        texts = [
+            *(said.text for said in self.said.values()),
+            *(one.text for one in self.waiting.values()),
+            *(chat.title for chat in self.chats.values()),
+        ]
+        there = {word for text in texts for word in WORD.findall(text.encode())}
+        assert set(WORD.findall(on_disk(self.folder / "chats.db"))) <= there
+
+    # What must hold.
+
+    @invariant()
+    def agrees(self) -> None:
+        store = self.store
+        for user in self.users:
+            own = {id: chat for id, chat in self.chats.items() if chat.user == user and chat.listed}
+            for archived in (False, True):
+                order = sorted(
+                    (id for id, chat in own.items() if chat.archived == archived),
+                    key=lambda id: (own[id].pinned, own[id].changed, id),
+                    reverse=True,
+                )
+                found = store.chats.find(user, archived=archived)
+                assert [one.id for one in found] == order
+                for one in found:
+                    chat = own[one.id]
+                    assert (one.title, one.project_id, set(one.tags), one.pinned) == (
+                        chat.title, chat.project, chat.tags, chat.pinned,
+                    )  # fmt: skip
+            projects = {one.id: one.name for one in store.projects.all(user)}
+            assert projects == {id: name for id, (whose, name) in self.projects.items() if whose == user}
+            drafting = {
+                (id, tuple(np.frombuffer(ids, TOKEN).tolist()))
+                for id, ids in store.history.texts(user, KEY, "written", Mark())[0]
+            }
+            assert drafting == set(self.drafting(own))
+        for id in self.touched & set(self.usable()):
+            chat = self.chats[id]
+            path = store.messages.path(chat.user, id)
+            assert [said.id for said in path] == self.above(chat.leaf)
+            for said in path:
+                kept = self.said[said.id]
+                assert (said.text, said.role, said.state) == (kept.text, kept.role, kept.state)
+                assert said.siblings == tuple(
+                    other for other in self.inside(id) if self.said[other].parent == kept.parent
+                )
+                if kept.tokens is not None:
+                    assert store.replies.tokens(chat.user, said.id) == kept.tokens
+            for said in path[-1:]:
+                for word in said.text.split()[-1:]:
+                    assert {one.id for one in store.chats.find(chat.user, word)} == self.holding(
+                        chat.user, word
+                    )
+        self.touched.clear()
+
+    def drafting(self, own: dict[int, Chat]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """A copy drafts once its original is deleted for good, and then the first of several does."""
+        heirs: set[int] = set()
+        for id, said in sorted(self.said.items()):
+            if said.copy_of in self.said or said.copy_of in heirs:
+                continue
+            if said.copy_of:
+                heirs.add(said.copy_of)
+            if said.chat not in own:
+                continue
+            if said.tokens and said.state != "writing":
+                yield id, tuple(said.tokens)
+
+    def holding(self, user: int, word: str) -> set[int]:
+        """The chats that a search finds: by a title, or by a message that is written to its end."""
+        own = {id for id, chat in self.chats.items() if chat.user == user and chat.listed}
+        return {id for id in own if word in self.chats[id].title} | {
+            said.chat
+            for said in self.said.values()
+            if said.chat in own and word in said.text.split() and said.state != "writing"
+        }
