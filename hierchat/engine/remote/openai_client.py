@@ -265,7 +265,7 @@ async def _bound(response: httpx2.Response) -> None:
     """Let an answer without end, or a line of it, break off in place of filling the memory."""
     pieces, streams = response.aiter_bytes, "event-stream" in response.headers.get("content-type", "")
 
-    async def bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+    async def bounded(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
         size = 0
         async for piece in pieces(chunk_size):
             ends = piece.rfind(b"\n") if streams else -1
