@@ -16,8 +16,14 @@ for (const [selector, [role, name]] of Object.entries(LANDMARKS)) {
 for (const list of ['#hc-model', '#hc-writer', '#hc-preset']) when(`${list} svg`, (arrow) => arrow.setAttribute('aria-hidden', 'true'));
 // What is typed runs in the direction of its words.
 for (const field of ['#hc-box textarea', '#hc-system textarea', '#hc-search input']) when(field, (element) => { element.dir = 'auto'; });
-// Gradio's own landmark holds the sidebar, too.
-when('#hc-main', (main) => main.closest('main')?.setAttribute('role', 'presentation'));
+// Gradio's own landmark holds the sidebar, too. A landmark may have no other role, so a plain element takes its place.
+when('#hc-main', (main) => {
+  const theirs = main.closest('main');
+  if (!theirs) return;
+  const plain = made('div', { className: theirs.className });
+  plain.append(...theirs.childNodes);
+  theirs.replaceWith(plain);
+});
 
 find('#hc-said')?.remove();
 const said = made('div', { id: 'hc-said', className: 'hc-spoken', role: 'status' });

@@ -1,4 +1,4 @@
-"""Every view of the page in a real browser, once with everything that looks at it: axe-core finds nothing serious, each
+"""Every view of the page in a real browser, once with everything that looks at it: axe-core finds nothing, each
 control has a name of its own, nothing sticks out, and no sentence is left in English (pseudo.py).
 
 At night in every width and theme. HIERCHAT_SHOTS names a folder of pictures then: what differs by more than a hundredth
@@ -221,10 +221,10 @@ def views(chat: Chat, service: FakeService) -> Iterator[str]:
     yield "an incognito chat"
 
 
-def serious(chat: Chat, part: str | None = None) -> Iterator[str]:
-    """What axe-core calls serious or worse, on the page or a part of it."""
+def seen_by_axe(chat: Chat, part: str | None = None) -> Iterator[str]:
+    """What axe-core finds wrong, however small, on the page or a part of it."""
     for rule in AXE.run(chat.page, part, OPTIONS).response["violations"]:
-        for node in rule["nodes"] if rule["impact"] in ("serious", "critical") else ():
+        for node in rule["nodes"]:
             why = "; ".join(check["message"] for check in [*node["any"], *node["all"], *node["none"]])
             place = " ".join(map(str, node["target"]))
             yield f"{rule['id']} at {place} ({why}): {node['html'][:120]}"
@@ -288,7 +288,7 @@ def test_every_view(
         for view in views(chat, service):
             # The language that is made up has no code of its own.
             part = PARTS.get(view) if code == pseudo.CODE and width > 768 else None
-            look = [one for one in serious(chat, part) if code == "en" or not one.startswith(LANGUAGE)]
+            look = [one for one in seen_by_axe(chat, part) if code == "en" or not one.startswith(LANGUAGE)]
             look += badly_named(chat, shared) if view in NAMED else ()
             look += chat.page.evaluate(SPOKEN, [KNOWN, THEIRS]) if code == pseudo.CODE else ()
             too_wide = chat.page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -310,7 +310,7 @@ def test_what_is_wrong_is_found_and_named(chat: Chat) -> None:
         )
         # Two greys: one colour for both is taken for text that is hidden on purpose.
         chat.page.locator("#hc-new").evaluate("e => { e.style.color = '#888'; e.style.background = '#777'; }")
-        if (found := [said.split(" (")[0] for said in serious(chat)]) == wrong:
+        if (found := [said.split(" (")[0] for said in seen_by_axe(chat)]) == wrong:
             break
     assert found == wrong
     assert len([*badly_named(chat, SHARED)]) == 1
