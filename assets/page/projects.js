@@ -123,8 +123,9 @@ rememberButton.onclick = () => {
 };
 on('selectionchange', () => {
   const chosen = getSelection();
-  const within = chosen.rangeCount && !chosen.isCollapsed && chosen.getRangeAt(0).commonAncestorContainer;
-  const place = within && (within.closest ? within : within.parentElement);
+  // What is chosen in a field has words, but no range with an extent.
+  const within = chosen.rangeCount && !chosen.isCollapsed ? chosen.getRangeAt(0).commonAncestorContainer : null;
+  const place = within?.closest ? within : within?.parentElement;
   if (!String(chosen).trim() || !place?.closest('#hc-thread :is(.hc-text, .hc-spans)')) return void rememberButton.hidePopover();
   rememberButton.showPopover();
   const at = chosen.getRangeAt(0).getBoundingClientRect();

@@ -126,11 +126,15 @@ def test_notes_are_typed_remembered_and_left_out(chat: Chat, service: FakeServic
     assert service.users.notes(user) == kept
     expect(page.get_by_role("button", name="Remember this")).to_be_hidden()
     page.get_by_role("button", name="Chat settings").click()
-    drawer = page.locator("#hc-drawer")
+    drawer, wrong = page.locator("#hc-drawer"), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
     expect(drawer.locator(".hc-notes textarea")).to_have_value(kept)
+    drawer.locator(".hc-notes textarea").select_text()  # words of a field are nothing to remember
+    expect(page.get_by_role("button", name="Remember this")).to_be_hidden()
     drawer.get_by_label("Tell the model my notes in this chat").uncheck()
     (here,) = service.chats.find(user, "", 5).conversations
     chat.until(lambda: not service.chats.settings(user, here.id).notes)
     drawer.locator(".hc-notes textarea").fill("x" * 5_000)
     expect(chat.live).to_contain_text("Notes have at most 4,000 characters")
+    assert not wrong
     assert service.users.notes(user) == kept
