@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio.tunneling import CURRENT_TUNNELS
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from hierchat.access import hosts
 from hierchat.access.hosts import WRONG_ADDRESS, WRONG_PAGE, AllowedHosts, SameOriginMiddleware
-from hierchat.page.page_app import ProtectedApp, build_app
+from hierchat.page.page_app import ProtectedApp, build_app, serve
 from tests.testing import browser as driving
 from tests.testing.fake_service import FakeService, make
 from tests.testing.raw import ask, netloc
 
+ANN = ("ann", "the password of ann")
 CALL = {"data": [""], "fn_index": 0, "session_hash": "stranger"}
 ROUTES = [
     ("POST", "/gradio_api/run/predict", CALL),
@@ -226,3 +229,64 @@ def test_it_starts_on_every_kind_of_address(tmp_path: Path, host: str) -> None:
     with driving.serving(make(tmp_path), account, host) as address:
         assert ask(address, "GET", "/").status == (401 if account else 200)
         assert ask(address, "GET", "/", {"Host": "evil.example"}).status == 403
+
+
+RELAY = """#!{python}
+import socket, sys, threading
+def pump(one, other):
+    try:
+        while piece := one.recv(65536):
+            other.sendall(piece)
+    except OSError:
+        pass
+    finally:
+        other.close()
+port = int(sys.argv[sys.argv.index("-l") + 1])
+server = socket.create_server(("127.0.0.1", 0))
+print(f"start proxy success: http://stand-in.example:{{server.getsockname()[1]}}", flush=True)
+while True:
+    visitor = server.accept()[0]
+    page = socket.create_connection(("127.0.0.1", port))
+    for pair in ((visitor, page), (page, visitor)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+"""Stands for frpc, Gradio's program of the public link, with the relay behind it."""
+
+
+def test_a_public_link_asks_for_the_login_and_takes_no_models(
+    fresh: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a stand-in of the relay, whose connections come from this machine."""
+    program = tmp_path / "frpc"
+    program.write_text(RELAY.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setattr("gradio.tunneling.BINARY_PATH", str(program))
+    monkeypatch.setattr("gradio.networking.GRADIO_SHARE_SERVER_ADDRESS", "127.0.0.1:1")
+    log_ins = driving.log_ins_of(fresh.store, ANN)
+    app = build_app(fresh, "here", log_ins)
+    local, public = serve(app, log_ins, share=True)
+    try:
+        assert public
+        assert public.startswith("https://stand-in.example:")
+        relay = f"http://127.0.0.1:{public.rpartition(':')[2]}"
+        link = {"Host": netloc(public), "X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "localhost"}
+        assert ask(relay, "GET", "/login", link).status == 200
+        assert ask(relay, "GET", "/config", link).status == 401
+        assert ask(relay, "GET", "/login", link | {"Host": "evil.example"}).status == 403
+        form = {"username": ANN[0], "password": ANN[1]}
+        foreign = link | {"Origin": "https://evil.example"}
+        assert ask(relay, "POST", "/login", foreign, form=form).status == 403
+        answer = ask(relay, "POST", "/login", link | {"Origin": public}, form=form)
+        assert answer.status == 200
+        assert "secure" in (answer.headers["Set-Cookie"] or "").lower()
+        mine = link | {"Cookie": answer.cookie}
+        assert ask(relay, "GET", "/config", mine).status == 200
+        for door in (relay, local):  # also where somebody sits at the machine
+            host = mine | ({} if door == relay else {"Host": netloc(local)})
+            refused = ask(door, "PUT", "/models/a.gguf", host, raw=b"GGUF" + bytes(60))
+            assert (refused.status, "shared by a public link" in refused.text) == (403, True)
+    finally:
+        app.close(verbose=False)
+        log_ins.close()
+        for tunnel in CURRENT_TUNNELS:
+            tunnel.kill()

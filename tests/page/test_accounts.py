@@ -147,3 +147,33 @@ def test_a_guest_is_told_that_their_chats_go_before_they_do(chromium: Browser, f
         dialog.get_by_role("button", name="Log out").click()
         expect(page).to_have_url(f"{address}login")
         visitor.until(lambda: [*fresh.store.users.ids()] == ["local"])  # whom the fake service begins with
+
+
+def test_two_users_at_once_see_nothing_of_each_other(chromium: Browser, fresh: FakeService) -> None:
+    log_ins = driving.log_ins_of(fresh.store, ANN, BEN)
+    with (
+        driving.serving(fresh, log_ins=log_ins) as address,
+        driving.visiting(chromium, address) as ann,
+        driving.visiting(chromium, address) as ben,
+    ):
+        for visitor, account in ((ann, ANN), (ben, BEN)):
+            visitor.page.goto(address)
+            visitor.log_in(*account)
+            visitor.open()
+        fresh.script.hold()
+        ann.begin("A secret of Ann's.")
+        ben.begin("A secret of Ben's.")  # both are being written
+        ann.stop.click()
+        ann.idle()
+        expect(ben.stop).to_be_visible()
+        ben.stop.click()
+        ben.idle()
+        for visitor, mine, other, name in ((ann, "Ann's", "Ben's", "ann"), (ben, "Ben's", "Ann's", "ben")):
+            expect(visitor.page.locator("#hc-list")).to_contain_text(mine)
+            told = visitor.page.content()
+            assert mine in told
+            assert other not in told
+            (chat,) = fresh.store.chats.find(fresh.store.users.ensure(name))
+            visitor.open(f"?c={chat.id}")
+            assert other not in visitor.page.content()
+            assert visitor.foreign == []
