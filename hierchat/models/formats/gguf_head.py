@@ -224,7 +224,7 @@ def joined(heads: Sequence[Head], name: str) -> Head:
 
 def _read(path: Path, arrays: Collection[str]) -> Head:
     try:
-        if path.exists() and not path.is_file():
+        if path.exists() and not (path.is_file() or path.is_dir()):
             raise ValueError("a pipe or a device, which may never end")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data, arrays).head()
