@@ -162,7 +162,8 @@ def test_two_users_at_once_see_nothing_of_each_other(chromium: Browser, fresh: F
             visitor.open()
         fresh.script.hold()
         ann.begin("A secret of Ann's.")
-        ben.begin("A secret of Ben's.")  # both are being written
+        ben.send("A secret of Ben's.")
+        expect(ben.live).to_contain_text("Waiting for one other reply")
         ann.stop.click()
         ann.idle()
         expect(ben.stop).to_be_visible()
