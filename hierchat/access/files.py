@@ -153,7 +153,7 @@ async def take_in(request: Request) -> Response:
     try:
         with path.open("xb") as out:
             async for piece in request.stream():
-                if shutil.disk_usage(path.parent).free < _SPARE:
+                if not _has_room(path):
                     raise OSError(errno.ENOSPC, "too little room")  # the database is to be written, too
                 await run_in_threadpool(out.write, piece)
     except (OSError, ClientDisconnect):
@@ -241,9 +241,14 @@ async def _take(request: Request, name: str) -> str:
     return name
 
 
+def _has_room(target: Path, size: int = 0) -> bool:
+    """Tell whether _SPARE bytes stay free on the disk beside `size` bytes more."""
+    return size + _SPARE <= shutil.disk_usage(target.parent).free
+
+
 def _require_room(target: Path, size: int) -> None:
     """Raise UploadRefused if the disk lacks room for `size` bytes more."""
-    if size + _SPARE > shutil.disk_usage(target.parent).free:
+    if not _has_room(target, size):
         full = _("The disk that holds {folder} has too little room for {name}.")
         raise UploadRefused(507, full.format(folder=models_dir(), name=target.name))
 

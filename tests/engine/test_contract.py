@@ -31,7 +31,7 @@ from tests.engine.test_cuda_runner import target_of as cuda_target
 from tests.testing import tiny
 from tests.testing.architectures import CONFIGS, FAMILIES, model_of
 from tests.testing.families import tiny_family
-from tests.testing.tiny import VOCABULARY, bits, fresh_steps, random_tokens, text_of, tokens_of
+from tests.testing.tiny import VOCABULARY, bits, fresh_steps, path_to, random_tokens, text_of, tokens_of
 
 ALL = 150
 KNOWN = np.sort(np.random.default_rng(3).permutation(ALL)[: VOCABULARY - 1])
@@ -177,13 +177,6 @@ def test_seeds_and_settings_matter() -> None:
 
 
 # Bits
-
-
-def path_to(node: int, parents: Sequence[int]) -> list[int]:
-    path = [node]
-    while parents[path[0]] >= 0:
-        path.insert(0, parents[path[0]])
-    return path
 
 
 def one_by_one(target: Any, path: Sequence[int]) -> np.ndarray:

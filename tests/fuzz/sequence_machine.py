@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from hierchat.engine.cpu.runner import CpuRunner
+from hierchat.engine.generation import common_prefix
 from hierchat.engine.runner import Runner, Segment
 from hierchat.engine.torch.torch_runner import TorchRunner
 from hierchat.models.formats.blocks import pack
 from tests.fuzz.machines import Machine
 from tests.testing.families import tiny_family
-from tests.testing.tiny import CONTEXT, block_model, random_tokens, tiny_model
+from tests.testing.tiny import CONTEXT, block_model, path_to, random_tokens, tiny_model
 
 TEXTS = 2
 LONGEST = 220
@@ -31,14 +32,6 @@ def runner_of(kind: str) -> Runner:
         return TorchRunner(tiny_family("qwen3_5_text"), context_length=240)
     model = block_model(tiny_model(kind), lambda floats: pack(floats, 8))  # type: ignore[arg-type]
     return CpuRunner(model, context_length=CONTEXT, threads=1, sequences=TEXTS + 1)
-
-
-def path_to(node: int, parents: list[int]) -> list[int]:
-    path: list[int] = []
-    while node >= 0:
-        path.insert(0, node)
-        node = parents[node]
-    return path
 
 
 class SequenceMachine(Machine):
@@ -122,10 +115,7 @@ class SequenceMachine(Machine):
         """Take over what another one begins with."""
         number %= TEXTS
         other = self.texts[1 - number][:length]
-        same = next(
-            (at for at, (a, b) in enumerate(zip(self.texts[number], other, strict=False)) if a != b), None
-        )
-        held = min(len(self.texts[number]), len(other)) if same is None else same
+        held = common_prefix(self.texts[number], other)
         self.sequences[number].rollback(held)
         assert self.sequences[number].adopt(self.sequences[1 - number], other[held:])
         self.texts[number] = list(other)

@@ -103,8 +103,7 @@ class StoreMachine(Machine):
 
     def teardown(self) -> None:
         try:
-            for chat in self.chats:
-                self.touched.add(chat)
+            self.touched.update(self.chats)
             self.agrees()
         finally:
             self.store.close()
@@ -340,9 +339,8 @@ class StoreMachine(Machine):
     @precondition(lambda self: self.messages(lambda said: said.role == "assistant"))
     @rule(pick=pick)
     def edit(self, pick: int) -> None:
-        old = self.said[one_of(self.messages(lambda said: said.role == "assistant"), pick)]
-        text = self.word()
-        reply = next(id for id, one in self.said.items() if one is old)
+        reply = one_of(self.messages(lambda said: said.role == "assistant"), pick)
+        old, text = self.said[reply], self.word()
         id = self.store.messages.edit_reply(self.owner(old.chat), reply, text)
         self.added(id, Said(old.chat, old.parent, "assistant", text))
 

@@ -60,6 +60,7 @@ class Visitor:
             for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={self.hash}").text.splitlines():
                 if line.startswith("data: "):
                     told[json.loads(line.removeprefix("data: ")).get("event_id")] += line
+        assert told.keys() >= {*filter(None, begun)}  # each that began was answered
         ends = zip(begun, joined, strict=True)
         return [told[event] + told[None] if event else one.text for event, one in ends]
 

@@ -138,6 +138,14 @@ def fresh_steps(
     return list(engine.generate(GenerationRequest(prompt, settings, drafter)))
 
 
+def path_to(node: int, parents: Sequence[int]) -> list[int]:
+    """Return the nodes of a draft tree from its root to `node`."""
+    path = [node]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    return path
+
+
 def bits(target: Any, tokens: Sequence[int], parents: Sequence[int]) -> NDArray[np.float32]:
     """The logits of a segment's nodes, copied."""
     rows = target.forward(tokens, parents)

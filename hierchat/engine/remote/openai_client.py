@@ -32,7 +32,7 @@ _LIST_SECONDS = 30.0
 _TEXTS_SECONDS = 5.0
 """A page waits for it."""
 MOST_BYTES = 16 << 20
-"""Of an answer that is read whole, and of one line of a stream."""
+"""The bytes that an answer may have that is read whole, and one line of a stream: beyond, the server is left."""
 _MARK = "<8-hierchat-8>"
 """Stands between runs of tokens."""
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
