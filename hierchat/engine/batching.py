@@ -246,6 +246,8 @@ class ContinuousBatch:
         for one in writing:
             with one.failing():
                 drafted.append((one, one.reply.propose_beside(cost, max(WIDEST - roots, 0), roots)))
+        if not drafted:  # all have failed: a prompt goes on with the next step
+            return
         kept = divided([tree for _, tree in drafted], cost)
         segments = [one.reply.segment(count) for (one, _), count in zip(drafted, kept, strict=True)]
         width = sum(len(one.tokens) for one in segments)

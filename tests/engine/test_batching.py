@@ -163,6 +163,18 @@ def test_what_one_reply_raises_ends_no_other(engine: LocalEngine) -> None:
         assert tokens_of(fine.result()) == alone
 
 
+def test_a_prompt_is_read_on_when_the_reply_beside_it_fails(engine: LocalEngine) -> None:
+    prompt = random_tokens(300, 2)
+    alone = tokens_of(engine.generate(GenerationRequest(prompt, how(1, 10))))
+    broken = engine.generate(GenerationRequest(random_tokens(5, 1), how(0, 60), Broken(), user=1))
+    reading = engine.generate(GenerationRequest(prompt, how(1, 10), user=2))
+    assert next(step for step in broken if step.tokens)
+    began = next(reading)  # from here on its chunks go along
+    with pytest.raises(BrokenLogits):
+        list(broken)
+    assert tokens_of([began, *reading]) == alone
+
+
 def test_the_baseline_of_several_is_measured_of_all_together(engine: LocalEngine) -> None:
     alone = [
         tokens_of(engine.generate(GenerationRequest(random_tokens(9, number), how(0, 60))))

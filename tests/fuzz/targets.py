@@ -12,6 +12,7 @@ from tests.fuzz import inputs
 from tests.fuzz.drafting_machine import DraftingMachine
 from tests.fuzz.index_operations import operations
 from tests.fuzz.machines import Machine
+from tests.fuzz.reply_machine import ReplyMachine
 from tests.fuzz.sequence_machine import SequenceMachine
 from tests.fuzz.store_machine import StoreMachine
 
@@ -19,6 +20,7 @@ MACHINES: dict[str, type[Machine]] = {
     "store": StoreMachine,
     "drafting": DraftingMachine,
     "sequences": SequenceMachine,
+    "replies": ReplyMachine,
 }
 TARGETS: dict[str, Callable[[random.Random, Path], int | None]] = {
     **inputs.INPUTS,
