@@ -1,7 +1,5 @@
 """Compile kernels: for which instruction set, and where the compiled code is kept."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

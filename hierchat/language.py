@@ -8,8 +8,6 @@ the endpoint keep them so. `error_words` finds the sentence of the catalogue by 
 it anew.
 """
 
-from __future__ import annotations
-
 import gettext
 import html
 import re

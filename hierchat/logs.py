@@ -5,8 +5,6 @@ other libraries' records, whose messages quote what they work on, only their pla
 messages do so too, only their kinds and the lines of code that raised them.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -4,8 +4,6 @@ Whatever marks a model's family has, a reply's text says it one way: the thought
 </think>.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import get_args

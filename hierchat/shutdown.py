@@ -3,8 +3,6 @@
 The first signal lets each part close what it holds, by an exception of the main thread. The second ends at once.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

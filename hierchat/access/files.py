@@ -4,8 +4,6 @@ Each lies in a folder that only this account of the machine can read, and has a 
 one use, by the user for whom it was made. It goes with its use, after some minutes, and when the program ends; what a
 process that died left there goes at the next start."""
 
-from __future__ import annotations
-
 import atexit
 import errno
 import re

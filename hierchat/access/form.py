@@ -1,7 +1,5 @@
 """Draw the pages of the login: forms that work without scripts, and fetch nothing."""
 
-from __future__ import annotations
-
 import base64
 import html
 from collections.abc import Sequence

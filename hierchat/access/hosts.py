@@ -4,8 +4,6 @@ A browser sends any page's requests to any server that it can reach, this one to
 control can be made to lead to this machine (DNS rebinding). So a request must be addressed to a name that is ours,
 and must come from a page that was served under the same name."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

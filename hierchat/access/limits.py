@@ -1,7 +1,5 @@
 """Limit requests: their size, their JSON, how many at once, connections, and whose page they name."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -9,7 +7,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
@@ -17,14 +15,12 @@ from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config
 
 from hierchat.access.files import MOST_BYTES as MOST_OF_A_FILE
 from hierchat.access.hosts import is_handed_on, is_loopback
 from hierchat.access.login import USER, network
 from hierchat.language import _
-
-if TYPE_CHECKING:
-    from uvicorn import Config
 
 DEEPEST = 100
 """Levels of arrays and objects within each other. Parsers, templates and grammars recurse over them."""

@@ -1,8 +1,6 @@
 """Guard the page by a login: its form, which works without scripts, the password page, and waits after wrong
 passwords."""
 
-from __future__ import annotations
-
 import html
 import ipaddress
 import math

@@ -1,7 +1,5 @@
 """Keep the login sessions. They live in memory: a restart logs everyone out."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Decide who may log in: accounts, or, while there are none, whoever has the guest password."""
 
-from __future__ import annotations
-
 import hmac
 import unicodedata
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Serve /v1/messages: chat completions in Anthropic's form."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Serve /v1/chat/completions, and split replies into blocks, on which /v1/responses and /v1/messages rest."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator

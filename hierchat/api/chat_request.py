@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from llguidance import LLMatcher
 from pydantic import Field, model_validator
@@ -12,15 +12,13 @@ from hierchat.access.limits import InvalidJson, parse_json
 from hierchat.api.fields import Sampled, Strict
 from hierchat.api.keys import ApiError
 from hierchat.api.requests import ReplyRequest
+from hierchat.chat.service import ChatService
 from hierchat.chat.tool_calls import CLOSES, WHITESPACE, forced
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.reasoning import join_reasoning
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.prompt import PromptMessage as Message
 from hierchat.runtime.served_model import ServedModel
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 _EFFORTS: dict[str, Reasoning] = {
     "none": "off",

@@ -1,12 +1,9 @@
 """Put the HTTP endpoint as an ASGI app in front of the page: its addresses, and who may ask them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from anyio import move_on_after
 from starlette.requests import Request
@@ -20,10 +17,8 @@ from hierchat.api.keys import CALLER, ApiError, as_api_error, authenticate
 from hierchat.api.requests import Serving, failure, listed
 from hierchat.api.responses import respond
 from hierchat.api.text_completions import complete, detokenize, tokenize
+from hierchat.chat.service import ChatService
 from hierchat.store import StoreError
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 Handler = Callable[..., Awaitable[Response]]  # (request, serving=...)
 PREFIX = "/v1/"

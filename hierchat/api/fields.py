@@ -1,7 +1,5 @@
 """Define the fields that chat and text completions share: model, sampling, and how the reply comes back."""
 
-from __future__ import annotations
-
 import secrets
 from typing import Annotated, Any, Literal
 

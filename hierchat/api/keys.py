@@ -1,7 +1,5 @@
 """Check keys of other programs and their limits, and write errors in OpenAI's form."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter, defaultdict, deque

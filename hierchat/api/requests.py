@@ -1,7 +1,5 @@
 """Reply to other programs: from a request to its last frames, in the same queue as replies of the page."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -9,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -21,13 +19,11 @@ from hierchat.api.keys import CALLER, ApiError, Caller, KeyLimits, as_api_error
 from hierchat.chat.completions import ReplyOptions
 from hierchat.chat.frames import Frame
 from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
+from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
 from hierchat.texts.corpora import SEED_NAME
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 # Which models a program may name, and having the one that it names loaded.
 _POLL_SECONDS = 0.1

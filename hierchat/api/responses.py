@@ -1,7 +1,5 @@
 """Serve /v1/responses, OpenAI's newer protocol. Nothing is kept, so a request brings its whole conversation along."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 from starlette.requests import Request
@@ -18,13 +18,11 @@ from hierchat.api.fields import MOST_REPLIES, Logprobs, Sampled, Strict
 from hierchat.api.keys import ApiError
 from hierchat.chat.completions import NoModel
 from hierchat.chat.frames import Frame
+from hierchat.chat.service import ChatService
 from hierchat.chat.tool_calls import HoldBack
 from hierchat.config import GenerationSettings
 from hierchat.runtime.prompt import Prompt
 from hierchat.runtime.served_model import ServedModel
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 USUAL_TOKENS = 16
 """What OpenAI's protocol gives to who asks for no number."""

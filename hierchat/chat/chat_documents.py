@@ -1,7 +1,5 @@
 """Hold the documents that a chat or a project asks about: read, listed, removed, and quoted with a question."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence

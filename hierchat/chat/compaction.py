@@ -1,8 +1,6 @@
 """Compact a chat that outgrows the context: the model writes a summary of its oldest turns, which stands in
 their place in the prompt. The turns themselves stay in the chat, and so do their files in the prompt."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Generator, Sequence

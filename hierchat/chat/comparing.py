@@ -1,7 +1,5 @@
 """Answer one prompt in two ways, one after the other: with one model in one turn, with two in two."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

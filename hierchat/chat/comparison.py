@@ -1,7 +1,5 @@
 """Describe a comparison: how each side is configured, what both wrote, and the verdict, as shown and as stored."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """List, read, change and delete a user's chats for page, endpoint and terminal, with settings and presets.
 Every change reaches the user's open pages as a change event."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading

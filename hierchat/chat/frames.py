@@ -1,7 +1,5 @@
 """Define frames: the state of a growing reply, complete enough for a view to show it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

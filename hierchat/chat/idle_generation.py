@@ -1,7 +1,5 @@
 """Generate texts while idle: when nobody needs the machine, the model writes for the users who allow it."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

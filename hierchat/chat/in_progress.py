@@ -2,8 +2,6 @@
 page follows it. Any number of pages may follow one: each takes the latest state when it is ready for it.
 Messages that were sent meanwhile wait behind it, and go out one after the other."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading

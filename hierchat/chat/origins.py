@@ -1,7 +1,5 @@
 """Find where a stored reply's words came from: runs of its text, each with the place that drafted it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise

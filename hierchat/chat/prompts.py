@@ -13,8 +13,6 @@ lists.yaml holds lists by name, which every file may use. A file is a list of se
 {name} and {name2} are different items of the same list. A later turn that holds {reply} opens a conversation of its
 own, with the last reply in its place."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

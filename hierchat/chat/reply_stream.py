@@ -1,7 +1,5 @@
 """Generate one reply from prompt tokens, yield its frames, and store it as it grows: a crash loses a second at most."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

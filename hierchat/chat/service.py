@@ -1,7 +1,5 @@
 """Serve chats: take a message, yield the reply's frames, and store all of it as it grows."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Tell whether the machine has time to spare, and run the threads that work while nobody needs it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

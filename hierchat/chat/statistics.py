@@ -1,7 +1,5 @@
 """Add up the steps of a reply: its text, its figures, and the sources of its tokens."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ The question for the title stands behind the chat itself. So its prompt is in th
 chat's next message. Nothing of it is stored but the title, and nothing is learned from it.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

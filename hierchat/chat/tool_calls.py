@@ -1,8 +1,6 @@
 """Find calls of tools in what a model writes, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` as
 the templates of Qwen and Hermes models ask for them, and make the grammars that hold a model to their form."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Manage what is stored of a user beside the chats: figures, generated texts, backups, import and export."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

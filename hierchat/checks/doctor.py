@@ -1,7 +1,5 @@
 """Report machine, versions, kernels, models, database and log, as text to paste into a report (`hierchat doctor`)."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

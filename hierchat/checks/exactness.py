@@ -2,8 +2,6 @@
 exactly as the target can (padded), and again by each drafter, with slots of its own; all get the prompts that the plain
 replies make. History grows over the questions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

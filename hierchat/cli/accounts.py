@@ -1,7 +1,5 @@
 """Define `hierchat users` and `hierchat keys`: accounts for the page's login, and keys for other programs."""
 
-from __future__ import annotations
-
 import getpass
 import re
 import sys

@@ -1,7 +1,5 @@
 """Define `hierchat desktop`: an entry in the menu of the system, and the page in a window of its own."""
 
-from __future__ import annotations
-
 import _thread
 import html
 import os

@@ -1,7 +1,5 @@
 """Run the chat in the terminal: read questions and commands until the user leaves, and show the replies."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Define the command line: hierchat [serve] | chat | models | corpus | learn | keys | users | stats | import | ..."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Define `hierchat models` and `hierchat corpus`: what can answer, and the texts that draft."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Sequence

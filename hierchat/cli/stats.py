@@ -1,7 +1,5 @@
 """Define `hierchat stats`: how drafting has fared from day to day."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from datetime import date

@@ -1,7 +1,5 @@
 """Define `hierchat import | export | backup | restore | forget`: chats from and to files, and their deletion."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A models.yaml in the configuration directory (`config.config_dir()`) extends the one that ships: a new name adds a
 model, a known name replaces the fields that it gives, and a default of its own takes the shipped one's place."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

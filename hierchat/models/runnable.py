@@ -1,7 +1,5 @@
 """Tell from a configuration alone what can be computed by our own engine, and through transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Draw buttons in generated HTML. The script honours only this process's key: nothing a model writes can press one."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

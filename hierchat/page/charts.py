@@ -2,8 +2,6 @@
 
 Each has a table for those who do not see it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

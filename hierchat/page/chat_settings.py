@@ -1,31 +1,25 @@
 """Draw the panel of the open chat's settings, and read it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 from pydantic import ValidationError
 
 from hierchat.chat.conversations import USUAL, own_sampling
+from hierchat.chat.service import ChatService
 from hierchat.config import GenerationSettings
 from hierchat.language import _, later, plural
-from hierchat.page.event_data import Foreign, whole
+from hierchat.page.event_data import Foreign, PageEvent, whole
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import still
 from hierchat.page.templates import Macros
 from hierchat.store import ChatSettings, Preset
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.page_sessions import Session
-
 
 LABELS = {
     "reasoning": later("Thinking"),

@@ -1,7 +1,5 @@
 """Make the components of the page where they stand, without behaviour."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,18 +1,17 @@
 """Draw stored messages as HTML, oldest first. They are for the eye only: the store is the truth."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from hierchat.chat.comparison import CompareFrame
 from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.in_progress import ReplyInProgress, State, places_ahead
+from hierchat.chat.origins import SourceRun
 from hierchat.chat.tool_calls import before_call
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, percent
 from hierchat.engine.engine import TARGET
@@ -22,19 +21,15 @@ from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.charts import size
 from hierchat.page.markdown import in_pieces
-from hierchat.page.page_sessions import PASTED
+from hierchat.page.page_sessions import PASTED, Session
 from hierchat.page.reply_text import GrowingReply, below_message, drawn
 from hierchat.page.reply_text import marked as marked_words
 from hierchat.page.status import undrafted
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
-
-if TYPE_CHECKING:
-    from hierchat.chat.origins import SourceRun
-    from hierchat.page.page_sessions import Session
-    from hierchat.runtime.model_slot import SlotStatus
-    from hierchat.store import Attachment, AttachmentHead
-    from hierchat.store.records import Message
+from hierchat.runtime.model_slot import SlotStatus
+from hierchat.store import Attachment, AttachmentHead
+from hierchat.store.records import Message
 
 _CITED = re.compile(
     r"(?P<markup><(code|pre|a|math|button)\b.*?</\2>|<[^>]*>)|\[\d{1,6}(?:, ?\d{1,6})*\]", re.DOTALL

@@ -1,22 +1,18 @@
 """Read what a page sends with an event by its type. A program may send anything else, which is refused here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from hierchat.access.files import files
 from hierchat.language import _
-
-if TYPE_CHECKING:
-    from hierchat.page.page_sessions import Session
+from hierchat.page.page_sessions import Session
 
 MOST_FILES = 1_000
 """That are sent at once; a folder that holds more is read where it lies."""

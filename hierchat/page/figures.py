@@ -1,23 +1,19 @@
 """Draw figures as HTML: one quiet line under a reply, and the details behind it. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from hierchat.chat import wording
 from hierchat.chat.frames import Figures
+from hierchat.chat.statistics import PlanView
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later
 from hierchat.page.chat_settings import LABELS, THINKS, escaped
 from hierchat.page.templates import Macros
-
-if TYPE_CHECKING:
-    from hierchat.chat.statistics import PlanView
 
 
 # One colour, one underline and one name for each source of tokens: the single table behind legend, bar and

@@ -1,19 +1,18 @@
 """Connect the page's controls to handlers. Whatever goes wrong in one becomes a sentence; the page stays usable."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.events import EventListener
 
 from hierchat import logs
+from hierchat.chat.service import ChatService
 from hierchat.language import ENGLISH, _, chosen, current, each_spoken, spoken, translated
 from hierchat.page import status
 from hierchat.page.chat_settings import InvalidSettings
@@ -23,9 +22,6 @@ from hierchat.page.page_sessions import KeptFiles, Session, Sessions, Stale
 from hierchat.page.panels.panel import Panel
 from hierchat.page.views import Update, Views
 from hierchat.store import LOCAL_USER, NotFound
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 log = logging.getLogger(__name__)
 SETTINGS = "settings"

@@ -1,7 +1,5 @@
 """Handle events that only show or keep: opening, searching, putting chats in order, settings of a chat."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,12 +1,10 @@
 """Build the page and serve it: its parts, their handlers, and the access control in front."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.routes import STATIC_TEMPLATE_LIB, App, ORJSONResponse, templates
@@ -29,6 +27,7 @@ from hierchat.access.limits import (
 from hierchat.access.login import USER, LoginMiddleware
 from hierchat.access.login_sessions import LoginSessions
 from hierchat.access.members import Member, Members
+from hierchat.chat.service import ChatService
 from hierchat.language import _, chosen, marked, spoken
 from hierchat.page.buttons import ASSETS, style
 from hierchat.page.components import Components
@@ -44,9 +43,6 @@ from hierchat.page.panels.settings_panel import SettingsPanel
 from hierchat.page.project_handlers import ProjectHandlers
 from hierchat.page.reply_handlers import AttachingHandlers, ReplyHandlers
 from hierchat.store import Store, StoreError
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
 
 # After every event Gradio would sum up the last 10,000, for a view that is switched off here.
 _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**9)}

@@ -1,25 +1,20 @@
 """Keep the state of each open page, and the files that are to be sent from it."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
 from hierchat.chat.comparison import USUAL, Pair
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.chat.service import ChatService
 from hierchat.language import _, later
 from hierchat.page.templates import Macros
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.store import Attachment
+from hierchat.store import Attachment
 
 PAGE = 100
 """Conversations that the list takes in at a time."""

@@ -1,7 +1,5 @@
 """Handle events of projects: unfold, save, delete and restore, move chats, begin a new one."""
 
-from __future__ import annotations
-
 import gradio as gr
 
 from hierchat.language import _

@@ -4,8 +4,6 @@ A reply is written below the page (chat/in_progress.py), at most one in each con
 asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re
@@ -14,7 +12,7 @@ import time
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
@@ -34,11 +32,8 @@ from hierchat.page.reply_text import GrowingReply
 from hierchat.page.views import Update, deleted
 from hierchat.runtime.model_slot import PLACES
 from hierchat.runtime.template import PromptError
-from hierchat.store import NotFound
+from hierchat.store import ChatSettings, Message, NotFound
 from hierchat.texts.attachments import MOST_BYTES, Unreadable, read, too_big, with_files
-
-if TYPE_CHECKING:
-    from hierchat.store import ChatSettings, Message
 
 MOST_FILES = 20
 FILES, LENGTH = "files", "length"

@@ -1,15 +1,13 @@
 """Draw a reply: what the model thought first, folded, and the answer. A call of a tool is shown as one."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from hierchat.chat.origins import SourceRun
 from hierchat.drafting.growing.kernel_arrays import MAX_MATCH
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, plural
@@ -18,10 +16,6 @@ from hierchat.page.figures import legend, style_of
 from hierchat.page.markdown import GrowingMarkdown, render, render_marked
 from hierchat.page.templates import Macros
 from hierchat.reasoning import split_reasoning
-
-if TYPE_CHECKING:
-    from hierchat.chat.origins import SourceRun
-
 
 _CALL = re.compile(r"^[ \t]*<tool_call>\s*(\{.*?\})\s*</tool_call>[ \t]*$", re.DOTALL | re.MULTILINE)
 _FENCE = "`" * 8

@@ -1,7 +1,5 @@
 """Draw the list of conversations as HTML: pinned ones, then by date. Pure functions."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -10,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
+from hierchat.chat.conversations import ConversationList
 from hierchat.language import _, later
 from hierchat.page.templates import Macros
 from hierchat.store import FOUND_BEGINS, FOUND_ENDS
 from hierchat.store.connection import NUMBER, split_tags
-
-if TYPE_CHECKING:
-    from hierchat.chat.conversations import ConversationList
-    from hierchat.store.records import Conversation
-
+from hierchat.store.records import Conversation
 
 MONTHS = (
     later("January"), later("February"), later("March"), later("April"), later("May"), later("June"), later("July"),

@@ -1,18 +1,11 @@
 """Draw the sentences for everything that takes longer than a second, as HTML. Pure functions."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from hierchat.chat.frames import Frame
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, slot_sentence
 from hierchat.language import _, later
 from hierchat.models.runnable import NO_DRAFTS
 from hierchat.page.templates import Macros
-from hierchat.runtime.model_slot import CANCELLABLE
-
-if TYPE_CHECKING:
-    from hierchat.runtime.model_slot import SlotStatus
+from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
 
 LATER = later("A reply is still being written in this chat. Do this when it has ended, or stop it first.")
 

@@ -1,15 +1,15 @@
 """Build updates of the page, dictionaries from component to value: what every handler answers with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gradio as gr
 
+from hierchat.chat.frames import Arm, Frame
 from hierchat.chat.in_progress import ReplyInProgress
+from hierchat.chat.service import ChatService
 from hierchat.language import _
 from hierchat.page import chat_settings, conversation, sidebar, status
 from hierchat.page.components import OFF, Components, heading, model_choices
@@ -21,12 +21,8 @@ from hierchat.page.panels.panel import Panel
 from hierchat.page.reply_text import GrowingReply
 from hierchat.page.templates import Macros
 from hierchat.store import NotFound
+from hierchat.store.records import Message
 from hierchat.texts.attachments import fenced
-
-if TYPE_CHECKING:
-    from hierchat.chat.frames import Arm, Frame
-    from hierchat.chat.service import ChatService
-    from hierchat.store.records import Message
 
 _DOCUMENTS = Macros("documents.html")
 Update = dict[Any, Any]

@@ -1,8 +1,6 @@
 """Learn what a model's steps cost on this machine: measure after loading, refine by every reply, keep for the next
 run."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sys

@@ -1,7 +1,5 @@
 """Download models, one after another beside the model that answers, and search the hub."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Index the texts of earlier chats for drafting, by user and model, in step with the store."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from bisect import bisect_right

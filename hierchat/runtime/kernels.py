@@ -3,8 +3,6 @@ lock. What is compiled lies in the cache folder, where this process finds it. Wh
 early, kernels are compiled at their first use. The engine's are needed first: the first replies are written without
 drafts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """List all models as the page shows them, and download, load, add and remove them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

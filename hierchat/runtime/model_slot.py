@@ -1,7 +1,5 @@
 """Hold the model that answers: loaded in the background, replaced on request, one at a time."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Build prompt tokens from a conversation: by the chat template, of the turns that fit the context window."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

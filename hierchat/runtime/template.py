@@ -1,8 +1,6 @@
 """Render a tokenizer's chat template in a process that can be ended, since a template is code of a stranger; and find
 out how a model thinks before it answers, from its tokenizer and template alone."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

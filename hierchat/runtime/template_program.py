@@ -2,8 +2,6 @@
 with bounds of time and memory, for a template is code that came with a model: it may loop, or write gigabytes. It
 imports jinja2 and little else, so that it starts in a tenth of a second."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

@@ -1,7 +1,5 @@
 """Add the user's own texts to draft from: look at them, add them beside the chat, list and remove them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Run vLLM with our drafter on this machine: its environment, its command for a model, its process."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -4,8 +4,6 @@
 Knows nothing of models or pages. Everything a caller needs is exported here.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType

@@ -1,7 +1,5 @@
 """Copy the database each day and before its schema changes, and restore a backup in its place."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Store conversations: create, list, search, title, tag, copy, hide and delete."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable

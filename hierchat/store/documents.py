@@ -1,7 +1,5 @@
 """Store documents of chats and projects, and find their passages by words."""
 
-from __future__ import annotations
-
 import re
 import time
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Sum up the replies of a user, measure each model's speed, and store results of comparisons."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

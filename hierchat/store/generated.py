@@ -1,7 +1,5 @@
 """Store texts that a model generated while idle, for one user: keep, count and delete them."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Store what drafts are made from: the tokens of earlier messages, and the orders of their suffixes. Neither
 hidden conversations nor copies of existing messages are among them."""
 
-from __future__ import annotations
-
 import logging
 import time
 import zlib

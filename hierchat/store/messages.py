@@ -1,7 +1,5 @@
 """Store the tree of messages: an edit or a regeneration is a sibling, a branch is a path from a root to a leaf."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Apply the schema, numbered scripts in assets/schema. One that has shipped is never changed; add the next one."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from sqlite_utils import Database, Migrations

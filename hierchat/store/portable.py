@@ -1,7 +1,5 @@
 """Export and import whole conversations: all branches, and where each message came from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Store settings of a chat's replies, and named presets of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

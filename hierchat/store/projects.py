@@ -1,7 +1,5 @@
 """Store projects: folders of conversations, with the settings that new ones in them begin with."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Store replies as they are written: text, tokens and sources together, so that they agree after a crash."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, fields, replace

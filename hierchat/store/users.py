@@ -1,8 +1,6 @@
 # ruff: noqa: RUF001
 """Store users and their choices; accounts, guests, and keys of other programs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Read the text of an attached file: text in any usual encoding, code, PDF, Word, EPUB. Its name decides nothing."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Build corpora: tokenise texts in batches, with memory for the tokens alone, and sort their suffixes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Store the user's own corpora: a folder for each name, in it one for each tokenizer that it was built for."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import logging

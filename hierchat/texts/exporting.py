@@ -1,7 +1,5 @@
 """Export chats of the store as files: JSON that holds everything, Markdown that people read."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

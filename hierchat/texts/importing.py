@@ -1,8 +1,6 @@
 """Import chats of files into the store. Each conversation is there whole or not at all, so that a killed
 import can be run again."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

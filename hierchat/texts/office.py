@@ -1,7 +1,5 @@
 """Read Word documents, EPUB books and HTML pages as Markdown. pdf.py calls it, in its bounded process."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Cut documents into passages by headings and paragraphs, and choose which of the found ones fit a prompt."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """Read a PDF, and what office.py reads, in a process of its own with bounds of memory and time: a file may be
 made to exhaust both."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

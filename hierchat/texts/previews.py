@@ -1,7 +1,5 @@
 """Preview the user's texts, and record which are watched, and how their files were when read: watched.json."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

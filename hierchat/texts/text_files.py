@@ -1,7 +1,5 @@
 """Find the files of a corpus that can be read, and decode their bytes. A file is never held whole in memory."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import importlib

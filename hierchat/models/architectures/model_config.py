@@ -1,8 +1,6 @@
 """Tell what each layer of a decoder has, where layers differ, and compute rotary positions: cosines and sines of every
 position, with the scalings that models are trained with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Bring a catalogue model into the cache, list what is there, and remove it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ what a folder of safetensors holds before it is loaded.
 A GGUF becomes a folder of blocks for our kernels, or of float32 safetensors for transformers; safetensors become
 blocks where models.yaml asks for it."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import hashlib

@@ -3,8 +3,6 @@
 What is there whole is used without asking the network, so a branch name such as `main` stays at the commit that was
 fetched first. huggingface_hub resumes interrupted files; their SHA-256 is checked here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

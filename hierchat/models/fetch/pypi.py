@@ -3,8 +3,6 @@
 pip itself begins each file anew. What is not answered plainly over HTTP (folders, keyrings, own certificates of a
 client) is left to pip."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Make a model of blocks out of the tensors of its architecture, from GGUF files or safetensors."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Read the configuration of a model from the head of its GGUF file, in transformers' terms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

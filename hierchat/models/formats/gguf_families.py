@@ -1,8 +1,6 @@
 """Read GGUF files that transformers' modules compute, by a table of families: the configuration of transformers' module
 from a file's head, and its tensors out of the file's by undoing what llama.cpp's converter did."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 gguf's own reader makes arrays of every token of the vocabulary, which takes tens of seconds; here they are passed over
 unless they are asked for."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import re

@@ -1,8 +1,6 @@
 """Read a GGUF file as the weights of transformers' module: as safetensors in float32, one tensor in memory at a time,
 or as the file's own blocks wherever our kernels multiply them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

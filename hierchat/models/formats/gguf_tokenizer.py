@@ -5,8 +5,6 @@ It is the one that transformers makes of the file in tens of seconds, and has wh
 of SmolLM, the normal form of Qwen, the whole words of Llama 3. Other kinds of tokenizer, and splits that are not
 listed, are left to transformers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ for all rows side by side; then for each 32 weights their numbers in words of 32
 numbers are put together anew, so that few instructions take them apart (`pack`), but none is widened: a matrix has the
 size that it has in the file, but for its last panel, which is filled up with rows of zeros."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys

@@ -2,8 +2,6 @@
 before it is written into the user's models.yaml, and refused with the reason where it cannot run; and how models are
 written there, changed and taken out again. All else in it stays as it is."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Check whether a model can run here, before its weights are fetched, unpacked or read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 Neither torch nor transformers are imported where the CPU engine computes: they take seconds."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Read the tokenizer of a model within bounds of time and size, and tell which models have the same tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Find formulas between $, $$, \\( \\), \\[ \\] and in amsmath's environments; draw them as MathML, else as source."""
 
-from __future__ import annotations
-
 import html
 import logging
 import re

@@ -1,7 +1,5 @@
 """Set up markdown-it for replies: GitHub's Markdown and formulas, HTML as text, and every block with its direction."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

@@ -1,32 +1,26 @@
 """Draw the user's own texts in the settings: which draft, and a way to add a file or folder, after a look at it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from hierchat.chat.service import ChatService
 from hierchat.chat.wording import tokens
 from hierchat.language import _, error_words, plural
 from hierchat.models.cache import gigabytes
 from hierchat.models.progress import ModelError
 from hierchat.page import status
-from hierchat.page.event_data import MOST_FILES
-from hierchat.page.guard import OwnerOnly, require_owner
+from hierchat.page.event_data import MOST_FILES, PageEvent
+from hierchat.page.guard import OwnerOnly, PageEvents, require_owner
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import PanelPart, still
 from hierchat.page.templates import Macros
+from hierchat.runtime.drafters import Gain
+from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
 from hierchat.texts.text_files import KNOWN, CorpusError
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
-    from hierchat.runtime.drafters import Gain
-    from hierchat.runtime.user_documents import Addition, LastReplies, UserDocument
 
 _WORTH_TELLING = 0.01
 """More tokens a forward, as a share."""

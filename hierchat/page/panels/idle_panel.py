@@ -1,23 +1,19 @@
 """Draw the part of Settings for idle generation: whether the model may write meanwhile, and what there is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from hierchat.language import _, later, plural
 from hierchat.page import status
 from hierchat.page.charts import size
+from hierchat.page.event_data import PageEvent
+from hierchat.page.guard import PageEvents
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import PanelPart, still
 from hierchat.page.templates import Macros
-
-if TYPE_CHECKING:
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
 
 POLL_SECONDS = 1.0
 AFTER = (5.0, 10.0, 30.0, 60.0)

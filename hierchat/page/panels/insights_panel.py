@@ -1,16 +1,18 @@
 """Draw Insights: how drafting has fared from day to day, what it costs, and what is kept for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 
+from hierchat.chat.service import ChatService
+from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
+from hierchat.chat.user_data import Insights
 from hierchat.chat.wording import TIMES, against_plain, in_order, pace, percent
+from hierchat.drafting.acceptance import Calibration
 from hierchat.engine.engine import TARGET
 from hierchat.language import _, later, plural
 from hierchat.page import charts, sidebar
@@ -28,26 +30,18 @@ from hierchat.page.charts import (
     nothing,
     size,
 )
+from hierchat.page.event_data import PageEvent
 from hierchat.page.figures import DASH, plan_picture, style_of
+from hierchat.page.guard import PageEvents
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
-from hierchat.runtime.costs import meters
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.chat.statistics import ForwardCosts, IndexMemory, PlanView
-    from hierchat.chat.user_data import Insights
-    from hierchat.drafting.acceptance import Calibration
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
-    from hierchat.runtime.costs import Meter
-    from hierchat.store import (
-        DraftingFigures,
-        OverTimeFigures,
-        SourceCount,
-    )
-
+from hierchat.runtime.costs import Meter, meters
+from hierchat.store import (
+    DraftingFigures,
+    OverTimeFigures,
+    SourceCount,
+)
 
 _LONG = 62
 """More days than these are drawn by weeks, and without points."""

@@ -1,15 +1,14 @@
 """Run the panel of models: which there are, whether they fit and how fast they are; download, load, remove."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from hierchat.chat.service import ChatService
 from hierchat.language import _, later
 from hierchat.models.fetch.hub import endpoint
 from hierchat.models.progress import ModelError
@@ -17,17 +16,12 @@ from hierchat.page import chat_settings, status
 from hierchat.page.chat_settings import InvalidSettings
 from hierchat.page.components import MORE
 from hierchat.page.event_data import Foreign, PageEvent
-from hierchat.page.guard import Remark
-from hierchat.page.page_sessions import UNKNOWN
+from hierchat.page.guard import PageEvents, Remark
+from hierchat.page.page_sessions import UNKNOWN, Session
 from hierchat.page.panels.models_view import HUB, MODELS, Present, models
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.views import Update
-
-if TYPE_CHECKING:
-    from hierchat.chat.service import ChatService
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
-    from hierchat.runtime.model_manager import Failures, ModelManager, ModelRow
+from hierchat.runtime.model_manager import Failures, ModelManager, ModelRow
 
 _OTHERS = later(
     "Only the owner of this hierchat downloads, adds, ejects and removes models. You can load those that are here."

@@ -1,11 +1,9 @@
 """Draw the table of models, and the search of the hub, as HTML. Pure functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -13,18 +11,13 @@ from hierchat.chat.wording import number
 from hierchat.language import _, later
 from hierchat.language import number as written
 from hierchat.models.cache import count, gigabytes
+from hierchat.models.fetch.hub import HubFile
 from hierchat.models.formats.gguf_head import without_number
 from hierchat.models.runnable import STEPS
 from hierchat.page.templates import Macros
-from hierchat.runtime.model_manager import READABLE, TINY
-from hierchat.runtime.model_slot import CANCELLABLE
-
-if TYPE_CHECKING:
-    from hierchat.models.fetch.hub import HubFile
-    from hierchat.runtime.downloads import Look
-    from hierchat.runtime.model_manager import ModelRow
-    from hierchat.runtime.model_slot import SlotStatus
-
+from hierchat.runtime.downloads import Look
+from hierchat.runtime.model_manager import READABLE, TINY, ModelRow
+from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
 
 _FITS = {
     "yes": later("Fits"),

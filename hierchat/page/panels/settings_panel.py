@@ -1,24 +1,27 @@
 """Run the panel of settings: how the page looks, what may draft, when replies end, where data lies, deletion."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from hierchat.access.login_sessions import LoginSession, LoginSessions
+from hierchat.chat.service import ChatService
 from hierchat.chat.tools import ToolError, mcp_file, read_servers
+from hierchat.chat.user_data import UserData
 from hierchat.config import cache_dir, data_dir
 from hierchat.language import _, catalogues, later, name_of, plural
 from hierchat.models.cache import gigabytes, size_of
 from hierchat.page import status
 from hierchat.page.buttons import button
 from hierchat.page.chat_settings import NOTES
-from hierchat.page.guard import require_owner
+from hierchat.page.event_data import PageEvent
+from hierchat.page.guard import PageEvents, require_owner
+from hierchat.page.page_sessions import Session
 from hierchat.page.panels.documents_panel import DocumentsPart
 from hierchat.page.panels.idle_panel import IdlePart
 from hierchat.page.panels.panel import Panel, PanelPart
@@ -27,14 +30,6 @@ from hierchat.page.sidebar import GUEST, is_guest, moment
 from hierchat.page.templates import Macros
 from hierchat.store import Access, DraftsFrom, IdleSettings
 from hierchat.texts.corpora import corpora_dir
-
-if TYPE_CHECKING:
-    from hierchat.access.login_sessions import LoginSession, LoginSessions
-    from hierchat.chat.service import ChatService
-    from hierchat.chat.user_data import UserData
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.guard import PageEvents
-    from hierchat.page.page_sessions import Session
 
 _NOW_SECONDS = 60.0
 """An open page asks for news once a second, or, in the background, once a minute."""

@@ -1,11 +1,9 @@
 """Import and export chats on the page: the panel, and what its buttons and those of a chat's menu do."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import gradio as gr
 
@@ -13,13 +11,11 @@ from hierchat.access.files import files
 from hierchat.language import _, plural
 from hierchat.page import status
 from hierchat.page.buttons import KEY
+from hierchat.page.event_data import PageEvent
+from hierchat.page.guard import PageEvents
 from hierchat.page.panels.panel import PanelPart
 from hierchat.page.templates import Macros
 from hierchat.texts.importing import KNOWN
-
-if TYPE_CHECKING:
-    from hierchat.page.event_data import PageEvent
-    from hierchat.page.guard import PageEvents
 
 T = TypeVar("T")
 _drawn = Macros("transfer.html", KNOWN_EXPORTS=KNOWN)

@@ -2,8 +2,6 @@
 `current_node`. System messages, tools and messages to tools are hidden. Code that ChatGPT ran is a code
 block."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Read LM Studio's *.conversation.json: one conversation, `messages` in a row, each with `versions`, one of
 them open. The file has no id, and times of the whole alone. A conversation is known by when it began and how."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hierchat.store import Chat

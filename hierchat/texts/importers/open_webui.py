@@ -1,8 +1,6 @@
 """Read Open WebUI's export: in each conversation `chat.history.messages`, a tree by `parentId`, and
 `currentId`. Older ones have the bare conversation, or only a list of messages. Calls of tools are left out."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Read and write hierchat's own JSON: an array of presets and conversations, each with the version of its form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Turn the messages of another program's conversation, a tree, into the order in which the store takes them."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time
