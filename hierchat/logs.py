@@ -2,8 +2,7 @@
 
 Records of hierchat's own loggers are written as they are said, so no text of a conversation may be put into one. Of
 other libraries' records, whose messages quote what they work on, only their place is written; of exceptions, whose
-messages do so too, only their kinds and the lines of code that raised them.
-"""
+messages do so too, only their kinds and the lines of code that raised them."""
 
 import errno
 import logging

@@ -60,8 +60,7 @@ def without_surrogates(body: bytes) -> bytes:
 
 
 def _require_bounded(text: str) -> None:
-    """Raise InvalidJson if the JSON has too many values or levels. Strings are skipped, only where that may
-    matter."""
+    """Raise InvalidJson if the JSON has too many values or levels. Strings are skipped, only where that may matter."""
     opened = text.count("[") + text.count("{")
     if opened <= DEEPEST and opened + text.count(",") <= MOST_VALUES:
         return
@@ -307,8 +306,7 @@ class _LimitedConnection(asyncio.Protocol):
         self._watch()
 
     def _owed(self) -> tuple[object, ...] | None:
-        """Return a value that changes as soon as the client does what it has to; None if nothing is expected
-        of it."""
+        """Return a value that changes as soon as the client does what it has to; None if nothing is expected of it."""
         of_uvicorn = cast(Any, self)
         cycle = of_uvicorn.cycle
         if self._transport.get_write_buffer_size():  # the system's own buffer is full, too

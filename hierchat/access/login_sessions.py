@@ -94,8 +94,7 @@ class LoginSession:
 
 
 class LoginSessions:
-    """Holds login sessions by the token in the cookie. Its hash is looked up, so that the time tells nothing
-    of it."""
+    """Holds login sessions by the token in the cookie. Its hash is looked up, so that the time tells nothing of it."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self.members = members

@@ -56,8 +56,7 @@ def require_here(service: ChatService, name: str) -> None:
 def load(service: ChatService, name: str, stop: threading.Event) -> float:
     """Load the named model in place of the present one, wait for it, and return the seconds that this took.
 
-    Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place.
-    """
+    Replies in progress end first. Raises ApiError where it cannot be loaded, or where another one took its place."""
     began, status = time.monotonic(), service.model_status
     if not name or (service.served is not None and service.served.name == name):
         return 0.0
@@ -104,8 +103,7 @@ class ApiReply:
         return str(self._service.data.path)
 
     def frames(self, stop: threading.Event) -> Generator[Frame, None, None]:
-        """Load the model and yield the reply's frames to its end, as Completions.answer does. Also raises
-        ApiError."""
+        """Load the model and yield the reply's frames to its end, as Completions.answer does. Also raises ApiError."""
         self.load_seconds = load(self._service, self.request.model, stop)
         yield from self._service.completions.answer(lambda served: self._begin(served, stop), stop)
 
@@ -167,10 +165,8 @@ class ReplyStreams:
         self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     async def frames(self) -> AsyncGenerator[tuple[int, Frame], None]:
-        """Yield the frames of all replies as they come, except those that only wait; each ends in phase "done".
-
-        Raises what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop.
-        """
+        """Yield the frames of all replies as they come, except those that only wait; each ends in phase "done". Raises
+        what keeps a reply from beginning, and ApiError where one failed. However the reader leaves, they stop."""
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._watch())
         for number in range(len(self.replies)):

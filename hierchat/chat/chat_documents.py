@@ -113,9 +113,8 @@ class ChatDocuments(Documents):
 def quotes(
     found: Sequence[Passage], path: Sequence[Message], budget: Callable[[], int], count: Count
 ) -> list[Attachment]:
-    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers
-    continue those of the chat's earlier ones; those of the question before are left out: the prompt has them
-    already."""
+    """Choose the passages that go with a question below `path`, of at most `budget` tokens. Their numbers continue
+    those of the chat's earlier ones; those of the question before are left out: the prompt has them already."""
     there = {file.passage_id for message in path[-2:] for file in message.attachments}
     found = [one for one in found if one.id not in there]
     number = max((file.number or 0 for message in path for file in message.attachments), default=0) + 1

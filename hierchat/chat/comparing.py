@@ -243,9 +243,8 @@ def with_id(frame: CompareFrame, keep: Callable[[str, float, str], int]) -> Comp
 def verdict(
     replies: Mapping[Arm, ReplyStream], names: Mapping[Arm, str], engine: Compares | None, others: float = 0.0
 ) -> Verdict:
-    """Compare two replies to one prompt. `engine`: of both, to tell how close the first differing choice was;
-    None if it cannot, or if they have two. `others`: share of the processor that other programs used
-    meanwhile."""
+    """Compare two replies to one prompt. `engine`: of both, to tell how close the first differing choice was; None if
+    it cannot, or if they have two. `others`: share of the processor that other programs used meanwhile."""
     first, second = replies["first"], replies["second"]
     left, right = first.statistics, second.statistics
     known = first.model is second.model and left.knows_tokens and right.knows_tokens

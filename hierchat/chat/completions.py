@@ -59,10 +59,8 @@ class ModelTurn:
         self._ticket = slot.scheduler.join(shares=not alone)
 
     def waiting(self) -> Iterator[int]:
-        """Yield how many replies come before, ten times a second, until `model` is there or `stop` is set.
-
-        Raises NoModel.
-        """
+        """Yield how many replies come before, ten times a second, until `model` is there or `stop` is set. Raises
+        NoModel."""
         looked = time.monotonic()
         while not self._stop.is_set():
             phase = self._slot.status.phase
@@ -146,11 +144,9 @@ class Completions:
         stop: threading.Event,
         drafts_from: DraftsFrom = "all",
     ) -> Generator[Frame, None, None]:
-        """Yield the frames of a reply to `messages`; it is not stored. `drafts_from`: which texts may draft it.
-
-        Raises what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the
-        last frame. Where it was stopped before its turn, no frame follows those in phase "waiting".
-        """
+        """Yield the frames of a reply to `messages`; it is not stored. `drafts_from`: which texts may draft it. Raises
+        what keeps it from beginning: QueueFull, NoModel, PromptError. What goes wrong later stands in the last frame.
+        Where it was stopped before its turn, no frame follows those in phase "waiting"."""
         options = ReplyOptions(user_id, settings, stop, drafts_from=drafts_from)
         yield from self.answer(lambda served: self.reply(served, messages, options), stop)
 

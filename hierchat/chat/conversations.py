@@ -11,16 +11,7 @@ from typing import Any
 
 from hierchat.chat.in_progress import ChangeEvents, InProgress
 from hierchat.config import GenerationSettings
-from hierchat.store import (
-    ChatSettings,
-    Conversation,
-    Message,
-    NotFound,
-    Project,
-    Store,
-    StoreError,
-    Totals,
-)
+from hierchat.store import ChatSettings, Conversation, Message, NotFound, Project, Store, StoreError, Totals
 
 NOTES = "Notes about the user, in the user's own words:\n"
 """Before the notes in the system prompt."""

@@ -76,9 +76,8 @@ class Writer:
         return self._stop.is_set()
 
     def write(self, scripts: Iterable[Script], goes_on: Callable[[], bool]) -> None:
-        """Write these conversations, from where they were left, until all are written, `stop` is set or
-        `goes_on`, called after each step, returns False. Call `keep` afterwards, when the model is given
-        back."""
+        """Write these conversations, from where they were left, until all are written, `stop` is set or `goes_on`,
+        called after each step, returns False. Call `keep` afterwards, when the model is given back."""
         waiting = iter(scripts)
         try:
             while not self._stop.is_set():

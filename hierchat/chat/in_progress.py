@@ -217,14 +217,13 @@ class InProgress:
         *,
         waits: bool = False,
     ) -> bool:
-        """Write a reply in a thread of its own, from the states of `start(reply.stop)`; return whether that
-        has begun. If another one is being written in that conversation, it has not: then it waits for the end
-        of that one, if it `waits`.
+        """Write a reply in a thread of its own, from the states of `start(reply.stop)`; return whether that has begun.
+        If another one is being written in that conversation, it has not: then it waits for the end of that one, if it
+        `waits`.
 
         A question is stored from now on. One that is not asked in the end goes to `take_back`, and so do those that
         wait for a reply that fails. Where that refuses it, it stays in the conversation without a reply, or the
-        conversation goes if there is none.
-        """
+        conversation goes if there is none."""
         place, work = (reply.user_id, reply.conversation_id), _Work(reply, start, take_back)
         if reply.asks and (waits or self.of(*place) is None):
             try:

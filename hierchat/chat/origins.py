@@ -68,9 +68,8 @@ def server_runs(spans: Sequence[SourceSpan], texts: Sequence[str], text: str) ->
 
 
 def _pieces(texts: Sequence[str], text: str) -> list[str]:
-    """Split `text` into parts as `texts` begin and end; empty if they are not its own. A character that two
-    share is in the later one, and what stands behind the text's end is left out: the token that ended it, a
-    stop string."""
+    """Split `text` into parts as `texts` begin and end; empty if they are not its own. A character that two share is in
+    the later one, and what stands behind the text's end is left out: the token that ended it, a stop string."""
     pieces: list[str] = []
     at, shared = 0, False
     for one in texts:

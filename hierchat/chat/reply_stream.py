@@ -58,8 +58,7 @@ class Elsewhere:
 class ReplyStream:
     """Generates a reply; `statistics` holds all of it at any time, also after the reader left.
 
-    Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too.
-    """
+    Where it holds tokens from the start, these are continued; `settings.max_new_tokens` counts them, too."""
 
     model: ServedModel
     prompt_ids: Sequence[int]
@@ -93,11 +92,10 @@ class ReplyStream:
     ) -> Generator[Frame, None, None]:
         """Yield the reply's frames while it is written, the last one in phase "done".
 
-        A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`:
-        time plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it.
-        `elsewhere`: what an engine that keeps replies elsewhere may keep of it. `anew`: read the prompt as if nothing
-        had been read before, as a side of a comparison does.
-        """
+        A drafted reply pads as exactness asks; one without a drafter is plain decoding at its fastest. `measure`: time
+        plain forwards on the way, as the baseline of its speed-up, and what is missing of them behind it. `elsewhere`:
+        what an engine that keeps replies elsewhere may keep of it. `anew`: read the prompt as if nothing had been read
+        before, as a side of a comparison does."""
         engine, statistics = self.model.engine, self.statistics
         if isinstance(engine, LearnsElsewhere):
             names = elsewhere or Elsewhere()

@@ -143,11 +143,9 @@ class ChatService:
     def send(
         self, user_id: int, question: Question, settings: GenerationSettings, stop: threading.Event
     ) -> Generator[Frame, None, None]:
-        """Store a user's question and answer it. Raises NotFound at once.
-
-        Also raises what keeps it from being answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored
-        then, nor where it was stopped before its turn: then no frame follows those in phase "waiting".
-        """
+        """Store a user's question and answer it. Raises NotFound at once. Also raises what keeps it from being
+        answered: QueueFull, NoModel, PromptError, StoreError. Nothing is stored then, nor where it was stopped before
+        its turn: then no frame follows those in phase "waiting"."""
         self.store.chats.get(user_id, question.conversation_id)
         options, begin = ReplyOptions(user_id, settings, stop), partial(self._ask, question)
         try:
@@ -203,11 +201,8 @@ class ChatService:
         stop: threading.Event,
         pair: Pair = USUAL,
     ) -> Generator[CompareFrame, None, None]:
-        """Answer a question in two ways, one after the other. The second reply is stored, and the result if
-        both come to their end.
-
-        Raises WrongConfiguration, and as `send`.
-        """
+        """Answer a question in two ways, one after the other. The second reply is stored, and the result if both come
+        to their end. Raises WrongConfiguration, and as `send`."""
         self.store.chats.get(user_id, question.conversation_id)
         first, second = (pair[arm].settings(settings) for arm in ARMS)
         stored: Message | None = None

@@ -1,8 +1,7 @@
 """Write titles of new chats by the model, while nobody needs it.
 
 The question for the title stands behind the chat itself. So its prompt is in the slots already, and stays there for the
-chat's next message. Nothing of it is stored but the title, and nothing is learned from it.
-"""
+chat's next message. Nothing of it is stored but the title, and nothing is learned from it."""
 
 import logging
 import re

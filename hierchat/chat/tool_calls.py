@@ -76,8 +76,7 @@ Piece = TextPiece | CallStart | ArgumentsPiece
 class CallReader:
     """Finds calls of tools in a text that grows. What looks like a call and is none stays text.
 
-    Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too.
-    """
+    Qwen2.5-Coder leaves the marks out: a reply that is nothing but the call of one of `names` is one, too."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         self.calls = 0

@@ -433,8 +433,7 @@ class MeasuredRun:
         }
 
     def earlier(self, head: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the earlier result to go on from, with --resume and if there is one; its machine stays the
-        first's."""
+        """Return the earlier result to go on from, with --resume and if there is one; its machine stays the first's."""
         if not self._options.resume:
             return None
         found = read(

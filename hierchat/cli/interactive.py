@@ -49,7 +49,6 @@ _OFF = "off"
 
 def answer(talk: Talk, text: str, files: Sequence[Attachment], screen: Screen | None) -> Frame:
     """Ask a question, show the reply as it comes, until Ctrl-C, and return its last frame ("waiting" if none began).
-
     Raises what keeps it from beginning, BrokenPipeError where nobody reads any more, and Ended where the program is to
     end: what came is kept, and so is the question."""
     stop, last = Event(), Frame("waiting")

@@ -96,10 +96,7 @@ def chats(count: int) -> str:
 
 
 def catalogue_name(model: str | None) -> str | None:
-    """Return the catalogue's name of a model; a folder or a GGUF file is added to the catalogue.
-
-    Raises ModelError.
-    """
+    """Return the catalogue's name of a model; a folder or a GGUF file is added to the catalogue. Raises ModelError."""
     if not model:
         return None
     from hierchat.models.catalogue import read_catalogue

@@ -101,8 +101,7 @@ def _trimmed(row: Sequence[Segment]) -> list[Segment]:
 def finished(text: str) -> int:
     """Count the characters at the text's beginning that are whole blocks, which no text to come can change.
 
-    The last part can grow; the one before it can, too, until the first line of the last one is whole.
-    """
+    The last part can grow; the one before it can, too, until the first line of the last one is whole."""
     lines = text.split("\n")
     begins = [block[0].map[0] for block in _blocks(_PARSER.parse(text)) if block[0].map]
     whole = [line for line in begins if line < len(lines) - 1]

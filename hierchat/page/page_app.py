@@ -49,8 +49,7 @@ _NO_SUMS = {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENC
 
 
 def build_app(service: ChatService, place: str, log_ins: LoginSessions | None = None) -> gr.Blocks:
-    """Build the page over a chat service; `place`: where the data lies, for the eye; `log_ins`: if there is a
-    login."""
+    """Build the page over a chat service; `place`: where the data lies, for the eye; `log_ins`: if there is a login."""
     os.environ |= _NO_SUMS
     blocks = Page(title="hierchat", analytics_enabled=False, fill_width=True, fill_height=True)
     with blocks as app, marked():

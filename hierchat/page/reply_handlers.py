@@ -1,8 +1,7 @@
 """Handle the composer: events that write a reply (send, again, edit, continue, compare), files, messages that wait.
 
 A reply is written below the page (chat/in_progress.py), at most one in each conversation. A page follows those that it
-asked for, and those in conversations that it shows; the screen shows that of the conversation on it.
-"""
+asked for, and those in conversations that it shows; the screen shows that of the conversation on it."""
 
 import base64
 import binascii
@@ -225,8 +224,7 @@ class ReplyHandlers(HandlerGroup):
     def _ask(
         self, session: Session, reply: ReplyInProgress, settings: ChatSettings, *, waits: bool = False
     ) -> Iterator[Update]:
-        """Send a question and draw its reply. `waits`: behind one in progress; else it then goes back into
-        the box."""
+        """Send a question and draw its reply. `waits`: behind one in progress; else it then goes back into the box."""
 
         def start(stop: threading.Event) -> Generator[State, None, None]:
             if not reply.waited:  # else they were kept when it was sent, and may have been changed since

@@ -76,8 +76,7 @@ class Views:
         return {self._parts.live: self._live(session)}
 
     def tell(self, session: Session, sentence: str, about: str = "") -> Update:
-        """Show a sentence above the box, as HTML, until it is closed, another chat opens, or its `about` is
-        settled."""
+        """Show a sentence above the box, as HTML, until it is closed, another chat opens, or its `about` is settled."""
         said = status.closable(sentence)
         session.about = about
         if (reply := self.now(session)) is None:

@@ -11,15 +11,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import (
-    Connection,
-    StoreError,
-    corrupt,
-    drop_words,
-    examine,
-    log_of,
-    translated,
-)
+from hierchat.store.connection import Connection, StoreError, corrupt, drop_words, examine, log_of, translated
 
 KEPT = 7
 SPARE_BYTES, SPARE_SHARE = 1 << 30, 0.05

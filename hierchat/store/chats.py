@@ -139,8 +139,7 @@ class Untitled:
 class Chats(Repository):
     """Stores conversations: list, search, title, tags, pin, archive, settings, copies, and deletion with undo.
 
-    What is hidden counts as missing everywhere, and no draft comes from it.
-    """
+    What is hidden counts as missing everywhere, and no draft comes from it."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -148,10 +147,8 @@ class Chats(Repository):
         self._hidden_projects: set[int] = set()  # and projects
 
     def create(self, user_id: int, title: str = "", project_id: int | None = None) -> int:
-        """Add an empty conversation and return its id. The first user message fills an empty title.
-
-        Raises StoreError where the user was forgotten, NotFound where the project is gone.
-        """
+        """Add an empty conversation and return its id. The first user message fills an empty title. Raises StoreError
+        where the user was forgotten, NotFound where the project is gone."""
         with self._connection.write() as db:
             require_user(db, user_id)
             if project_id is not None:
@@ -167,14 +164,13 @@ class Chats(Repository):
         archived: bool = False,
         project: int | None = None,
     ) -> list[Conversation]:
-        """Return a user's conversations, or the archived ones: pinned ones first, then the latest changed;
-        those of one project, of none (0), or of all (None).
+        """Return a user's conversations, or the archived ones: pinned ones first, then the latest changed; those of one
+        project, of none (0), or of all (None).
 
         With a query, in all projects: all whose title, or one of whose messages, holds all its words, archived ones
         last; the last word may be the beginning of one; case, accents and punctuation do not count. A blank query is
         none; one without a letter or digit finds nothing. A reply is found once it is finished. `tag:name`, or
-        `tag:"two words"`, asks for those with that tag.
-        """
+        `tag:"two words"`, asks for those with that tag."""
         words, tags = split_tags(query or "")
         with self._connection.read() as db:
             parameters = {"user": user_id, "limit": limit, "tags": spelled(db, user_id, tags)}
@@ -242,8 +238,7 @@ class Chats(Repository):
     def set_tags(self, user_id: int, conversation_id: int, names: Iterable[str]) -> None:
         """Replace a conversation's tags. Raises NotFound.
 
-        A tag that differs from one in use by its case alone is that one.
-        """
+        A tag that differs from one in use by its case alone is that one."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             db.execute("DELETE FROM tags WHERE conversation_id = ?", [conversation_id])
@@ -288,9 +283,8 @@ class Chats(Repository):
     def fork(self, user_id: int, message_id: int) -> int:
         """Copy the messages from the root to this one into a new conversation, and return its id. Raises NotFound.
 
-        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A
-        copy neither drafts nor counts until its original is deleted for good.
-        """
+        It keeps the settings of the other one, and copied replies keep who wrote them, their figures and tokens. A copy
+        neither drafts nor counts until its original is deleted for good."""
         with self._connection.write() as db:
             source = owned_message(db, user_id, message_id)["conversation_id"]
             row = owned_conversation(db, user_id, source)
@@ -309,8 +303,7 @@ class Chats(Repository):
         """Delete a conversation so that `restore` can undo it until `delete_hidden`. Raises NotFound.
 
         All that was learned so far is forgotten now. A reply that is being written into it goes on unseen. If this
-        store closes first, it is deleted then; if the process dies, when the file is opened next.
-        """
+        store closes first, it is deleted then; if the process dies, when the file is opened next."""
         with self._connection.write() as db:
             owned_conversation(db, user_id, conversation_id)
             _hide(db, user_id, conversation_id)
@@ -357,13 +350,12 @@ class Chats(Repository):
     def delete_hidden(
         self, conversation_ids: Iterable[int] | None = None, project_id: int | None = None
     ) -> None:
-        """Delete for good what this store hid, all of it or these conversations and that project, from the
-        files too; what was restored stays.
+        """Delete for good what this store hid, all of it or these conversations and that project, from the files too;
+        what was restored stays.
 
         Takes the time of rewriting the file. A reply that is being written there gets NotFound at its next append. If
         another connection is reading at this moment, the log beside the database keeps deleted pages until the next
-        checkpoint.
-        """
+        checkpoint."""
         mine, projects = set(self._hidden), set(self._hidden_projects)
         if conversation_ids is not None:
             mine, projects = mine.intersection(conversation_ids), projects.intersection([project_id])
@@ -401,8 +393,7 @@ class Chats(Repository):
         """Add a conversation that is in no list and drafts for no other, until `end_incognito`, and return its id.
 
         Its texts lie in the file until then. If this store closes first, they go then; if the process dies, when the
-        file is opened next. Raises StoreError where the user was forgotten.
-        """
+        file is opened next. Raises StoreError where the user was forgotten."""
         with self._connection.write() as db:
             require_user(db, user_id)
             conversation = _create(db, user_id, "")
@@ -416,8 +407,7 @@ class Chats(Repository):
     def end_incognito(self, user_id: int, conversation_id: int) -> None:
         """Delete an incognito conversation for good, from the files too; any other stays as it is.
 
-        Takes the time of rewriting the file.
-        """
+        Takes the time of rewriting the file."""
         with self._connection.write() as db:
             ended = db.execute(
                 "UPDATE conversations SET incognito = 0 WHERE id = ? AND user_id = ? AND incognito",

@@ -322,10 +322,8 @@ class Connection:
 
     def backup(self, path: Path) -> None:
         """Write a copy of the whole database, all users', readable by its owner only. The chat can go on meanwhile.
-        What is hidden or deleted, incognito chats and guests are not in it.
-
-        Raises StoreError if `path` exists or the copy is damaged, DatabaseUnwritable if it cannot be written.
-        """
+        What is hidden or deleted, incognito chats and guests are not in it. Raises StoreError if `path` exists or the
+        copy is damaged, DatabaseUnwritable if it cannot be written."""
         with new_file(path) as part, translated(path), self._connected() as db:
             db.execute("VACUUM INTO ?", [str(part)])  # in one step, whatever is written meanwhile
             with closing(Database(sqlite3.connect(part, isolation_level=None))) as copy:
@@ -523,9 +521,7 @@ def examine(path: Path) -> Health:
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Create an empty file beside `path`, readable by its owner only, which gets that name when the block has ended.
-
-    Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written.
-    """
+    Raises StoreError where `path` exists, DatabaseUnwritable where it cannot be written."""
     path = path.absolute()
     part = path.with_name(path.name + ".part")
     _require_free(path)
@@ -575,8 +571,7 @@ def title_of(text: str) -> str:
 def match_expression(query: str) -> str:
     """Return an FTS5 expression for all words of `query`, the last one as a prefix; empty if it holds no word.
 
-    Each word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further.
-    """
+    Each word is quoted, so that nothing a user types is syntax; the index's own tokenizer splits it further."""
     words = storable(query).replace("\0", " ").split()
     words = [word for word in words if any(map(str.isalnum, word))][:SEARCH_WORDS]
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]

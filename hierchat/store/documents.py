@@ -142,9 +142,8 @@ class Documents(Repository):
 
 
 def _ranking(db: Database, scope: str, words: Sequence[str]) -> str:
-    """Return the FTS5 expression that ranks a scope's passages in bounded time: by all of these words if the
-    passages are few; else those with one of the rarest words, or the two rarest, and of the other words the
-    rarer ones."""
+    """Return the FTS5 expression that ranks a scope's passages in bounded time: by all of these words if the passages
+    are few; else those with one of the rarest words, or the two rarest, and of the other words the rarer ones."""
     (last,) = db.execute("SELECT ifnull(max(id), 0) FROM passages").fetchone()
     held = {word: _held(db, _WORDS.format(f"({word})"), SAMPLE, last) for word in dict.fromkeys(words)}
     words = sorted(words, key=held.__getitem__)  # stable: they count in any order

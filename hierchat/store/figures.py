@@ -13,13 +13,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from hierchat.store.connection import NotFound, Repository, owned_conversation
-from hierchat.store.records import (
-    DraftingFigures,
-    HistorySize,
-    OverTimeFigures,
-    SourceCount,
-    Totals,
-)
+from hierchat.store.records import DraftingFigures, HistorySize, OverTimeFigures, SourceCount, Totals
 from hierchat.store.replies import FINISHED, TOKEN
 
 _OWNED = (
@@ -107,8 +101,7 @@ class ReplyFigures(Repository):
     ) -> OverTimeFigures:
         """Sum up the measured replies of the last `days` days, today included; None: of all days.
 
-        `model_key`: of one model's replies; None for all.
-        """
+        `model_key`: of one model's replies; None for all."""
         parameters = {"user": user_id, "model": model_key, "since": _since(days)}
         with self._connection.read() as db:
             rows = list(db.query(MEASURED, parameters))

@@ -115,12 +115,10 @@ class GeneratedTexts(Repository):
         *,
         deletions: int,
     ) -> bool:
-        """Store a reply in place of its earlier beginning. `origin`: the user's message that its question is
-        made from.
+        """Store a reply in place of its earlier beginning. `origin`: the user's message that its question is made from.
 
         `deletions`: how many there were when it was begun. Where there have been more since, nothing is written, and
-        the answer is False: it may hold traces of what was deleted.
-        """
+        the answer is False: it may hold traces of what was deleted."""
         values = {
             "user": user_id,
             "model": model_key,

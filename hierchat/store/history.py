@@ -235,8 +235,7 @@ class History(Repository):
         """Store suffix orders in place of those that cover some of the same texts.
 
         `deletions`: how many there were when the orders were made. Where there have been more since, nothing is
-        written, and the answer is False: they may hold traces of what was deleted.
-        """
+        written, and the answer is False: they may hold traces of what was deleted."""
         new = np.concatenate([np.empty(0, np.int64), *(run.texts[:, 0] for run in runs)])
         key = {"user_id": user_id, "model_key": model_key, "kind": kind}
         with self._connection.write() as db:
@@ -291,9 +290,8 @@ class LearnedValues(Repository):
     ) -> bool:
         """Store a learned value of one kind in place of the last.
 
-        `deletions`: how many there were when learning began. Where there have been more since, nothing is written,
-        and the answer is False: the value may hold traces of what was deleted.
-        """
+        `deletions`: how many there were when learning began. Where there have been more since, nothing is written, and
+        the answer is False: the value may hold traces of what was deleted."""
         with self._connection.write() as db:
             changed = db.execute(
                 "INSERT INTO learned (user_id, model_key, kind, value, updated_at)"

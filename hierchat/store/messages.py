@@ -101,8 +101,7 @@ class Messages(Repository):
 
         The first user message, or else its first file, gives an untitled conversation its title. `queued`: the
         questions that it is, as `enqueue` named them; they wait no more. Raises NotFound, also where one of them waits
-        no longer.
-        """
+        no longer."""
         with self._connection.write() as db:
             if _let_go(db, queued) != len(queued):
                 raise NotFound("This question is not waiting any more. Its chat may have been deleted.")
@@ -113,10 +112,9 @@ class Messages(Repository):
     def enqueue(self, user_id: int, conversation_id: int, message: NewMessage, *, at_end: bool) -> int | None:
         """Store a question that was sent and waits for its turn: below its parent, or `at_end` of the conversation.
 
-        It is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened
-        after the process died; `dequeue` takes it back. Nothing is stored (None) where the conversation
-        itself would not outlive the process. Raises NotFound.
-        """
+        It is no message yet. `add` makes it one, and so does closing this store, or the next one that is opened after
+        the process died; `dequeue` takes it back. Nothing is stored (None) where the conversation itself would not
+        outlive the process. Raises NotFound."""
         with self._connection.write() as db:
             if owned_conversation(db, user_id, conversation_id)["incognito"]:
                 return None
@@ -174,8 +172,7 @@ class Messages(Repository):
         """Add the user's version of a reply beside it, make it current, and return its id.
 
         The reply stays as it is. The version is the user's text: no model's, and without figures. Raises NotFound,
-        StoreError where the message is no reply.
-        """
+        StoreError where the message is no reply."""
         with self._connection.write() as db:
             reply = owned_message(db, user_id, message_id)
             if reply["role"] != "assistant":

@@ -8,13 +8,7 @@ from typing import Any, Literal
 from sqlite_utils import Database
 
 from hierchat.store.chats import add_tags, show_again, tags_of
-from hierchat.store.connection import (
-    NotFound,
-    Repository,
-    owned_conversation,
-    storable,
-    title_of,
-)
+from hierchat.store.connection import NotFound, Repository, owned_conversation, storable, title_of
 from hierchat.store.messages import attach, attachments_of, call_of, put_summary, stored_call
 from hierchat.store.presets import preset_name, put_settings, settings_of
 from hierchat.store.projects import import_project
@@ -131,8 +125,7 @@ class ChatTransfer(Repository):
     def import_chat(self, user_id: int, chat: Chat) -> tuple[Outcome, Sequence[ChatMessage]]:
         """Add a conversation, or the new messages of one that is here; return the outcome and the added messages.
 
-        What is here stays as it is. The open branch moves on where the conversation grew behind it.
-        """
+        What is here stays as it is. The open branch moves on where the conversation grew behind it."""
         with self._connection.write() as db:
             conversation_id = _find(db, user_id, chat.source)
             outcome: Outcome = "new" if conversation_id is None else "grown"

@@ -50,10 +50,8 @@ class Projects(Repository):
         return next(project for project in self.all(user_id) if project.id == project_id)
 
     def save(self, user_id: int, project: Project) -> int:
-        """Change a project, or add one whose id is 0; return its id. A preset that is gone counts as none.
-
-        Raises NotFound, and StoreError where the name is none, too long, or taken.
-        """
+        """Change a project, or add one whose id is 0; return its id. A preset that is gone counts as none. Raises
+        NotFound, and StoreError where the name is none, too long, or taken."""
         with self._connection.write() as db:
             require_user(db, user_id)
             if project.id:

@@ -224,11 +224,9 @@ class Accounts(Repository):
             return _find(db, name)
 
     def add(self, name: str, password: str, *, owner: bool = False) -> Account:
-        """Add an account. The first becomes an owner, and so does that of the page without a login. The chats of a
-        user of that name belong to it.
-
-        Raises StoreError where there is one of that name, or of a name that looks like it.
-        """
+        """Add an account. The first becomes an owner, and so does that of the page without a login. The chats of a user
+        of that name belong to it. Raises StoreError where there is one of that name, or of a name that looks like
+        it."""
         with self._connection.write() as db:
             _require_free(db, name)
             first = not db.execute("SELECT 1 FROM accounts").fetchone()
@@ -406,9 +404,7 @@ class Keys(Repository):
         tokens_per_day: int | None = None,
     ) -> str:
         """Make a key and return it: it can be read only here. `history`: its requests are kept, to draft later ones.
-
-        Raises StoreError where there is one of that name.
-        """
+        Raises StoreError where there is one of that name."""
         key = MARK + secrets.token_urlsafe(32)
         with self._connection.write() as db:
             if db.execute("SELECT 1 FROM keys WHERE name = ?", [storable(name)]).fetchone():

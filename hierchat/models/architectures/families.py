@@ -75,8 +75,7 @@ class Architecture:
     others have a window; `query_scale`: what queries are multiplied by; `full_head_dim`: numbers per head in layers
     without a window, where others have one.
 
-    model_config.py says which of all that a layer has.
-    """
+    model_config.py says which of all that a layer has."""
 
     model_type: str
     norms: Mapping[str, Name]
