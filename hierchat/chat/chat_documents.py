@@ -62,9 +62,7 @@ class ChatDocuments(Documents):
     """Stores the documents of all users, reads new ones, and finds the passages that go with a question."""
 
     def __init__(self, connection: Connection, changed: Callable[[int], None]) -> None:
-        """Take the parts. `changed` is called with a user whose documents changed."""
-        super().__init__(connection)
-        self._changed = changed
+        super().__init__(connection, changed)
         self._lock = threading.Lock()
         self.readings: dict[int, DocumentReading] = {}
         """Each user's last one."""

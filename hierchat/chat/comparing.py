@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import hierchat
@@ -32,27 +32,21 @@ class CannotCompare(ValueError):
     """Raised when the engine cannot draft as a side of a comparison asks. The message is for the page."""
 
 
+@dataclass(eq=False)
 class Comparing:
     """Runs a comparison. `begin` makes a side's reply ready, in its model's turn; `keep` is called with what
     was learned. Of the records, only the second side's is written."""
 
-    def __init__(
-        self,
-        slot: ModelSlot,
-        pair: Pair,
-        question: str,
-        begin: Callable[[ServedModel, Arm], ReplyRecorder],
-        keep: Callable[[ServedModel], None],
-        *,
-        alone: bool,
-    ) -> None:
-        self._slot = slot
-        self._pair = pair
-        self._question = question
-        self._begin = begin
-        self._keep = keep
-        self._alone = alone
-        self._names = names(pair)
+    _slot: ModelSlot
+    _pair: Pair
+    _question: str
+    _begin: Callable[[ServedModel, Arm], ReplyRecorder]
+    _keep: Callable[[ServedModel], None]
+    _alone: bool
+    """Whether the question is the first of its chat."""
+
+    def __post_init__(self) -> None:
+        self._names = names(self._pair)
         self._frames: dict[Arm, Frame] = {arm: Frame("waiting", name=self._names[arm]) for arm in ARMS}
         self._replies: dict[Arm, ReplyStream] = {}
         self._moments: dict[Arm, list[Moment]] = {arm: [] for arm in ARMS}

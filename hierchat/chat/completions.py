@@ -9,13 +9,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from hierchat import logs
 from hierchat.chat.frames import Frame
 from hierchat.chat.in_progress import in_reply_thread
-from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream, reply_text
+from hierchat.chat.reply_stream import ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import ReplyStatistics
 from hierchat.chat.tool_calls import optional
 from hierchat.chat.tools import Tool
@@ -87,9 +86,7 @@ class ModelTurn:
     def __enter__(self) -> ModelTurn:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self._ticket.leave()
 
 
@@ -118,23 +115,16 @@ class ReplyOptions:
     """Databases of passages of its chat's documents."""
 
 
+@dataclass(eq=False)
 class Completions:
     """Answers prompts by the model in `slot`, several at a time. Earlier chats of the user help to draft them."""
 
-    def __init__(
-        self,
-        slot: ModelSlot,
-        histories: Histories,
-        learned: Learned,
-        costs: LearnedValues,
-        is_owner: Callable[[int], bool],
-    ) -> None:
-        """Take the parts. `is_owner`: whether texts that were added on this machine are this user's."""
-        self._slot = slot
-        self._histories = histories
-        self._learned = learned
-        self._costs = costs
-        self._is_owner = is_owner
+    _slot: ModelSlot
+    _histories: Histories
+    _learned: Learned
+    _costs: LearnedValues
+    _is_owner: Callable[[int], bool]
+    """Whether texts that were added on this machine are this user's."""
 
     def complete(
         self,
@@ -229,7 +219,7 @@ class Completions:
             memory = self._memory(served, options)
             learner = memory if options.learns else apart(memory)
             drafter = chosen_drafter(drafting_with, learner, settings, options.stop, drafting)
-        statistics = ReplyStatistics(partial(reply_text, served, opened=prompt.thinking), settings)
+        statistics = ReplyStatistics(partial(served.prompts.thinking.text, opened=prompt.thinking), settings)
         if served.vanilla_ms is not None:
             statistics.set_baseline(served.vanilla_ms, "estimated")
         notice = " ".join(notices) or None

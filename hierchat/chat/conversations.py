@@ -79,21 +79,18 @@ class _Hidden:
     project: int | None = None
 
 
+@dataclass(eq=False)
 class Conversations:
     """Manages the chats of all users. Methods raise NotFound for another user's or a missing chat, and StoreError."""
 
-    def __init__(
-        self,
-        store: Store,
-        changes: ChangeEvents,
-        in_progress: InProgress,
-        sampling_of: Callable[[str], GenerationSettings],
-    ) -> None:
-        """Take the parts. `sampling_of`: a model's default sampling by its name, the loaded one's by ""."""
-        self._store = store
-        self._changes = changes
-        self._in_progress = in_progress
-        self._sampling_of = sampling_of
+    _store: Store
+    _changes: ChangeEvents
+    _in_progress: InProgress
+    _sampling_of: Callable[[str], GenerationSettings]
+    """A model's default sampling by its name, the loaded one's by ""."""
+
+    def __post_init__(self) -> None:
+        store = self._store
         # Passed on as the store has them:
         self.get, self.last_message = store.chats.get, store.messages.last
         self.attachments, self.attachment = store.messages.attachments, store.messages.attachment

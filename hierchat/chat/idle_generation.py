@@ -44,27 +44,22 @@ class _Talk:
     steps: Generator[Step, None, None] | None = None
 
 
+@dataclass(eq=False)
 class Writer:
     """Writes conversations for one user for one stretch of idle time. Once `stop` is set no forward begins."""
 
-    def __init__(
-        self,
-        store: Store,
-        served: ServedModel,
-        user_id: int,
-        settings: GenerationSettings,
-        stop: threading.Event,
-    ) -> None:
-        """Prepare; `settings`: the model's own; temperature and seed are each conversation's."""
-        self._store = store
-        self._served = served
-        self._user = user_id
-        self._settings = settings
-        self._stop = stop
-        self._deletions = store.users.deletions(user_id)
+    _store: Store
+    _served: ServedModel
+    _user: int
+    _settings: GenerationSettings
+    """The model's own; temperature and seed are each conversation's."""
+    _stop: threading.Event
+
+    def __post_init__(self) -> None:
+        self._deletions = self._store.users.deletions(self._user)
         self._talks: list[_Talk] = []
         self._kept = time.monotonic()
-        self.streams = streams(served)
+        self.streams = streams(self._served)
         self.tokens = 0
         """Written since it began."""
         self.replies = 0

@@ -173,12 +173,6 @@ class ReplyStream:
         )
 
 
-def reply_text(served: ServedModel, tokens: Sequence[int], *, opened: bool = False) -> str:
-    """Return the text of a reply's tokens, with thoughts between <think> and </think>. `opened`: its prompt
-    ended where the model begins to think."""
-    return served.prompts.thinking.text(tokens, opened=opened)
-
-
 # Has engines elsewhere forget what users delete here.
 LOOK_SECONDS = 1.0
 """Between two looks for what was deleted."""
@@ -232,28 +226,22 @@ class Forgetting:
 WRITE_SECONDS = 0.5
 
 
+@dataclass(eq=False)
 class ReplyRecorder:
     """Stores one reply while it is generated."""
 
-    def __init__(
-        self,
-        store: Store,
-        reply: ReplyStream,
-        user_id: int,
-        conversation_id: int,
-        question: int,
-        resumed: int | None = None,
-        system_prompt: str | None = None,
-    ) -> None:
-        """Prepare; `resumed`: the message of the reply that is continued; `system_prompt`: of the chat."""
-        self.reply = reply
-        self._store = store
-        self.question = question
-        self._place = (user_id, conversation_id, question)
-        self._resumed = resumed
-        self._system_prompt = system_prompt
-        self._written = len(reply.statistics.tokens)
-        self.message_id = resumed
+    store: Store
+    reply: ReplyStream
+    user_id: int
+    conversation_id: int
+    question: int
+    resumed: int | None = None
+    """The message of the reply that is continued."""
+    system_prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        self._written = len(self.reply.statistics.tokens)
+        self.message_id = self.resumed
         """Where it is stored, once it has begun."""
 
     def frames(
@@ -300,9 +288,9 @@ class ReplyRecorder:
         return self.reply.frames(stop, measure=measure, elsewhere=elsewhere, anew=anew)
 
     def _begin(self) -> int:
-        if self._resumed is not None:
-            self._store.replies.resume(self._place[0], self._resumed)
-            return self._resumed
+        if self.resumed is not None:
+            self.store.replies.resume(self.user_id, self.resumed)
+            return self.resumed
         reply, settings = self.reply, self.reply.settings
         turn = NewTurn(
             reply.model.name,
@@ -311,23 +299,23 @@ class ReplyRecorder:
             settings.seed,
             reply.drafter is not None
             or (isinstance(reply.model.engine, LearnsElsewhere) and reply.drafts_from != "none"),
-            self._system_prompt,
+            self.system_prompt,
             reply.model.activations or None,
         )
-        return self._store.replies.begin(*self._place, turn)
+        return self.store.replies.begin(self.user_id, self.conversation_id, self.question, turn)
 
     def _tell(self, message_id: int | None) -> Elsewhere:
         """Return the names by which an engine that keeps replies elsewhere may draft from the user's and keep
         this one, if it is stored; empty while something deleted is still left there."""
-        engine, user_id = self.reply.model.engine, self._place[0]
+        engine, user_id = self.reply.model.engine, self.user_id
         if not isinstance(engine, LearnsElsewhere) or self.reply.drafts_from != "all":
             return Elsewhere()
-        if not forget_deleted(self._store, engine):
+        if not forget_deleted(self.store, engine):
             return Elsewhere()
         if message_id is None:
-            return Elsewhere(self._store.outbox.name_of(user_id))
+            return Elsewhere(self.store.outbox.name_of(user_id))
         begun = self.reply.statistics.begun
-        return Elsewhere(*self._store.outbox.add(engine.place, user_id, message_id, begun))
+        return Elsewhere(*self.store.outbox.add(engine.place, user_id, message_id, begun))
 
     def _finish(self, message_id: int, failed: bool) -> None:
         statistics = self.reply.statistics
@@ -340,7 +328,7 @@ class ReplyRecorder:
             statistics.finish = "stopped"
         statistics.plan = plan_of(self.reply.drafter)
         try:
-            self._store.replies.finish(message_id, statistics.text, state, statistics.record())
+            self.store.replies.finish(message_id, statistics.text, state, statistics.record())
         except StoreError:  # it will count as interrupted, so it is not shown as whole
             statistics.finish = "error"
             raise
@@ -350,7 +338,7 @@ class ReplyRecorder:
         new = slice(self._written, len(statistics.tokens))
         if statistics.tokens[new]:
             found = zip(statistics.matches[new], statistics.chances[new], strict=True)
-            self._store.replies.append(
+            self.store.replies.append(
                 message_id,
                 statistics.text,
                 statistics.tokens[new],

@@ -17,7 +17,7 @@ from hierchat.chat.frames import Arm, Figures, Frame
 from hierchat.chat.idle_generation import IdleGeneration
 from hierchat.chat.in_progress import ChangeEvents, InProgress, Question
 from hierchat.chat.origins import SourceRun, runs_of, server_runs
-from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream, reply_text
+from hierchat.chat.reply_stream import Forgetting, ReplyRecorder, ReplyStream
 from hierchat.chat.statistics import (
     ForwardCosts,
     IndexMemory,
@@ -221,7 +221,7 @@ class ChatService:
 
         first_words = question.parent_id is None and not question.files
         alone = first_words and self._system_prompt(user_id, question.conversation_id) is None
-        running = Comparing(self.slot, pair, question.text, begin, self.completions.keep, alone=alone)
+        running = Comparing(self.slot, pair, question.text, begin, self.completions.keep, alone)
         kept = partial(self.store.comparisons.add, user_id, question.conversation_id)
         try:
             with closing(running.frames(stop)) as frames:
@@ -278,11 +278,10 @@ class ChatService:
         text = self.store.messages.get(user_id, message_id).text
         if not served.prompts.knows_tokens:
             return self._server_runs(served, self.store.replies.spans(user_id, message_id), tokens, text)
-        opened = (
-            bool(split_reasoning(text).answer_at)
-            and not split_reasoning(reply_text(served, tokens)).answer_at
-        )
-        return runs_of(self.store, user_id, message_id, tokens, partial(reply_text, served, opened=opened))
+        said = served.prompts.thinking.text
+        thought = bool(split_reasoning(text).answer_at)
+        opened = thought and not split_reasoning(said(tokens, opened=False)).answer_at
+        return runs_of(self.store, user_id, message_id, tokens, partial(said, opened=opened))
 
     def _server_runs(
         self, served: ServedModel, spans: Sequence[SourceSpan], tokens: Sequence[int], text: str

@@ -2,9 +2,8 @@
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 from hierchat.chat.frames import Figures, Written
@@ -260,10 +259,11 @@ def stored_figures(recorded: TurnFigures, tokens: int, begun: NewTurn | None = N
         tokens_per_second=tokens / recorded.seconds if recorded.seconds else None,
         tokens_per_forward=recorded.tokens_per_forward,
         acceptance_rate=recorded.accepted / recorded.proposed if recorded.proposed else None,
-        acceptance=_acceptance(
-            {name: count.proposed for name, count in recorded.sources.items()},
-            {name: count.accepted for name, count in recorded.sources.items()},
-        ),
+        acceptance={
+            name: count.accepted / count.proposed
+            for name, count in recorded.sources.items()
+            if count.proposed
+        },
         forwards=recorded.forwards,
         draft_ms=_each(recorded.draft_ms, recorded.forwards),
         forward_ms=_each(recorded.forward_ms, recorded.forwards),
@@ -309,16 +309,12 @@ def _each(total: float | None, forwards: int) -> float | None:
     return total / forwards if total is not None and forwards else None
 
 
-def _acceptance(proposed: Mapping[str, int], accepted: Mapping[str, int]) -> MappingProxyType[str, float]:
-    return MappingProxyType({name: accepted[name] / count for name, count in proposed.items() if count})
-
-
-def _shares(counts: Counter[str], *, told: bool) -> MappingProxyType[str, float]:
+def _shares(counts: Counter[str], *, told: bool) -> dict[str, float]:
     """Return each source's share of the tokens; empty if an engine elsewhere does not tell what drafted."""
     if not told and counts.keys() == {TARGET}:
         counts = Counter()
     total = sum(counts.values())
-    return MappingProxyType({name: count / total for name, count in counts.most_common() if count})
+    return {name: count / total for name, count in counts.most_common() if count}
 
 
 # What there is to know of the loaded model and of the texts that draft, beside what the store has.

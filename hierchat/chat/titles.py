@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from hierchat import logs
-from hierchat.chat.reply_stream import reply_text
 from hierchat.chat.spare_time import SpareTimeThread
 from hierchat.config import GenerationSettings, Reasoning
 from hierchat.engine.engine import GenerationRequest
@@ -53,19 +53,16 @@ _CHATTER = re.compile(
 _log = logging.getLogger("hierchat.titles")
 
 
+@dataclass(eq=False)
 class TitleWriter:
     """Writes titles of new chats, one after the other. Its thread lives as long as there is one to name."""
 
-    def __init__(
-        self,
-        store: Store,
-        slot: ModelSlot,
-        said: Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]],
-    ) -> None:
-        """Take the parts. `said`: turns a user's messages into those of the prompt."""
-        self._store = store
-        self._slot = slot
-        self._said = said
+    _store: Store
+    _slot: ModelSlot
+    _said: Callable[[ServedModel, int, Sequence[Message]], list[PromptMessage]]
+    """Turns a user's messages into those of the prompt."""
+
+    def __post_init__(self) -> None:
         self._came: Counter[int] = Counter()
         self._thread = SpareTimeThread("titles", _POLL_SECONDS, self._go_on, self._failed)
         self.wake, self.wait = self._thread.wake, self._thread.wait
@@ -133,7 +130,9 @@ def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user:
         finish = step.finish
         if step.text is not None:
             said = (said or "") + step.text
-        text = reply_text(served, tokens, opened=prompt.thinking) if said is None else said
+        text = said
+        if said is None:
+            text = served.prompts.thinking.text(tokens, opened=prompt.thinking)
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break
     return clean_title(text, cut=finish == "length")

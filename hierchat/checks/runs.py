@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hierchat import __version__
-from hierchat.chat.reply_stream import reply_text
 from hierchat.config import GenerationSettings
 from hierchat.engine.engine import OutOfMemory, UnsupportedModel
 from hierchat.engine.sampling.sampler import BrokenLogits
@@ -258,7 +257,7 @@ class Dialogue:
 
     def answered(self, reply: Sequence[int]) -> None:
         """Add the model's reply to the conversation."""
-        text = reply_text(self._served, reply, opened=self._opened)
+        text = self._served.prompts.thinking.text(reply, opened=self._opened)
         self._said.append(PromptMessage("assistant", text, tuple(reply)))
 
 

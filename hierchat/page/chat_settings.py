@@ -105,7 +105,8 @@ def sampling_of(values: list[Any]) -> dict[str, Any]:
     """Read a chat's sampling from the controls' values. Raises InvalidSettings with a sentence for the page."""
     given = dict(zip(FIELDS, values, strict=True))
     given["reasoning"] = given["reasoning"] or ""
-    given["stop"] = tuple(_unescaped(line) for line in (given["stop"] or "").split("\n") if line)
+    lines, back = (given["stop"] or "").split("\n"), {escape: sign for sign, escape in _ESCAPES.items()}
+    given["stop"] = tuple(_ESCAPED.sub(lambda found: back[found[0]], line) for line in lines if line)
     random = given["seed"] is None
     if random:
         del given["seed"]
@@ -132,11 +133,6 @@ def offered(choices: Iterable[str]) -> str:
 def escaped(text: str) -> str:
     """Return a text on one line, with characters that would not show as escapes."""
     return "".join(_ESCAPES.get(character, character) for character in text)
-
-
-def _unescaped(line: str) -> str:
-    back = {escape: character for character, escape in _ESCAPES.items()}
-    return _ESCAPED.sub(lambda found: back[found[0]], line)
 
 
 def _sentence(error: ValidationError) -> str:

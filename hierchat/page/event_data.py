@@ -45,20 +45,14 @@ class Controls:
     """The values of `ChatSettingsComponents.fields`."""
 
 
+@dataclass(eq=False)
 class PageEvent:
     """Event of a page: which page sent it, and its data."""
 
-    def __init__(
-        self,
-        request: gr.Request,
-        data: EventFields,
-        session_of: Callable[[gr.Request], Session],
-        controls: Controls | None = None,
-    ) -> None:
-        self.request = request
-        self.data = data
-        self._session_of = session_of
-        self._controls = controls
+    request: gr.Request
+    data: EventFields
+    _session_of: Callable[[gr.Request], Session]
+    _controls: Controls | None = None
 
     @property
     def controls(self) -> Controls:

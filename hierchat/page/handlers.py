@@ -84,7 +84,8 @@ class PageHandlers(HandlerGroup):
         """Forget a page that was closed. If it was the user's last one and they want it so, their replies stop."""
         key = event.request.session_hash
         session = self._page.sessions.close(key)
-        page_sessions.forget_page(self._page.app, key)
+        # Gradio would hold what it has of 10,000 pages that are gone, chats and all.
+        self._page.app.state_holder.session_data.pop(key or "", None)
         if session is None or not session.user:
             return
         session.conversation = None
@@ -378,9 +379,9 @@ class PresetHandlers(HandlerGroup):
         on("hc_settings_back", self.bring_back, outputs=drawn)
         on(p.settings.preset.input, self.choose, [p.settings.preset, *shown], drawn)
         on("hc_preset_new", self.create, shown, drawn)
-        on("hc_preset_delete", self.delete, shown, drawn)
         presets = self._service.presets
         acts: dict[str, Callable[[PageEvent, ChatSettings], None]] = {
+            "hc_preset_delete": lambda event, now: presets.delete(event.user, now.preset_id or 0),
             "hc_preset_save": lambda event, now: presets.change(event.user, now.preset_id or 0, now),
             "hc_preset_rename": lambda event, now: presets.rename(event.user, now.preset_id or 0, event.text),
             "hc_preset_default": lambda event, now: presets.set_default(
@@ -388,7 +389,7 @@ class PresetHandlers(HandlerGroup):
             ),
         }
         for name, act in acts.items():
-            on(name, partial(self.change, act), shown, drawn)
+            on(name, partial(self.change, act, keeps=name != "hc_preset_delete"), shown, drawn)
 
     def keep(self, event: PageEvent) -> Update:
         """Store the settings that were changed in the panel."""
@@ -433,19 +434,14 @@ class PresetHandlers(HandlerGroup):
         preset = self._service.presets.create(event.user, event.text, settings)
         return self._done(event, replace(settings, preset_id=preset))
 
-    def change(self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent) -> Update:
-        """Apply `act` to the preset of the chat."""
+    def change(
+        self, act: Callable[[PageEvent, ChatSettings], None], event: PageEvent, *, keeps: bool
+    ) -> Update:
+        """Apply `act` to the preset of the chat, which `keeps` it, or else its settings alone."""
         settings = chat_settings.read(event.controls.settings)
         if settings.preset_id is not None:
             act(event, settings)
-        return self._done(event, settings)
-
-    def delete(self, event: PageEvent) -> Update:
-        """Delete the chat's preset; the chat keeps its settings."""
-        settings = chat_settings.read(event.controls.settings)
-        if settings.preset_id is not None:
-            self._service.presets.delete(event.user, settings.preset_id)
-        return self._done(event, replace(settings, preset_id=None))
+        return self._done(event, settings if keeps else replace(settings, preset_id=None))
 
     def _done(self, event: PageEvent, settings: ChatSettings, *, fields: bool = False) -> Update:
         """Store the settings as `_let` does, and clear the remark about an earlier failure."""

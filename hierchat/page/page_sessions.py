@@ -247,11 +247,6 @@ class Sessions:
             return any((one.user, one.conversation) == shown for one in self._sessions.values())
 
 
-def forget_page(app: gr.Blocks, key: str | None) -> None:
-    """Drop what Gradio holds of a page that is gone, chats and all. It would hold that of 10,000 pages."""
-    app.state_holder.session_data.pop(key or "", None)
-
-
 def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
     """Drop what Gradio holds of closed pages whose last events outlived them, and what its queue notes of each."""
     before, known = datetime.now() - _STRAGGLERS, sessions.known()
@@ -270,20 +265,14 @@ def forget_stragglers(app: gr.Blocks, sessions: Sessions) -> None:
 incognito_line = Macros("page.html").incognito
 
 
-def begin_conversation(service: ChatService, session: Session) -> int:
-    """Create a conversation for the page and return its id, incognito if that is switched on."""
-    if not session.incognito:
-        return service.chats.create(session.user, project=session.project)
-    session.incognito_chat = service.chats.create(session.user, incognito=True)
-    session.incognito = False
-    return session.incognito_chat
-
-
 def open_conversation(service: ChatService, session: Session) -> int:
-    """Return the id of the conversation on the screen; a new one is stored from now on."""
+    """Return the id of the conversation on the screen; a new one is stored from now on, incognito if that is on."""
     with session.lock:
         if session.conversation is None:
-            session.conversation = begin_conversation(service, session)
+            incognito, session.incognito = session.incognito, False
+            chat = service.chats.create(session.user, incognito=incognito, project=session.project)
+            session.conversation = chat
+            session.incognito_chat = chat if incognito else session.incognito_chat
             session.settings_of = session.conversation  # what the panel shows becomes its settings
         return session.conversation
 

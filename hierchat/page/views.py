@@ -179,7 +179,13 @@ class Views:
             stage = "versus" if compared else "chat" if drawn else "empty"
             return update | self._stage(stage) | {p.thread: drawn, p.growing: ""}
         if reply.compared:
-            return update | self._stage("versus") | self._comparing(reply)
+            update |= self._stage("versus") | self.columns(conversation.arms(reply.latest))
+            return update | {
+                p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
+                p.result: "",
+                p.back: gr.update(visible="hidden"),
+                p.verdict: status.waiting(_("Running both, one after the other")),
+            }
         path: Sequence[Message] = []
         if (below := reply.above or reply.below) is not None:
             path = self._service.chats.messages(session.user, reply.conversation_id, below, session.drawn + 1)
@@ -323,16 +329,6 @@ class Views:
         now, names = self._service.model_status, self._service.models.names
         there = now.name in names and now.phase != "none"
         return {"choices": model_choices(names), "value": now.name if there else None}
-
-    def _comparing(self, reply: ReplyInProgress) -> Update:
-        """Draw a comparison in progress."""
-        p = self._parts
-        return self.columns(conversation.arms(reply.latest)) | {
-            p.asked: comparisons_panel.asked(reply.text, conversation.files(reply.files)),
-            p.result: "",
-            p.back: gr.update(visible="hidden"),
-            p.verdict: status.waiting(_("Running both, one after the other")),
-        }
 
     def missing(self, session: Session, *, kept: bool) -> Update:
         """Draw the page after a chat, or what was clicked in it, has gone. `kept`: a message stands in the box."""

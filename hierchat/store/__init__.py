@@ -5,7 +5,6 @@ Knows nothing of models or pages. Everything a caller needs is exported here."""
 
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from hierchat.store.backups import Backups
@@ -129,9 +128,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.close()
 
 

@@ -364,10 +364,13 @@ class Connection:
 
 
 class Repository:
-    """Base of the classes that read and write one kind of thing."""
+    """Base of the classes that read and write one kind of thing; `changed` is called with the user of what changes."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
+    ) -> None:
         self._connection = connection
+        self._changed = changed
 
 
 def interrupt(db: Database, message_ids: Iterable[int]) -> None:

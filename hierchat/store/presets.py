@@ -1,24 +1,16 @@
 """Store settings of a chat's replies, and named presets of them."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from sqlite_utils import Database
 
-from hierchat.store.connection import Connection, Repository, StoreError, storable
+from hierchat.store.connection import Repository, StoreError, storable
 from hierchat.store.records import ChatSettings, Preset
 
 
 class Presets(Repository):
     """Stores named settings, which a chat copies when it takes them: a preset that changes later changes no chat."""
-
-    def __init__(
-        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
-    ) -> None:
-        """Take the parts. `changed` is called with the user of each preset that was added, changed or deleted."""
-        super().__init__(connection)
-        self._changed = changed
 
     def all(self, user_id: int) -> list[Preset]:
         """Return a user's presets, by name."""

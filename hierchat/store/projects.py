@@ -1,13 +1,11 @@
 """Store projects: folders of conversations, with the settings that new ones in them begin with."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from sqlite_utils import Database
 
 from hierchat.store.connection import (
-    Connection,
     NotFound,
     Repository,
     StoreError,
@@ -30,13 +28,6 @@ _ALL = """
 
 class Projects(Repository):
     """Stores a user's projects. A hidden one counts as missing; `Chats` hides and deletes it with its conversations."""
-
-    def __init__(
-        self, connection: Connection, changed: Callable[[int], object] = lambda user_id: None
-    ) -> None:
-        """Take the parts. `changed` is called with the user of each project that was added or changed."""
-        super().__init__(connection)
-        self._changed = changed
 
     def all(self, user_id: int) -> list[Project]:
         """Return a user's projects, by name."""

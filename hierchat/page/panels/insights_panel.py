@@ -36,7 +36,7 @@ from hierchat.page.guard import PageEvents
 from hierchat.page.page_sessions import Session
 from hierchat.page.panels.panel import Panel, still
 from hierchat.page.templates import Macros
-from hierchat.runtime.costs import Meter, meters
+from hierchat.runtime.costs import meters
 from hierchat.store import DraftingFigures, OverTimeFigures, SourceCount
 
 _LONG = 62
@@ -280,11 +280,6 @@ def costs_card(costs: ForwardCosts | None) -> Markup:
     return charted(title, drawn, (_("Tokens"), _("Time"), _("Beside one")), rows)
 
 
-def meters_card(meters: Sequence[Meter]) -> Markup:
-    """Draw the meters of memory as it is now."""
-    return _drawn.meters(meters)
-
-
 def _group(first: int, end: int) -> str:
     """Return the name of the match lengths from `first` to before `end`; 0 for no end."""
     if not end:
@@ -293,7 +288,7 @@ def _group(first: int, end: int) -> str:
 
 
 _drawn = Macros("insights.html", DASH=DASH, duration=duration, pace_of=pace, percent=percent, size_words=size)
-tiles = _drawn.tiles
+tiles, meters_card = _drawn.tiles, _drawn.meters
 RANGES = {"7 days": 7, "30 days": 30, "All": None}
 _RANGES = ((later("7 days"), "7 days"), (later("30 days"), "30 days"), (later("All"), "All"))
 USUAL = "30 days"
