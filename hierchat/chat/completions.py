@@ -156,7 +156,10 @@ class Completions:
                 return
             writing = begin(turn.model)
             reply = writing.reply if isinstance(writing, ReplyRecorder) else writing
-            reply.count_wait(sent, waited + turn.waited_seconds, turn.loading)
+            reply.sent = sent
+            reply.statistics.waited_ms += (waited + turn.waited_seconds) * 1e3
+            for phase, seconds in turn.loading.items():
+                reply.statistics.loading_ms[phase] += seconds * 1e3
             try:
                 with closing(in_reply_thread(partial(writing.frames, stop, measure=True), stop)) as frames:
                     yield from frames

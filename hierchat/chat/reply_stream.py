@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -78,14 +78,6 @@ class ReplyStream:
     """Whether turns are left out of the chat, or soon will be."""
     sent: float | None = None
     """When its question was sent (time.monotonic); None: as it begins to be written."""
-
-    def count_wait(self, sent: float, waited_seconds: float, loading: Mapping[str, float]) -> None:
-        """Record when the question was sent (time.monotonic), and how many seconds it waited since: for other replies,
-        and until the model was there, by what was done meanwhile."""
-        self.sent = sent
-        self.statistics.waited_ms += waited_seconds * 1e3
-        for phase, seconds in loading.items():
-            self.statistics.loading_ms[phase] += seconds * 1e3
 
     def frames(
         self, stop: threading.Event, *, measure: bool, elsewhere: Elsewhere | None = None, anew: bool = False

@@ -48,10 +48,8 @@ class UserData:
         self.backups = store.backups.folder
         self._not_why = ""  # the last backup failed: it is tried again each minute, and told once
         self._daily = SpareTimeThread("backups", BACKUP_SECONDS, self._back_up_daily, self._not_backed_up)
-
-    def back_up_daily(self) -> None:
-        """Copy the database once a day from now on, until `close`."""
-        self._daily.wake()
+        self.back_up_daily = self._daily.wake
+        """Copies the database once a day from then on, until `close`."""
 
     def close(self) -> None:
         """Stop the daily backups, before the store is closed."""

@@ -140,9 +140,18 @@ class ServerModel:
         self, messages: Sequence[PromptMessage], sampling: Mapping[str, Any], stop: Event
     ) -> Generator[Frame, None, None]:
         """Yield the frames of a reply; an error after its first words stands in the last frame. Raises CommandError."""
+        # Of earlier replies the answers alone, without thoughts
+        answers = [one.role == "assistant" and split_reasoning(one.text).answer for one in messages]
         body = {
             "model": self.name,
-            "messages": [{"role": one.role, "content": _content(one)} for one in messages],
+            "messages": [
+                # Of an earlier reply only the answer, without its thoughts
+                {
+                    "role": one.role,
+                    "content": (one.role == "assistant" and split_reasoning(one.text).answer) or one.text,
+                }
+                for one in messages
+            ],
             "stream_options": {"include_usage": True},
             **request_fields(sampling),
         }
@@ -198,12 +207,6 @@ class ServerModel:
             case Failure("foreign") | Failure(status=404, said="") | Failure(status=404, model=""):
                 return f"What answers at {self.url} does not speak OpenAI's protocol."
         return failure.said or f"The server answered {failure.status}."
-
-
-def _content(message: PromptMessage) -> str:
-    """Return a message's text for the prompt; of an earlier reply only the answer, without its thoughts."""
-    answer = message.role == "assistant" and split_reasoning(message.text).answer
-    return answer or message.text
 
 
 class _StreamedReply:

@@ -70,7 +70,7 @@ def get_model(name: str) -> int:
             require_runnable(entry, progress=report)
             folder = bring(entry, report)
     except KeyboardInterrupt:
-        _say("Stopped. The same command goes on.")
+        click.echo("Stopped. The same command goes on.", err=True)
         return 130
     print(f"{name}: {folder}")
     return 0
@@ -120,7 +120,7 @@ def search_models(words: tuple[str, ...]) -> None:
         )
     columns = ("model", "parameters", "as", "downloads", "licence", "remarks")
     _print_table(columns, rows, right=("parameters", "downloads"))
-    _say("Models on the page adds one of them, and says before whether it runs here.")
+    click.echo("Models on the page adds one of them, and says before whether it runs here.", err=True)
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
@@ -187,13 +187,13 @@ def add_corpus(paths: tuple[str, ...], model: str | None, name: str | None, repl
     except MemoryError as error:
         raise CorpusError("Memory ran out. Close other programs, or add the corpus in parts.") from error
     except KeyboardInterrupt:
-        _say(_("Stopped. Nothing was stored."))
+        click.echo(_("Stopped. Nothing was stored."), err=True)
         return 130
     for lines in (reader.notes, [_("not read: {file}").format(file=file) for file in reader.passed_over]):
         for line in lines[:_NAMED]:
-            _say(line)
+            click.echo(line, err=True)
         if len(lines) > _NAMED:
-            _say(_("and {n:,} more").format(n=len(lines) - _NAMED))
+            click.echo(_("and {n:,} more").format(n=len(lines) - _NAMED), err=True)
     said = _("{name}: {n:,} tokens for {model}. They draft from the next start on.")
     print(said.format(name=name, n=made.order.size, model=entry.name))
     return 0
@@ -216,7 +216,3 @@ def _row(corpus: Stored, catalogue: Catalogue) -> list[str]:
         f"{meta.made:%Y-%m-%d}",
         ", ".join(meta.sources),
     ]
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -130,7 +131,8 @@ def serve_vllm_command(
     from hierchat.runtime.vllm import Vllm, has_drafter, prepare, python_of
 
     cuda = best_device().startswith("cuda")
-    python = python or python_of(cuda, _say)
+    say = partial(click.echo, err=True)
+    python = python or python_of(cuda, say)
     launch, like = prepare(
         model,
         cuda=cuda,
@@ -140,15 +142,11 @@ def serve_vllm_command(
     )
     process = Vllm(launch.command(python), launch.variables(), data_dir() / "logs" / "vllm.log")
     try:
-        process.wait(launch.url, _say)
+        process.wait(launch.url, say)
         return serve(PageFlags(**flags), launch.name, added={launch.name: launch.entry(like)})
     finally:
-        _say("vLLM ends…")
+        say("vLLM ends…")
         process.end()
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 def serve(
@@ -165,7 +163,10 @@ def serve(
     # Before gradio and huggingface_hub are imported: both read these once. Nothing about this machine leaves it.
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    share_arenas()
+    # Threads share memory arenas. glibc gives each one of its own, up to eight a core, which keeps what is freed in it:
+    # with threads for each reply that was 130 MB.
+    if platform.libc_ver()[0] == "glibc" and "MALLOC_ARENA_MAX" not in os.environ:
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
     from hierchat.models.catalogue import read_catalogue
     from hierchat.runtime.model_slot import ModelSlot
@@ -256,13 +257,6 @@ def public_address(url: str) -> str:
             f"--public-url is what browsers open, such as https://chat.example.org, and {url!r} is not."
         )
     return url.rstrip("/")
-
-
-def share_arenas() -> None:
-    """Have threads allocate from shared memory arenas from now on. glibc gives each an arena of its own, up
-    to eight a core, which keeps what is freed in it: with threads for each reply that was 130 MB."""
-    if platform.libc_ver()[0] == "glibc" and "MALLOC_ARENA_MAX" not in os.environ:
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def qr_code(host: str, port: int, encoding: str) -> str:

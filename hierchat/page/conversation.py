@@ -201,9 +201,12 @@ def arms(state: State | None) -> Mapping[Arm, Frame]:
 
 
 def context(state: State | None) -> str:
-    """Say how full the context window is; empty if that is not known yet."""
+    """Say how much of the context window is in use; empty if that is not known yet."""
     frame = state.arms.get("second") if isinstance(state, CompareFrame) else state
-    return status.context_line(frame) if frame else ""
+    if not frame or not frame.context_limit:
+        return ""
+    used, limit = frame.context_tokens, frame.context_limit
+    return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(tokens=used, limit=limit)
 
 
 def remark(reply: ReplyInProgress) -> str:
@@ -247,12 +250,8 @@ def shown_name(name: str) -> str:
     return _(PASTED) if name == PASTED else name
 
 
-def _summary(message: Message) -> Markup:
-    return below_message(drawn(message.summary, None, message.id))
-
-
 _drawn = Macros(
     "conversation.html", details=figures_view.details, in_pieces=in_pieces, shown_name=shown_name, size_words=size,
-    summary_words=_summary, visible=_visible,
+    summary_words=lambda message: below_message(drawn(message.summary, None, message.id)), visible=_visible,
 )  # fmt: skip
 user_message, files = _drawn.user_message, _drawn.sent

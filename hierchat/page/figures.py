@@ -134,13 +134,10 @@ def plan_picture(view: PlanView | None) -> Markup:
     return _drawn.plan(view, names + [wording.model_words(level.name) for level in view.levels])
 
 
-def _label(source: str) -> str:
-    return style_of(source).label
-
-
 _drawn = Macros("figures.html", DASH=DASH, model_words=wording.model_words, rate=wording.number)
 details = Macros(
-    "details.html", against_plain=wording.against_plain, escaped=escaped, in_order=wording.in_order, label_of=_label,
+    "details.html", against_plain=wording.against_plain, escaped=escaped, in_order=wording.in_order,
+    label_of=lambda source: style_of(source).label,
     percent=wording.percent, rate_of=wording.rate, sampling=_sampling, seconds_words=wording.seconds_words,
     time_words=wording.time_words,
 ).details  # fmt: skip

@@ -177,10 +177,9 @@ class ReplyHandlers(HandlerGroup):
         if (reply := self._views.now(event.session)) is not None:
             yield from self._follow(event.session, reply)
 
-    def answer_call(self, event: PageEvent) -> Update:
+    def answer_call(self, event: PageEvent) -> None:
         """Pass on the user's answer to a tool's call that waits: once, chat or no."""
         self._service.tools.answer(event.user, event.id, event.text)
-        return {}
 
     def settle(self, event: PageEvent, box: str) -> Update:
         """Put text that was sent but not asked back before that of the box, and redraw the line above it: of

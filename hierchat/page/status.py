@@ -1,6 +1,5 @@
 """Draw the sentences for everything that takes longer than a second, as HTML. Pure functions."""
 
-from hierchat.chat.frames import Frame
 from hierchat.chat.wording import SAME_WORDS, UP_TO_TIES, slot_sentence
 from hierchat.language import _, later
 from hierchat.models.runnable import NO_DRAFTS
@@ -13,14 +12,6 @@ LATER = later("A reply is still being written in this chat. Do this when it has 
 def undrafted(status: SlotStatus) -> str:
     """Say why the loaded model writes without drafts; empty if it can draft."""
     return "" if status.drafts else _(NO_DRAFTS).rstrip(".")
-
-
-def context_line(frame: Frame) -> str:
-    """Say how much of the context window is in use."""
-    if not frame.context_limit:
-        return ""
-    used, limit = frame.context_tokens, frame.context_limit
-    return _("Memory of this chat: {tokens:,} of {limit:,} tokens").format(tokens=used, limit=limit)
 
 
 _drawn = Macros(

@@ -147,7 +147,7 @@ class Connection:
         self._idle: list[Database] = []
         self._used = 0
         self._folding: threading.Timer | None = None
-        self._closed = False
+        self.closed = False
         self._opening_id = 0
         self.notice = ""
         """What the user should know of the file."""
@@ -200,7 +200,7 @@ class Connection:
         """Lend a connection that nobody else uses or closes meanwhile: Python's module crashes if one thread
         closes a connection within another's statement. Not to be nested: that would lend another one."""
         with self._pool:
-            if self._closed:
+            if self.closed:
                 raise StoreError(f"{self.path} was closed. Open it again.")
             db = self._idle.pop() if self._idle else None
             self._used += 1
@@ -217,7 +217,7 @@ class Connection:
             with self._pool:
                 self._used -= 1
                 if db is not None:
-                    if self._closed or len(self._idle) >= IDLE or db.conn.in_transaction:
+                    if self.closed or len(self._idle) >= IDLE or db.conn.in_transaction:
                         db.close()
                     else:
                         self._idle.append(db)
@@ -265,7 +265,7 @@ class Connection:
             same = os.path.samestat(self._file, self.path.stat())
         except FileNotFoundError:
             same = False
-        if not same and not self._closed:
+        if not same and not self.closed:
             raise DatabaseUnwritable(
                 f"{self.path} was moved, deleted or replaced while hierchat ran. End hierchat, put the file or a "
                 "backup of it back in its place, and start hierchat again."
@@ -287,7 +287,7 @@ class Connection:
 
     def _fold_later(self) -> None:
         with self._pool:
-            if self._folding is None and self._opening_id and not self._closed:  # not where opening it fails
+            if self._folding is None and self._opening_id and not self.closed:  # not where opening it fails
                 self._folding = threading.Timer(FOLD_SECONDS, self._fold_now)
                 self._folding.daemon = True
                 self._folding.start()
@@ -339,14 +339,9 @@ class Connection:
             if verdict != "ok":
                 raise corrupt(self.path)
 
-    @property
-    def closed(self) -> bool:
-        """Return whether `close` was called."""
-        return self._closed
-
     def close(self) -> None:
         """Write the log into the file and close all connections, waiting for those in use."""
-        if not self._closed:
+        if not self.closed:
             with suppress(StoreError):  # cannot be written: whoever opens it next knows who is gone
                 with self.write() as db:
                     db.execute("DELETE FROM openings WHERE id = ?", [self._opening_id])
@@ -354,7 +349,7 @@ class Connection:
                     _close_abandoned(db, None)
                 self.fold()
         with self._pool:
-            self._closed = True
+            self.closed = True
             if self._folding is not None:
                 self._folding.cancel()
             while self._idle:

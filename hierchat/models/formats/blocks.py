@@ -279,10 +279,6 @@ def _tq1_0(raw: Raw) -> Raw:
     return _ternary(raw[..., 52:], packed)
 
 
-def _tq2_0(raw: Raw) -> Raw:
-    return _ternary(raw[..., 64:], raw[..., :64])
-
-
 NARROW: dict[str, tuple[int, tuple[str, Callable[[Raw], Raw]]]] = {
     "IQ1_S": (50, ("IQ1_WIDE", _iq1_s)),
     "IQ1_M": (56, ("IQ1_WIDE", _iq1_m)),
@@ -292,7 +288,7 @@ NARROW: dict[str, tuple[int, tuple[str, Callable[[Raw], Raw]]]] = {
     "IQ3_XXS": (98, ("IQ3_WIDE", _iq3_xxs)),
     "IQ3_S": (110, ("IQ3_S_WIDE", _iq3_s)),
     "TQ1_0": (54, ("Q2_K", _tq1_0)),
-    "TQ2_0": (66, ("Q2_K", _tq2_0)),
+    "TQ2_0": (66, ("Q2_K", lambda raw: _ternary(raw[..., 64:], raw[..., :64]))),
 }
 """By name: bytes of a block, the wider type, and what makes blocks of it."""
 TYPES = frozenset(LAYOUTS) - frozenset(WIDE) | frozenset(NARROW)

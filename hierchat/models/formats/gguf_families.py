@@ -79,11 +79,6 @@ def joined(axis: int) -> Callable[..., Floats]:
     return lambda *tensors: np.concatenate(tensors, axis=axis)
 
 
-def minus_one(tensor: Floats) -> Floats:
-    """Take one off the weights of a norm to which transformers adds it; files have the sum."""
-    return tensor - np.float32(1)
-
-
 def logarithm(tensor: Floats) -> Floats:
     """Return A_log of the decay that files have, which is -exp(A_log)."""
     return np.log(-tensor.astype(np.float64)).astype(np.float32)
@@ -311,7 +306,7 @@ def _nemotron_h_parts(config: Config) -> Mapping[str, Part]:
 # together. Qwen3-Next's files cut apart what transformers projects at once, key by key.
 
 _QWEN35_EXPERTS = _ROUTED | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"}
-_QWEN35_NORMS = {"norm.weight": Part(minus_one), "linear_attn.norm.weight": Part()}
+_QWEN35_NORMS = {"norm.weight": Part(lambda norm: norm - np.float32(1)), "linear_attn.norm.weight": Part()}
 
 
 def _qwen3next(head: Head) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from hierchat.chat.comparison import (
     CompareFrame,
     Comparison,
     Pair,
-    Side,
     WrongConfiguration,
     configuration,
     differences,
@@ -200,10 +199,6 @@ def drawn(result: Comparison, more: str = "") -> Markup:
     return _drawn.result(result, data, all(moments.values()), more, differing)
 
 
-def _side_words(side: Side, arm: Arm) -> Markup:
-    return below_message(reply_text.drawn(side.text, side.figures.thought_seconds, arm))
-
-
 def _measured(result: Comparison) -> list[tuple[str, list[str]]]:
     """Return the rows of the table of figures, each a label and the values of both sides."""
     figures = [result.sides[arm].figures for arm in ARMS]
@@ -330,6 +325,7 @@ def _one(result: Comparison) -> Markup:
 
 _drawn = Macros(
     "comparisons.html", ARMS=ARMS, FROM=FROM, busy=busy, chart=chart, dated=dated, figures_line=figures_line,
-    measured=_measured, repeated=repeated, side_words=_side_words,
+    measured=_measured, repeated=repeated,
+    side_words=lambda side, arm: below_message(reply_text.drawn(side.text, side.figures.thought_seconds, arm)),
 )  # fmt: skip
 verdict_line, asked = _drawn.verdict_line, _drawn.asked

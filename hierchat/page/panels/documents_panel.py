@@ -156,12 +156,8 @@ def _kinds(left: Mapping[str, int], most: int) -> list[str]:
             for what, count in list(left.items())[:most]]  # fmt: skip
 
 
-def _two_digits(tokens: int) -> int:
-    return round(tokens, -max(len(str(tokens)) - 2, 0))
-
-
 _drawn = Macros(
     "documents.html", KNOWN=KNOWN, MOST_FILES=MOST_FILES, gigabytes=gigabytes, facts_of=_facts, added=_added,
-    brings=_brings, kinds=_kinds, two_digits=_two_digits,
+    brings=_brings, kinds=_kinds, two_digits=lambda tokens: round(tokens, -max(len(str(tokens)) - 2, 0)),
 )  # fmt: skip
 listing, progress = _drawn.listing, _drawn.progress

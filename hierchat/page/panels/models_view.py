@@ -15,7 +15,6 @@ from hierchat.models.fetch.hub import HubFile
 from hierchat.models.formats.gguf_head import without_number
 from hierchat.models.runnable import STEPS
 from hierchat.page.templates import Macros
-from hierchat.runtime.downloads import Look
 from hierchat.runtime.model_manager import READABLE, TINY, ModelRow
 from hierchat.runtime.model_slot import CANCELLABLE, SlotStatus
 
@@ -83,15 +82,6 @@ def _usefulness(row: ModelRow, best: ModelRow | None) -> tuple[bool, bool, bool]
     return row.state != "here", of_no_use, row.state == "absent" and (best is None or row.name != best.name)
 
 
-def _size(size: int | None) -> str:
-    return gigabytes(size) if size else _("size unknown")
-
-
-def _alone(look: Look) -> bool:
-    """Return whether the repository has only one file to choose."""
-    return [one.name for one in look.choices] == [look.file]
-
-
 def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
     """Return each file with a short name that tells it from the others of its repository."""
     found = [_KIND.search(without_number(file.name)) for file in files]
@@ -102,8 +92,11 @@ def _shortened(files: Sequence[HubFile]) -> list[tuple[str, HubFile]]:
 
 
 MODELS = Macros(
-    "models.html", FITS=_FITS, STEPS=STEPS, count=count, gigabytes=gigabytes, number=number, size=_size,
+    "models.html", FITS=_FITS, STEPS=STEPS, count=count, gigabytes=gigabytes, number=number,
+    size=lambda size: gigabytes(size) if size else _("size unknown"),
     written=written,
 )  # fmt: skip
 tiny_line = MODELS.tiny_line
-HUB = Macros("hub.html", alone=_alone, shortened=_shortened)
+HUB = Macros(
+    "hub.html", alone=lambda look: [one.name for one in look.choices] == [look.file], shortened=_shortened
+)

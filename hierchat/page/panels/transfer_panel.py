@@ -93,7 +93,7 @@ class TransferPart(PanelPart):
             files.remove(place)
             raise
         link = f'<a href="transfer/out/{ticket}" data-key="{KEY}"></a>'
-        told = status.notice(_("{count} exported.").format(count=_chats(count)))
+        told = status.notice(_("{count} exported.").format(count=plural("{n:,} chat", "{n:,} chats", count)))
         yield {self._out: link} | ({} if wanted else {self._state: told})
 
     def _worth(self, user: int, tokens: int | None) -> str:
@@ -110,10 +110,6 @@ class TransferPart(PanelPart):
                 share=history / totals.tokens
             )
         return said
-
-
-def _chats(count: int) -> str:
-    return plural("{n:,} chat", "{n:,} chats", count)
 
 
 def _beside(place: Path, path: Path) -> Path:
