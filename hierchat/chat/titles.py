@@ -122,16 +122,15 @@ class TitleWriter:
 def _written(served: ServedModel, prompt: Prompt, wanted: threading.Event, user: int) -> str | None:
     """Have the model answer the prompt for a title, and return the title; None if the answer holds none."""
     tokens: list[int] = []
-    text, finish, said = "", None, None
+    text, finish, told = "", None, False
     for step in served.engine.generate(
         GenerationRequest(prompt.ids, _SETTINGS, None, wanted, padded=False, user=user)
     ):
         tokens += step.tokens
         finish = step.finish
         if step.text is not None:
-            said = (said or "") + step.text
-        text = said
-        if said is None:
+            text, told = text + step.text, True
+        elif not told:
             text = served.prompts.thinking.text(tokens, opened=prompt.thinking)
         if "\n" in text.strip() and not text.lstrip().startswith("<") and not text.rstrip().endswith(":"):
             break

@@ -145,12 +145,8 @@ class ServerModel:
         body = {
             "model": self.name,
             "messages": [
-                # Of an earlier reply only the answer, without its thoughts
-                {
-                    "role": one.role,
-                    "content": (one.role == "assistant" and split_reasoning(one.text).answer) or one.text,
-                }
-                for one in messages
+                {"role": one.role, "content": answer or one.text}
+                for one, answer in zip(messages, answers, strict=True)
             ],
             "stream_options": {"include_usage": True},
             **request_fields(sampling),
